@@ -282,7 +282,7 @@ def disable(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
     labels: Sequence[int] | Sequence[float],
-    plans: Sequence[Literal["heads", "layers", "all_but_one"]] = ("heads",),
+    plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
     reference_texts: Sequence[Text] | None = None,
@@ -301,7 +301,8 @@ def disable(
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
         labels: Their classes as numbers from 0, or their scores where the model has one output or embeds sentences.
-        plans: What to disable in turn: ``heads``, ``layers``, or ``all_but_one`` (all heads of a layer but one).
+        plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but one), or to
+            leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
         metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default), and
             ``spearman``, which is the default of a sentence-embedding model.
         reference_texts: Texts from which the modes ``mean``, ``resample`` and ``optimal`` take their replacements; None for
@@ -309,7 +310,7 @@ def disable(
         reference_labels: Their labels, for mode ``optimal``.
         batch_size: Texts in a forward pass.
         max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
-        settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``level``, ``resamples``, ...
+        settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``components``, ``level``, ``resamples``, ...
 
     Raises:
         UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, or a

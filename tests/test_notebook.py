@@ -81,6 +81,13 @@ def test_disabling_equals_overriding_one_head_at_a_time(pair) -> None:  # type: 
     assert "disabled in turn (zero)" in repr(disabled)
 
 
+def test_components_are_left_out_in_place_of_the_plans(pair) -> None:  # type: ignore[no-untyped-def]
+    model, tokenizer = pair
+    disabled = bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], components=["ffn", "layers"], resamples=100)
+    assert list(disabled.to_pandas()["kind"].unique()) == ["ffn", "block"]
+    assert "feed-forward sublayers left out in turn" in repr(disabled)
+
+
 @pytest.mark.parametrize("mode", ["mean", "resample", "optimal"])
 def test_modes_take_their_replacements_from_other_texts(pair, mode: str) -> None:  # type: ignore[no-untyped-def]
     model, tokenizer = pair

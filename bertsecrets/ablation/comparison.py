@@ -1,4 +1,4 @@
-"""The section on disabling of a comparison page: effects of single heads and of whole layers, side by side."""
+"""The section on disabling of a comparison page: effects of single heads, of whole layers and of their parts, side by side."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.seeds import OverSeeds, judge_conditions
-from bertsecrets.results.components import KINDS
+from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerPanel, layer_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
@@ -142,8 +142,9 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
 
 
 def compare_effects(comparison: Comparison) -> Section | None:
-    """The effects of disabling heads, then of disabling layers; None if no run disabled any."""
-    return joined([section for section in (_heads(comparison), _layers(comparison)) if section is not None])
+    """The effects of disabling heads, then of disabling layers and leaving out their parts; None if no run did any."""
+    sections = [_heads(comparison), *(_layers(comparison, kind) for kind in (LAYER, *PARTS))]
+    return joined([section for section in sections if section is not None])
 
 
 def _heads(comparison: Comparison) -> Section | None:
@@ -154,7 +155,7 @@ def _heads(comparison: Comparison) -> Section | None:
     replicated: list[int] = []
     rows: list[Mapping[str, object]] = []
     for label, replicates in comparison.replicates.items():
-        effect = effects(replicates, "head")
+        effect = effects(replicates, HEAD.name)
         if effect is None:
             continue
         delta_RLH = effect.delta_RLH
@@ -189,10 +190,14 @@ def _heads(comparison: Comparison) -> Section | None:
         findings = [
             f"{seeds}, {needed} head{' is' if needed == 1 else 's are'} needed; whether other seeds need them cannot be said."
         ]
-    judged = judge_conditions(comparison.replicates, "head")
+    judged = judge_conditions(comparison.replicates, HEAD.name)
     if judged.by_label:
-        findings = [_over_seeds_in_words(judged.by_label, "head"), *findings]
-        tables = [_counts_table(judged.by_label, "head"), _over_seeds_table(judged.by_label, "head"), *tables]
+        findings = [_over_seeds_in_words(judged.by_label, HEAD.singular), *findings]
+        tables = [
+            _counts_table(judged.by_label, HEAD.singular),
+            _over_seeds_table(judged.by_label, HEAD.singular),
+            *tables,
+        ]
         paragraphs.append(_OVER_SEEDS)
     block = FigureBlock(
         "ablation", figure, f"{title}, side by side on one scale.", "Heatmaps of disabling effects by condition."
@@ -283,13 +288,13 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
     return Table(header, rows, f"The {what}s that are needed over seeds or in some of them")
 
 
-def _layers(comparison: Comparison) -> Section | None:
+def _layers(comparison: Comparison, kind: Kind) -> Section | None:
     panels: list[LayerPanel] = []
     cells: list[list[str]] = []
     counts: list[int] = []
     costs: dict[str, float] = {}
     for label, replicates in comparison.replicates.items():
-        effect = effects(replicates, "layer")
+        effect = effects(replicates, kind.name)
         if effect is None:
             continue
         delta_RL, certain_RL = 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0]
@@ -302,10 +307,12 @@ def _layers(comparison: Comparison) -> Section | None:
         needed = ", ".join(str(layer) for layer in np.flatnonzero(effect.needed_LH[:, 0])) or "none"
         needed = needed if effect.judged else MISSING
         cost = number(costs[label], 1, signed=True)
-        cells.append([label, str(len(delta_RL)), effect.what, f"layer {worst}", cost, needed])
+        scored = effect.metric if kind.done else effect.what
+        cells.append([label, str(len(delta_RL)), scored, f"layer {worst}", cost, needed])
     if not panels:
         return None
-    title = "Change of score when a whole layer's heads are disabled"
+    what = "layer" if kind is LAYER else kind.singular
+    title = f"Change of score without {kind.without}"
     figure = layer_panels(
         panels[:MOST_PANELS],
         title=title,
@@ -313,21 +320,31 @@ def _layers(comparison: Comparison) -> Section | None:
         note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}"
         f"{left_out_panels(panels)}",
     )
-    header = ["condition", "seeds", "metric (mode)", "worst layer", "points", "layers needed over seeds"]
+    header = [
+        "condition",
+        "seeds",
+        f"metric{' (mode)' * (not kind.done)}",
+        "worst layer",
+        "points",
+        "layers needed over seeds",
+    ]
     most = min(costs, key=lambda label: costs[label])
     # A loss is not shown as zero points.
     digits = 1 if abs(costs[most]) >= 0.05 else 3
+    one = f"{'an' if kind.singular[0] in 'aeiou' else 'a'} {kind.singular} {kind.done or 'disabled'}"
     finding = (
-        f"The largest mean loss with a whole layer disabled is that of {most}, {number(costs[most], digits, signed=True)} "
+        f"The largest mean loss with {one} is that of {most}, {number(costs[most], digits, signed=True)} "
         "points; conditions are not tested against each other."
         if costs[most] < 0
-        else "Disabling a whole layer lowers the score of no condition, on average over seeds."
+        else f"No condition loses score with {one}, on average over seeds."
     )
-    block = FigureBlock("ablation_layers", figure, f"{title}, by condition.", "Bar charts of layers by condition.")
-    title = "Layers: disabling (figure 9 of Kovaleva et al.)"
-    judged = judge_conditions(comparison.replicates, "layer")
+    block = FigureBlock(
+        f"ablation_{kind.name}s", figure, f"{title}, by condition.", "Bar charts of layers by condition."
+    )
+    title = "Layers: disabling (figure 9 of Kovaleva et al.)" if kind is LAYER else kind.title
+    judged = judge_conditions(comparison.replicates, kind.name)
     findings, tables = [finding], [Table(header, cells)]
     if judged.by_label:
-        findings.append(_over_seeds_in_words(judged.by_label, "layer"))
-        tables += [_counts_table(judged.by_label, "layer"), _over_seeds_table(judged.by_label, "layer")]
+        findings.append(_over_seeds_in_words(judged.by_label, what))
+        tables += [_counts_table(judged.by_label, what), _over_seeds_table(judged.by_label, what)]
     return Section(title, findings, list(judged.notes), tables, [block])

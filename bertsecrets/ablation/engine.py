@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.modes import OF_CONSTANTS, OWN_TOKENS, Heads, ModeNeed, check_sweep_mode, find_mode
 from bertsecrets.attention.override import HeadEdit, check_constants, override
+from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, without_parts
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
@@ -34,11 +36,22 @@ TOKENS_ON_CPU = 1024
 TOKENS_ON_ACCELERATOR = 32768
 
 
+@dataclass(frozen=True)
+class LayerEdit:
+    """What a variant changes in a layer: heads that it disables, and names of parts that it leaves out."""
+
+    heads: tuple[int, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.heads or self.parts)
+
+
 class Engine:
     """Run every variant of a plan over batches, one batch at a time.
 
-    Variants that agree up to a layer share one pass up to it: the layers below the first disabled head are those of the
-    clean pass, a layer's head variants share one attention computation, and if the task head reads only the first
+    Variants that agree up to a layer share one pass up to it: the layers below the first that a variant changes are those of
+    the clean pass, a layer's head variants share one attention computation, and if the task head reads only the first
     token, the last layer is computed for that token only. Families without an adapter, and those with passes that
     cannot be started in the middle, run once for each variant instead (see ``shares``).
 
@@ -51,7 +64,8 @@ class Engine:
 
     Raises:
         UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
-            or ``constants_LHd`` is missing or of another shape.
+            ``constants_LHd`` is missing or of another shape, or the plan leaves out parts of layers and the model's family
+            does not say where they are.
     """
 
     def __init__(
@@ -74,9 +88,14 @@ class Engine:
                 f"Model type '{self.encoder.base.config.model_type}' cannot be started in the middle of a pass: every "
                 "variant takes a whole forward pass."
             )
-        # Heads that each variant edits in each layer; () for an unedited layer.
-        self.edits_VL: list[list[tuple[int, ...]]] = [
-            [tuple(head for at, head in variant.heads if at == layer) for layer in range(plan.num_layers)]
+        self.edits_VL: list[list[LayerEdit]] = [
+            [
+                LayerEdit(
+                    tuple(head for at, head in variant.heads if at == layer),
+                    tuple(name for at, name in variant.parts if at == layer),
+                )
+                for layer in range(plan.num_layers)
+            ]
             for variant in plan.variants
         ]
 
@@ -154,7 +173,10 @@ class Engine:
         logits = []
         for variant in self.plan.variants:
             edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]
-            with override(network, edits, self.constants_LHd, donors=donors):
+            with (
+                override(network, edits, self.constants_LHd, donors=donors),
+                without_parts(self.encoder, variant.parts),
+            ):
                 logits.append(wide(network(**inputs).logits))
             if progress is not None:
                 progress(1)
@@ -241,6 +263,8 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
     )
     if not (classifies or isinstance(encoder.model, SentenceEmbedder)):
         raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
+    if any(variant.parts for variant in plan.variants):
+        check_parts(encoder)
     mode = find_mode(plan.mode)
     if mode.needs & OF_CONSTANTS:
         check_constants(encoder, mode, constants_LHd)
@@ -311,7 +335,7 @@ class EnginePass:
         return wide(self.clean_BC), self.logits_BVC
 
     def _from_clean(self) -> None:
-        """Branch every variant off the clean pass at the first layer in which it disables a head."""
+        """Branch every variant off the clean pass at the first layer that it changes."""
         remaining = list(range(len(self.engine.plan.variants)))
         for layer, clean in enumerate(self.layers):
             leaving = [variant for variant in remaining if self.engine.edits_VL[variant][layer]]
@@ -323,7 +347,7 @@ class EnginePass:
     def _branch(
         self, layer: int, hidden_RSD: Tensor, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]
     ) -> None:
-        """Continue with the variants of each node that disable heads in this layer, in parts of limited size."""
+        """Continue with the variants of each node that change this layer, in shares of limited size."""
         children: list[tuple[int, list[int]]] = []
         for parent, node in enumerate(nodes):
             children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
@@ -341,7 +365,7 @@ class EnginePass:
                 rows_R = rows_R.to(hidden_RSD.device)
                 sources = [tensor[rows_R] for tensor in (hidden_RSD, output_RSD, value_RHd)]
             replaced_RSD = self._replace(layer, sources[1], sources[2], kept)
-            next_RSD = self.family.after_heads(self.encoder.layers[layer], replaced_RSD, sources[0])
+            next_RSD = self._after_heads(layer, replaced_RSD, sources[0], kept)
             self.descend(layer + 1, next_RSD, kept)
 
     def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
@@ -369,7 +393,7 @@ class EnginePass:
                 self.logits_BVC[self.first : self.last, variant] = logits_BC.to(self.logits_BVC.dtype)
 
     def _layer(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
-        """Run a whole layer in which all variants of a node disable the same heads, or no heads."""
+        """Run a whole layer that all variants of a node change equally, or not at all."""
         module = self.encoder.layers[layer]
         arguments = self._arguments(layer, len(nodes))
         if not any(self.engine.edits_VL[node[0]][layer] for node in nodes):
@@ -378,11 +402,12 @@ class EnginePass:
         def edit(output_RSD: Tensor, value_RHd: Tensor) -> Tensor:
             return self._replace(layer, output_RSD, value_RHd, nodes)
 
-        with self._at_projection(layer, len(nodes), edit):
-            return first_of(module(hidden_states=hidden_RSD, **arguments))
+        rows = self._left_out(layer, nodes)
+        with self._at_projection(layer, len(nodes), edit), left_out(self.encoder, layer, lambda: rows):
+            return skip(rows, hidden_RSD, first_of(module(hidden_states=hidden_RSD, **arguments)))
 
     def _fork(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
-        """Run a layer in which variants of one node differ: those that disable heads branch off.
+        """Run a layer in which variants of one node differ: those that change it branch off.
 
         Returns:
             The layer's output and the nodes of the variants that do not edit it.
@@ -419,15 +444,15 @@ class EnginePass:
             value_RHd = mean_values(linears[2], hidden_RSD, real_RS, heads)
             if all(len(self._by_edits(node, layer)) == 1 for node in nodes):
                 output_R1D = self._replace(layer, output_R1D, value_RHd, nodes)
-            else:
-                self._branch(layer, first_R1D, output_R1D, value_RHd, nodes)
-                next_R1D = self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D)
-                return self._unedited(layer, next_R1D, nodes)
+                return self._after_heads(layer, output_R1D, first_R1D, nodes), nodes
+            self._branch(layer, first_R1D, output_R1D, value_RHd, nodes)
+            next_R1D = self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D)
+            return self._unedited(layer, next_R1D, nodes)
         return self.family.after_heads(self.encoder.layers[layer], output_R1D, first_R1D), nodes
 
     def _unedited(self, layer: int, next_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
         """Rows and nodes of the variants that do not edit a layer."""
-        unedited = [self._by_edits(node, layer).get((), []) for node in nodes]
+        unedited = [self._by_edits(node, layer).get(LayerEdit(), []) for node in nodes]
         chosen = [index for index, node in enumerate(unedited) if node]
         rows_NBSD = next_RSD.unflatten(0, (len(nodes), self.last - self.first))
         return rows_NBSD[chosen].flatten(0, 1), [unedited[index] for index in chosen]
@@ -436,7 +461,9 @@ class EnginePass:
         """The heads' outputs, with those of the heads that each node disables in this layer replaced."""
         edited_NH = torch.zeros(len(nodes), self.encoder.num_heads, dtype=torch.bool)
         for index, node in enumerate(nodes):
-            edited_NH[index, list(self.engine.edits_VL[node[0]][layer])] = True
+            edited_NH[index, list(self.engine.edits_VL[node[0]][layer].heads)] = True
+        if not edited_NH.any():
+            return output_RSD
         examples = self.last - self.first
         edited_R1H1 = edited_NH.to(output_RSD.device).repeat_interleave(examples, 0)[:, None, :, None]
         donated_RSHd = None
@@ -444,6 +471,27 @@ class EnginePass:
             new_BSD = self.donated_LBSD[layer][self.first : self.last, : output_RSD.shape[1]]
             donated_RSHd = new_BSD.repeat(len(nodes), 1, 1).unflatten(-1, (self.encoder.num_heads, -1))
         return self.engine.replaced(layer, output_RSD, value_RHd, edited_R1H1, donated_RSHd)
+
+    def _after_heads(
+        self, layer: int, output_RSD: Tensor, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]
+    ) -> Tensor:
+        """The rest of a layer above its heads, without the parts that each node leaves out."""
+        module, rows = self.encoder.layers[layer], self._left_out(layer, nodes)
+        if not rows:
+            return self.family.after_heads(module, output_RSD, hidden_RSD)
+        with left_out(self.encoder, layer, lambda: rows):
+            return skip(rows, hidden_RSD, self.family.after_heads(module, output_RSD, hidden_RSD))
+
+    def _left_out(self, layer: int, nodes: Sequence[Sequence[int]]) -> Rows:
+        """The rows in which each part of a layer is left out."""
+        parts_N = [self.engine.edits_VL[node[0]][layer].parts for node in nodes]
+        examples = self.last - self.first
+        return {
+            name: torch.tensor([name in parts for parts in parts_N], device=self.real_BS.device).repeat_interleave(
+                examples
+            )[:, None, None]
+            for name in {name for parts in parts_N for name in parts}
+        }
 
     @contextmanager
     def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:
@@ -479,9 +527,9 @@ class EnginePass:
             repeated[name] = self._repeated[key]
         return repeated
 
-    def _by_edits(self, node: Sequence[int], layer: int) -> dict[tuple[int, ...], list[int]]:
-        """The variants of a node, grouped by the heads that they disable in a layer."""
-        variants_by_heads: dict[tuple[int, ...], list[int]] = {}
+    def _by_edits(self, node: Sequence[int], layer: int) -> dict[LayerEdit, list[int]]:
+        """The variants of a node, grouped by what they change in a layer."""
+        variants_by_edit: dict[LayerEdit, list[int]] = {}
         for variant in node:
-            variants_by_heads.setdefault(self.engine.edits_VL[variant][layer], []).append(variant)
-        return variants_by_heads
+            variants_by_edit.setdefault(self.engine.edits_VL[variant][layer], []).append(variant)
+        return variants_by_edit

@@ -362,7 +362,7 @@ def layer_bars(
         axes.vlines(x_L, low_L, high_L, color="black", linewidth=1.4)
         axes.axhline(0, color="black", linewidth=0.6)
         axes.set_xticks(x_L, [str(layer) for layer in layers])
-        axes.set_xlabel("disabled layer (0 next to the input)")
+        axes.set_xlabel("layer (0 next to the input)")
         axes.set_axisbelow(True)
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)

@@ -41,8 +41,8 @@ def first_order_changes(
     rows, length = inputs["attention_mask"].shape
     edited_VLH = torch.zeros(len(engine.edits_VL), engine.encoder.num_layers, engine.encoder.num_heads)
     for variant, edits in enumerate(engine.edits_VL):
-        for layer, heads in enumerate(edits):
-            edited_VLH[variant, layer, list(heads)] = 1.0
+        for layer, edit in enumerate(edits):
+            edited_VLH[variant, layer, list(edit.heads)] = 1.0
     edited_VLH = edited_VLH.to(engine.device)
     changes = []
     for row_R in parts_within(rows, length, engine.max_tokens // _LESS_THAN_A_PASS):

@@ -267,7 +267,7 @@ def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
     if family is None or not shares_passes(encoder, plan):
         return float(len(plan.variants))
     layers = encoder.num_layers - encoder.first_token_decides
-    lowest = [min(layer for layer, _ in variant.heads) for variant in plan.variants]
+    lowest = [min(variant.layers) for variant in plan.variants]
     return sum(layers - 1 - layer + 0.75 for layer in lowest if layer < layers) / encoder.num_layers
 
 

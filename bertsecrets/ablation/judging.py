@@ -16,7 +16,7 @@ from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together, level_of_needed
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.results.components import ALL_BUT_ONE, HEAD, KINDS, LAYER, Kind
+from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.student import mean_limits
@@ -238,8 +238,8 @@ def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
 
 
 def tracked_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
-    """The same changes of score and those of whole layers, as grids for W&B, where the mode is in the run's configuration."""
-    return _grids(plan, rows, (HEAD, ALL_BUT_ONE, LAYER))
+    """The same changes of score and those of layers and their parts, as grids for W&B, where the mode is in the run's configuration."""
+    return _grids(plan, rows, COMPONENTS)
 
 
 def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mode: str = "") -> list[HeadGrid]:

@@ -372,8 +372,16 @@ def _save(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -
 
 
 def _plan_as_dict(plan: Plan) -> dict[str, object]:
+    # Without parts a variant is what it was before there were any, and so is the fingerprint of its sweep.
     variants = [
-        [variant.name, variant.kind, [list(place) for place in variant.heads], variant.layer, variant.head]
+        [
+            variant.name,
+            variant.kind,
+            [list(head) for head in variant.heads],
+            variant.layer,
+            variant.head,
+            *([[list(part) for part in variant.parts]] if variant.parts else []),
+        ]
         for variant in plan.variants
     ]
     return {"mode": plan.mode, "num_layers": plan.num_layers, "num_heads": plan.num_heads, "variants": variants}
@@ -384,7 +392,7 @@ def _plan_from_dict(content: dict[str, object]) -> Plan:
     if not isinstance(rows, list):
         raise TypeError("the plan's variants are not a list")
     variants = tuple(
-        Variant(name, kind, tuple((layer, head) for layer, head in heads), layer, head)
-        for name, kind, heads, layer, head in rows
+        Variant(name, kind, tuple(map(tuple, heads)), layer, head, *(tuple(map(tuple, parts)) for parts in rest))
+        for name, kind, heads, layer, head, *rest in rows
     )
     return Plan(str(content["mode"]), int(str(content["num_layers"])), int(str(content["num_heads"])), variants)

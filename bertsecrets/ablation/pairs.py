@@ -40,10 +40,10 @@ class Pairs:
         if not can_run_pairs(engine.encoder, engine.plan):
             raise ValueError("pairs need variants of one layer, a mode of their own pass, and a model that continues")
         self.engine = engine
-        self.layer_V = [next(layer for layer, heads in enumerate(edits) if heads) for edits in engine.edits_VL]
+        self.layer_V = [next(layer for layer, edit in enumerate(edits) if edit) for edits in engine.edits_VL]
         self.edited_VH = torch.zeros(len(engine.edits_VL), engine.encoder.num_heads, dtype=torch.bool)
         for variant, (edits, layer) in enumerate(zip(engine.edits_VL, self.layer_V, strict=True)):
-            self.edited_VH[variant, list(edits[layer])] = True
+            self.edited_VH[variant, list(edits[layer].heads)] = True
         self.edited_VH = self.edited_VH.to(engine.device)
 
     @torch.no_grad()
@@ -150,6 +150,6 @@ class Pairs:
 
 
 def can_run_pairs(encoder: Encoder, plan: Plan) -> bool:
-    """Whether single pairs of the plan can be run: each variant edits one layer, in a mode that needs no donors and no token's own values or weights."""
-    one_layer = all(len({layer for layer, _ in variant.heads}) == 1 for variant in plan.variants)
+    """Whether single pairs of the plan can be run: each variant disables heads of one layer, in a mode that needs no donors and no token's own values or weights."""
+    one_layer = all(len(variant.layers) == 1 and not variant.parts for variant in plan.variants)
     return one_layer and shares_passes(encoder, plan) and ModeNeed.DONORS not in find_mode(plan.mode).needs

@@ -1,4 +1,4 @@
-"""Plans: which heads are disabled together, and how."""
+"""Plans: which heads are disabled together and how, and which parts of layers are left out."""
 
 import math
 import random
@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, LAYER, RANDOM
+from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, LAYER, RANDOM, Kind
 from bertsecrets.results.files import read_yaml
 
 Head = tuple[int, int]
 """Layer and head, both counted from 0."""
 
+Part = tuple[int, str]
+"""Layer, and name of a part of it."""
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to disable heads of a model.
+    """One way to disable parts of a model.
 
     Args:
         name: A sortable name: ``l03h11``, ``l03``, ``all-but-l03h11``, ``group-002``, ``top-010``, ``random-04-001``,
@@ -26,6 +29,7 @@ class Variant:
         kind: One of :data:`bertsecrets.results.components.KINDS`.
         heads: The heads disabled together, in order of layer and head.
         layer, head: The head or layer that the variant is about, if it is a single one.
+        parts: Parts of layers that are left out: layer, and name of one of :data:`bertsecrets.results.components.PARTS`.
     """
 
     name: str
@@ -33,6 +37,12 @@ class Variant:
     heads: tuple[Head, ...]
     layer: int | None = None
     head: int | None = None
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def layers(self) -> set[int]:
+        """The layers in which the variant differs from the model."""
+        return {layer for layer, _ in (*self.heads, *self.parts)}
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,9 @@ class Plan:
         if not self.variants:
             raise UserError("The plan disables nothing; give at least one head or layer.")
         for variant in self.variants:
-            _check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
+            if not variant.parts:
+                _check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
+            _layers([layer for layer, _ in variant.parts], self.num_layers)
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -75,6 +87,14 @@ def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
     """Each whole layer (Kovaleva et al. 2019, Figure 9)."""
     return [
         Variant(LAYER.code_of(layer), LAYER.name, _whole(layer, num_heads), layer)
+        for layer in _layers(layers, num_layers)
+    ]
+
+
+def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+    """One part of each layer, a row of :data:`bertsecrets.results.components.PARTS`, left out (He et al. 2024)."""
+    return [
+        Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),))
         for layer in _layers(layers, num_layers)
     ]
 

@@ -135,6 +135,8 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
         return f"mode '{plan.mode}' takes several passes for a pair"
     if not continues(encoder):
         return f"model type '{encoder.base.config.model_type}' cannot be started in the middle of a pass"
+    if any(variant.parts for variant in plan.variants):
+        return "the effect of a sublayer or block is not estimated to first order"
     if not can_run_pairs(encoder, plan):
         return "the plan disables heads of several layers together"
     return None

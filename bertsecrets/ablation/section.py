@@ -27,9 +27,10 @@ from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.spared import SPARED, Spared, points, spared_in_words
+from bertsecrets.ablation.sublayers import SUBLAYERS, sublayers_in_words
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.components import CUMULATIVE, GROUP, HEAD, KINDS, LAYER, RANDOM, Kind, Row
+from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, KINDS, RANDOM, Kind, Row
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
@@ -115,8 +116,11 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
             section = _with_spared(section, Spared(**spared), chosen)
         record = checks.get(f"{MODE}_{mode}")
         if main and record and metric == rows[0]["metric"]:
-            sentence = f"The output of a disabled head is {record['words']}."
-            section = replace(section, paragraphs=[sentence, *section.paragraphs])
+            section = replace(section, paragraphs=[_disabled_in_words(record, chosen), *section.paragraphs])
+        sublayers = checks.get(f"{SUBLAYERS}_{metric}_{mode}")
+        if main and sublayers:
+            finding = sublayers_in_words(sublayers, metric_label(metric))
+            section = replace(section, findings=[*section.findings, finding])
         screening = checks.get(f"{SWEEP}_{mode}")
         if main and screening and {row["sweep"] for row in chosen} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
@@ -136,13 +140,25 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
 def _with_spared(section: Section, spared: Spared, rows: Sequence[Row]) -> Section:
     """The section with the number of heads that can be spared: after its first finding, and as a curve."""
     heads = HEAD.of(rows)
-    title = f"Heads that can be spared, by margin ({_how(heads[0])}): {metric_label(spared.metric)}"
+    title = f"Heads that can be spared, by margin{_how(heads[0])}: {metric_label(spared.metric)}"
     figure = partial(spared_curve, spared, title=title, count=[row["count"] for row in heads])
     return replace(
         section,
         findings=[*section.findings[:1], spared_in_words(spared), *section.findings[1:]],
         figures=[*section.figures, _block(f"ablation_head_{spared.mode}_{spared.metric}_spared", title, figure)],
     )
+
+
+def _disabled_in_words(record: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    sentences = []
+    if any(row["num_heads"] for row in rows):
+        sentences.append(f"The output of a disabled head is {record['words']}.")
+    if any(KINDS[row["kind"]].done for row in rows):
+        sentences.append(
+            "A sublayer that is left out adds nothing to its input. A block is a layer's attention and feed-forward sublayer; without "
+            "it the layer passes its input on."
+        )
+    return " ".join(sentences)
 
 
 def _defined(rows: Sequence[Row]) -> list[Row]:
@@ -220,7 +236,8 @@ def _kind_title(kind: str) -> str:
 def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str]:
     kind = KINDS[rows[0]["kind"]]
     known = _defined(rows)
-    what = f"{len(rows)} {kind.singular if len(rows) == 1 else kind.plural} disabled in turn ({_how(rows[0])}){_sampled(sample)}"
+    counted = f"{len(rows)} {kind.singular if len(rows) == 1 else kind.plural}"
+    what = f"{counted} {kind.done or 'disabled'} in turn{_how(rows[0])}{_sampled(sample)}"
     metric = metric_label(rows[0]["metric"])
     if not known:
         return [f"Of {what}, {metric} is undefined for all of them."]
@@ -245,8 +262,10 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
 
 
 def _how(row: Row) -> str:
-    """The mode, and whether the sweep was screened."""
-    return f"{row['mode']}, screened" if row["sweep"] == "screened" else str(row["mode"])
+    """The mode, and whether the sweep was screened, after a space; empty for parts of layers, which have no mode."""
+    if KINDS[row["kind"]].done:
+        return ""
+    return f" ({row['mode']}{', screened' * (row['sweep'] == 'screened')})"
 
 
 def _sampled(sample: Mapping[str, Any] | None) -> str:
@@ -363,7 +382,8 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
         ]
         for row in chosen
     ]
-    caption = f"Disabled {kind.plural} ({_how(rows[0])}), most harmful first" + (
+    what = kind.title if kind.done else f"Disabled {kind.plural}{_how(rows[0])}"
+    caption = f"{what}, most harmful first" + (
         f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
     )
     header = [
@@ -393,13 +413,13 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     # Those of a sweep that stopped early differ.
     count = [row["count"] for row in rows]
     stem = f"ablation_{kind.name}_{mode}_{metric}"
-    what = f"{kind.plural} disabled ({how}): {metric_label(metric)}"
+    what = f"{kind.plural} {kind.done or 'disabled'}{how}: {metric_label(metric)}"
     names, variants = [kind.label_of(row) for row in rows], [row["variant"] for row in rows]
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
     certain, dispensable = np.array([coloured(row) for row in rows]), np.array([harmless(row) for row in rows])
     blocks: list[FigureBlock] = []
-    title = f"{kind.title} ({how}): {metric_label(metric)}"
+    title = f"{kind.title}{how}: {metric_label(metric)}"
     if "head" in kind.axes:
         layers, heads = (max(row[name] for row in rows) + 1 for name in ("layer", "head"))
         delta_LH = np.full((layers, heads), np.nan)
@@ -457,7 +477,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         table.rows(), kind=kind.name, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"]
     )
     steps = sorted({row["step"] for row in history})
-    if kind in (HEAD, LAYER) and len(steps) > 1:
+    if kind.axes and kind is not ALL_BUT_ONE and len(steps) > 1:
         title = f"Effects during training, {what}"
         delta_TV = np.full((len(steps), len(names)), np.nan)
         for row in history:

@@ -1,6 +1,6 @@
 """Settings of a disabling sweep: what is disabled, how, and how the effect is judged."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +14,9 @@ Precision = Literal["32-true", "bf16-mixed"]
 FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
 MEASURED: Literal["measured"] = "measured"
+
+Component = Literal["heads", "attention", "ffn", "layers"]
+"""Names of kinds in :data:`bertsecrets.results.components.COMPONENTS`."""
 
 JUDGING = ("margin", "level", "correction", "false_discovery_rate", "resamples", "permutations", "seed")
 """The settings of how an effect is judged."""
@@ -30,7 +33,10 @@ class AblationSettings(Settings):
     Args:
         mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample``, ``optimal`` (Li
             and Janson 2024), ``identity``, a mode of an installed package, or the ``module:Class`` or ``file.py:Class`` of one.
-        layer: Layer or layers to which plans ``heads``, ``layers`` and ``all_but_one`` are restricted; None for all.
+        components: What is disabled or left out one at a time, in place of the plans: ``heads``, ``attention`` (the attention
+            sublayer of a layer), ``ffn`` (its feed-forward sublayer) and ``layers`` (both: its input passes on). None: what the
+            plans say. A part of a layer has output 0 before the residual connection, in any mode.
+        layer: Layer or layers to which plans and components that go through all layers are restricted; None for all.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.
         plan_file: YAML or JSON file with further groups.
@@ -69,6 +75,9 @@ class AblationSettings(Settings):
     conf = ("ablation/default",)
 
     mode: str = Field(description="the name of an override mode, e.g. uniform or zero")
+    components: list[Component] | None = Field(
+        min_length=1, description=f"a list of {', '.join(get_args(Component))}, or null"
+    )
     layer: Annotated[_Layer | Annotated[list[_Layer], Field(min_length=1)] | None, _COMMANDS_ONLY] = Field(
         description="a layer, a list of layers, or null for all"
     )

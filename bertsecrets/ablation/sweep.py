@@ -24,6 +24,7 @@ from bertsecrets.ablation.plan import (
     cumulative,
     every_head,
     every_layer,
+    every_part,
     groups,
     random_groups,
     read_groups,
@@ -35,15 +36,17 @@ from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.ablation.subject import Subject
+from bertsecrets.ablation.sublayers import sublayer_checks
 from bertsecrets.ablation.verdicts import level_of_needed
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
+from bertsecrets.attention.parts import check_parts
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER
+from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, PARTS
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -51,7 +54,12 @@ from bertsecrets.results.run import Run
 _log = logging.getLogger(__name__)
 
 SIMILAR_GROUPS = "similar_groups"
-_OF_COMPONENTS = {HEAD.plan: every_head, LAYER.plan: every_layer, ALL_BUT_ONE.plan: all_but_one}
+_OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
+    HEAD.plan: every_head,
+    LAYER.plan: every_layer,
+    ALL_BUT_ONE.plan: all_but_one,
+    **{kind.plan: partial(every_part, kind) for kind in PARTS},
+}
 PLANS = (*_OF_COMPONENTS, "groups", "cumulative", "random", SIMILAR_GROUPS)
 
 
@@ -106,6 +114,7 @@ class Judged:
         run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
         run.add_checks(selection_checks(self.outcomes, self.task, rows, self.settings.seed))
         run.add_checks(self.spared())
+        run.add_checks(sublayer_checks(self.outcomes, self.task, self.settings.level))
         run.add_checks({f"{kind}_{mode}": record for kind, record in self.records.items()})
         self.outcomes.write(run.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors", self.task)
         if self.parts is not None:
@@ -120,9 +129,10 @@ class Sweep:
     """Disable parts of a model in turn and judge what that does to its score.
 
     Args:
-        plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, the groups that the
-            settings name, the first heads of a ranking, random groups, or groups of heads with similar maps (each head
-            alone, each group, each group but one, and random groups of the same size).
+        plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, each attention sublayer,
+            feed-forward sublayer or block, the groups that the settings name, the first heads of a ranking, random groups, or
+            groups of heads with similar maps (each head alone, each group, each group but one, and random groups of the same
+            size). ``ablation.components`` replaces plans of components.
         settings: How it is disabled, and how the effect is judged.
         limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted to
             take longer than this. None: every sweep is run.
@@ -138,6 +148,13 @@ class Sweep:
         if not plans:
             raise UserError(f"No disabling plan is given; choose from {', '.join(PLANS)}.")
         self.plans = tuple(plans)
+        if settings.components is not None:
+            others = [plan for plan in plans if plan not in _OF_COMPONENTS]
+            if others:
+                raise UserError(
+                    f"ablation.components names what to disable one at a time, but the plan is {others[0]}; leave one of them out."
+                )
+            self.plans = tuple(kind.plan for kind in COMPONENTS if kind.component in settings.components)
         self.settings = settings
         self.limit = limit
         file_groups = [] if settings.plan_file is None else read_groups(Path(settings.plan_file))
@@ -176,6 +193,8 @@ class Sweep:
                 "The model has one attention head, so there are no groups of heads with similar maps; use analysis=disable."
             )
         plan = self._plan_before_passes(encoder)
+        if plan is not None and any(variant.parts for variant in plan.variants):
+            check_parts(encoder)
         kinds = {variant.kind for variant in plan.variants} if plan is not None else set()
         if self.settings.looks > 1 and (
             SIMILAR_GROUPS in self.plans or not kinds <= {kind.name for kind in COMPONENTS}
@@ -197,7 +216,12 @@ class Sweep:
         variants = self.variants(encoder)
         if not variants and SIMILAR_GROUPS in self.plans:
             return None
-        return Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
+        return self._plan_of(encoder, variants)
+
+    def _plan_of(self, encoder: Encoder, variants: Sequence[Variant]) -> Plan:
+        # A part is left out in any mode of heads, which without heads would only cost time.
+        mode = self.settings.mode if any(variant.heads for variant in variants) else "zero"
+        return Plan(mode, encoder.num_layers, encoder.num_heads, tuple(variants))
 
     def plan(self, subject: Subject) -> Plan:
         """What is disabled of a model."""
@@ -205,7 +229,7 @@ class Sweep:
         variants = self.variants(encoder)
         if SIMILAR_GROUPS in self.plans:
             variants = list({variant.name: variant for variant in (*variants, *self._similar(subject))}.values())
-        return Plan(self.settings.mode, encoder.num_layers, encoder.num_heads, tuple(variants))
+        return self._plan_of(encoder, variants)
 
     def _similar(self, subject: Subject) -> list[Variant]:
         encoder, settings = subject.encoder, self.settings

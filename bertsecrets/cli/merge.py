@@ -28,7 +28,9 @@ from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CHECKPOINT, FINISHED, Run
 from bertsecrets.settings import shown
 
-_WHAT = frozenset({"layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"})
+_WHAT = frozenset(
+    {"components", "layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"}
+)
 """Keys of ``ablation`` that say what is disabled, and may differ between parts."""
 
 _SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init", "seed", "name", "trainer")

@@ -20,24 +20,28 @@ class Kind:
         name: In the column ``kind`` of the ablation table, in names of figures and in statements.
         singular, plural: What one variant, or several, are called inside a sentence.
         plan: The plan that disables every variant of this kind; empty if a plan names or draws them.
+        component: Its name in ``ablation.components``; empty if it is no part of a model.
         axes: What the effects are a grid over: ``layer`` and ``head``, ``layer``, or nothing.
         code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer.
         label: Name of a variant on pages, with ``{component}``, or ``{heads}`` or ``{num_heads}`` of its row.
         title: What a figure over all variants shows.
         without: What the model lacks: "change of accuracy without ...".
         suffix: Tells the columns of such a grid from those of single heads.
+        done: What happens to a part of a layer, which is left out whatever the mode of heads; empty for heads.
     """
 
     name: str
     singular: str
     plural: str
     plan: str = ""
+    component: str = ""
     axes: tuple[str, ...] = ()
     code: str = "{component}"
     label: str = "{component}"
     title: str = ""
     without: str = ""
     suffix: str = ""
+    done: str = ""
 
     def code_of(self, layer: int, head: int | None = None) -> str:
         """Name of the variant of a head or layer in tables.
@@ -73,9 +77,24 @@ class Kind:
 
 _GRID = ("layer", "head")
 
-HEAD = Kind("head", "head", "heads", "heads", _GRID, title="Single heads disabled", without="the head")
+HEAD = Kind(
+    "head",
+    "head",
+    "heads",
+    plan="heads",
+    component="heads",
+    axes=_GRID,
+    title="Single heads disabled",
+    without="the head",
+)
 LAYER = Kind(
-    "layer", "whole layer", "whole layers", "layers", ("layer",), title="Whole layers disabled", without="the layer"
+    "layer",
+    "whole layer",
+    "whole layers",
+    plan="layers",
+    axes=("layer",),
+    title="Whole layers disabled",
+    without="the layer's heads",
 )
 GROUP = Kind("group", "group", "groups", label="{heads}")
 GROUP_BUT_ONE = Kind("group_but_one", "group but one head", "groups but one head", label="{heads}")
@@ -83,8 +102,8 @@ ALL_BUT_ONE = Kind(
     "all_but_one",
     "layer but for one head",
     "layers but for one head",
-    "all_but_one",
-    _GRID,
+    plan="all_but_one",
+    axes=_GRID,
     code="all-but-{component}",
     label="all but {component}",
     title="All heads of a layer but one disabled",
@@ -93,11 +112,68 @@ ALL_BUT_ONE = Kind(
 )
 CUMULATIVE = Kind("cumulative", "set", "sets", label="the first {num_heads}", title="Heads disabled one after another")
 RANDOM = Kind("random", "random group", "random groups", label="{heads}")
+ATTENTION = Kind(
+    "attention",
+    "attention sublayer",
+    "attention sublayers",
+    plan="attention",
+    component="attention",
+    axes=("layer",),
+    code="{component}-attention",
+    label="attention of {component}",
+    title="Attention sublayers left out",
+    without="the attention sublayer",
+    suffix="_attention",
+    done="left out",
+)
+FEED_FORWARD = Kind(
+    "ffn",
+    "feed-forward sublayer",
+    "feed-forward sublayers",
+    plan="ffn",
+    component="ffn",
+    axes=("layer",),
+    code="{component}-ffn",
+    label="feed-forward of {component}",
+    title="Feed-forward sublayers left out",
+    without="the feed-forward sublayer",
+    suffix="_ffn",
+    done="left out",
+)
+BLOCK = Kind(
+    "block",
+    "block",
+    "blocks",
+    plan="blocks",
+    component="layers",
+    axes=("layer",),
+    code="{component}-block",
+    label="block of {component}",
+    title="Blocks skipped",
+    without="the block of attention and feed-forward",
+    suffix="_block",
+    done="skipped",
+)
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (HEAD, LAYER, GROUP, GROUP_BUT_ONE, ALL_BUT_ONE, CUMULATIVE, RANDOM)
+    kind.name: kind
+    for kind in (
+        HEAD,
+        LAYER,
+        GROUP,
+        GROUP_BUT_ONE,
+        ALL_BUT_ONE,
+        CUMULATIVE,
+        RANDOM,
+        ATTENTION,
+        FEED_FORWARD,
+        BLOCK,
+    )
 }
 """In the order of the table's rows."""
+
+PARTS = (ATTENTION, FEED_FORWARD, BLOCK)
+"""Parts of a layer that are left out: their output before the residual connection is 0, and of a block nothing but its input remains."""
 
 COMPONENTS = tuple(kind for kind in KINDS.values() if kind.axes)
 """Kinds with a variant for each head or layer, which say something about it alone."""

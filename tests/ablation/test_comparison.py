@@ -90,6 +90,21 @@ def test_layers_follow_heads(tmp_path: Path) -> None:
     assert [block.name for block in layers.figures] == ["ablation_layers"]
 
 
+def test_parts_of_layers_follow_layers(tmp_path: Path) -> None:
+    view = a_run(tmp_path / "1", layers=(-0.1, -0.3))
+    rows = view.run.ablation_table().rows()
+    parts = [{**row, "kind": "ffn", "variant": f"{row['variant']}-ffn"} for row in rows if row["kind"] == "layer"]
+    view.run.ablation_table().append(AblationTable.from_rows(parts)).write(view.run.ablation_path)
+    section = compare_effects(Comparison({"a": Replicates([view])}))
+    assert section is not None
+    *_, feed_forward = section.flat()
+    assert feed_forward.title == "Feed-forward sublayers left out"
+    assert feed_forward.tables[0].rows[0][:5] == ["a", "1", "accuracy", "layer 1", "−30.0"]
+    assert feed_forward.findings[0].startswith(
+        "The largest mean loss with a feed-forward sublayer left out is that of a"
+    )
+
+
 def test_without_a_sweep_there_is_nothing_to_compare(tmp_path: Path) -> None:
     view = MeasureView(Run.open(make_run(tmp_path / "run")), DECLARATION)
     assert Disabling.compare(Comparison({"a": Replicates([view])})) is None

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from data.tasks import task
 from data.toy import wordpiece
-from families import tiny_model
+from families import HEADS, LAYERS, tiny_model
 from trainings import quiet_trainer, tiny_classifier
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
@@ -59,6 +60,11 @@ def test_plans_can_be_combined(tmp_path: Path) -> None:
     assert names(made) == ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "top-001", "top-002"]
 
 
+def test_components_replace_the_plans(tmp_path: Path) -> None:
+    made = callback(tmp_path, components=["layers", "ffn", "heads", "attention"], layer=[2])
+    assert names(made) == ["l02h00", "l02h01", "l02h02", "l02h03", "l02-attention", "l02-ffn", "l02-block"]
+
+
 def test_groups_come_from_three_places(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("- [[0, 0], [1, 1]]\n")
@@ -94,6 +100,14 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ),
         ({"precision": "bf16-mixed", "looks": 2}, r"precision is bf16-mixed and ablation\.looks is 2; bf16 is for"),
         ({"precision": "bf16"}, r"ablation\.precision is 'bf16'; expected bf16-mixed, 32-true, measured, or null"),
+        (
+            {"plans": ["groups"], "components": ["ffn"], "heads": [[0, 1]]},
+            r"ablation\.components names what to disable one at a time, but the plan is groups",
+        ),
+        (
+            {"components": ["mlp"]},
+            r"ablation\.components is \['mlp'\]; expected a list of heads, attention, ffn, layers",
+        ),
         ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
         ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
     ],
@@ -182,6 +196,25 @@ def test_a_screened_sweep_gives_the_rows_of_the_exact_one(tmp_path: Path) -> Non
     assert not any(
         "screened" in text for text in ablation_sections(exact.ablation_table(), exact.checks())[0].paragraphs
     )
+
+
+def test_parts_of_layers_are_judged_and_described_like_heads(tmp_path: Path) -> None:
+    run, _ = swept(tmp_path, components=["heads", "attention", "ffn", "layers"])
+    counts = Counter(row["kind"] for row in run.ablation_table().rows() if row["metric"] == "accuracy")
+    assert counts == {"head": LAYERS * HEADS, "attention": LAYERS, "ffn": LAYERS, "block": LAYERS}
+    (section,) = [one for one in ablation_sections(run.ablation_table(), run.checks()) if one.findings]
+    assert any(finding.startswith("Of 3 feed-forward sublayers left out in turn, ") for finding in section.findings)
+    assert any(finding.startswith("Of 3 blocks skipped in turn, ") for finding in section.findings)
+    assert any(finding.startswith("Over 3 layers, accuracy changes by ") for finding in section.findings)
+    assert "A sublayer that is left out adds nothing to its input." in section.paragraphs[0]
+    assert "Feed-forward sublayers left out: accuracy" in [block.caption.rstrip(".") for block in section.figures]
+
+
+def test_a_sweep_of_parts_alone_has_no_mode_of_heads(tmp_path: Path) -> None:
+    run, _ = swept(tmp_path, components=["ffn"], mode="resample")
+    assert {row["mode"] for row in run.ablation_table().rows()} == {"zero"}
+    (section,) = [one for one in ablation_sections(run.ablation_table(), run.checks()) if one.findings]
+    assert not any("disabled head" in paragraph for paragraph in section.paragraphs)
 
 
 def test_a_screened_sweep_in_bf16_says_so(tmp_path: Path) -> None:

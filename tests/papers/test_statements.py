@@ -536,6 +536,23 @@ def test_the_mode_of_disabling_is_that_of_the_statement(tmp_path: Path) -> None:
     assert zero.finding.readings[0].detail == "accuracy on val, 100 of 408 examples"
 
 
+def test_attention_and_feed_forward_sublayers_are_compared_whatever_the_mode_of_heads(tmp_path: Path) -> None:
+    """He et al. 2024 against Lei et al. 2025: which of the two costs more to leave out."""
+    claim = {"kind": "mean", "column": "disable/zero/attention", "minus": "disable/zero/ffn", "above": 0}
+    disabled(np.full((4, 10), -3.0), 1)(tmp_path / "run")
+    before = only(ledger(tmp_path, statement_of(claim))[0])
+    assert before.command.endswith("analysis=disable 'ablation.components=[attention,ffn,layers]'")
+    run = Run.open(tmp_path / "run")
+    rows = [row for row in run.ablation_table().rows() if row["head"] == 0]
+    parts = [
+        {**row, "kind": kind, "variant": f"l{row['layer']:02d}-{kind}", "head": None, "delta": delta}
+        for kind, delta in (("attention", -0.01), ("ffn", -0.06))
+        for row in rows
+    ]
+    run.ablation_table().append(type(run.ablation_table()).from_rows(parts)).write(run.ablation_path)
+    assert only(ledger(tmp_path, statement_of(claim))[0]).finding.value == pytest.approx(5)
+
+
 def test_a_sweep_of_some_layers_is_not_that_of_the_model(tmp_path: Path) -> None:
     made = surface_run(tmp_path / "run")
     disabled(np.full((1, 10), -3.0), 1)(tmp_path / "one")

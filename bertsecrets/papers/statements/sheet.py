@@ -18,7 +18,7 @@ from bertsecrets.measures.linguistic.features import RANDOM
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.components import COMPONENTS, KINDS
+from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
@@ -80,8 +80,12 @@ class Grid:
 
 
 def disabled_columns() -> tuple[str, ...]:
-    """Columns ``disable/<mode>/<kind>``: the change of score in points with each component of a kind disabled."""
-    return tuple(f"{mode}/{kind.name}" for mode in mode_names(sweeps=True) for kind in COMPONENTS)
+    """Columns ``disable/<mode>/<kind>``: the change of score in points with each component of a kind disabled.
+
+    Of parts of layers, which have no mode, ``disable/zero/<kind>``.
+    """
+    modes = mode_names(sweeps=True)
+    return tuple(f"{mode}/{kind.name}" for kind in COMPONENTS for mode in (("zero",) if kind.done else modes))
 
 
 class LackingError(Exception):
@@ -219,7 +223,7 @@ class Sheet:
             if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
                 continue
             rows = Run.open(run.folder).ablation_table().rows()
-            rows = [row for row in KINDS[kind].of(rows) if row["mode"] == mode]
+            rows = [row for row in KINDS[kind].of(rows) if KINDS[kind].done or row["mode"] == mode]
             rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
             if not rows:
                 continue
@@ -265,6 +269,8 @@ def settings_for(column: str, about: About) -> str:
     measure, _, name = column.partition("/")
     if measure == DISABLE:
         mode, _, kind = name.partition("/")
+        if KINDS[kind].done:
+            return f"analysis=disable 'ablation.components=[{','.join(part.component for part in PARTS)}]'"
         return f"analysis={'disable_all_but_one' if kind == 'all_but_one' else 'disable'} ablation.mode={mode}"
     settings = _ANALYSES.get(measure) or f"'measure=[{measure}]'"
     return settings if about in ("tuned", "random") else f"{settings} 'compare_with=[initial]'"

@@ -1,0 +1,88 @@
+"""Whether a model needs its attention or its feed-forward sublayers more, when each is left out of each layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.scoring import judged_metrics, weighted_scores
+from bertsecrets.ablation.verdicts import change_influences
+from bertsecrets.data.task import Task
+from bertsecrets.results.components import ATTENTION, FEED_FORWARD
+from bertsecrets.results.formatting import number
+from bertsecrets.statistics.student import mean_limits
+
+SUBLAYERS = "sublayers"
+"""``<SUBLAYERS>_<metric>_<mode>`` is the key of a record among a run's checks, see :func:`sublayer_checks`."""
+
+
+def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, dict[str, Any]]:
+    """The mean change of score over layers without a sublayer of each kind, and the interval of their difference.
+
+    The interval is over examples: of an example's mean influence on the differences of all layers, by Student's t. Of accuracy it
+    is the t interval of the difference in right answers, averaged over layers (Hampel 1974 for other scores).
+
+    Args:
+        outcomes: Outcomes of a finished sweep.
+        task: The task, with its metrics.
+        level: Level of the interval.
+
+    Returns:
+        By key of a record: ``layers``, ``attention``, ``ffn`` (mean changes), ``difference`` (attention less feed-forward),
+        ``low``, ``high`` and ``level``. Empty unless both kinds were left out of the same layers, on the same
+        examples.
+    """
+    variants = outcomes.plan.variants
+    layers = {
+        kind.name: {variant.layer: place for place, variant in enumerate(variants) if variant.kind == kind.name}
+        for kind in (ATTENTION, FEED_FORWARD)
+    }
+    attention, feed_forward = layers[ATTENTION.name], layers[FEED_FORWARD.name]
+    if not attention or attention.keys() != feed_forward.keys() or outcomes.taken_NV is not None:
+        return {}
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
+    count = len(label_N)
+    if count < 2:
+        return {}
+    places = [*attention.values(), *feed_forward.values()]
+    sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
+    checks = {}
+    for metric in judged_metrics(task):
+        both_VN = np.concatenate([clean_N[None], prediction_VN[places]])
+        score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, count)))[0]
+        change_V = score_V[1:] - score_V[0]
+        influence_N = sign_V @ change_influences(metric, label_N, clean_N, prediction_VN[places])
+        difference = float(sign_V @ change_V)
+        _, low, high = mean_limits(difference + influence_N, 1 - level)
+        if not low < high:
+            # Undefined, or the same in every example.
+            continue
+        checks[f"{SUBLAYERS}_{metric}_{outcomes.plan.mode}"] = {
+            "layers": len(attention),
+            ATTENTION.name: float(change_V[: len(attention)].mean()),
+            FEED_FORWARD.name: float(change_V[len(attention) :].mean()),
+            "difference": difference,
+            "low": float(low),
+            "high": float(high),
+            "level": level,
+        }
+    return checks
+
+
+def sublayers_in_words(check: Mapping[str, Any], metric: str) -> str:
+    """Which kind of sublayer this model needs more, from a record of :func:`sublayer_checks`."""
+    changes, low, high = (
+        [number(100 * check[name], 1, signed=True) for name in names]
+        for names in ((ATTENTION.name, FEED_FORWARD.name, "difference"), ("low",), ("high",))
+    )
+    attention, feed_forward, difference = changes
+    sentence = (
+        f"Over {check['layers']} layer{'s' * (check['layers'] != 1)}, {metric} changes by {attention} points on average without an "
+        f"attention sublayer and by {feed_forward} without a feed-forward sublayer; the difference is {difference} "
+        f"({check['level']:.0%} interval {low[0]} to {high[0]})".replace("%", " %")
+    )
+    if check["low"] <= 0 <= check["high"]:
+        return f"{sentence}, which does not tell the kind that this model needs more."
+    needed = FEED_FORWARD if check["difference"] > 0 else ATTENTION
+    return f"{sentence}: this model needs its {needed.plural} more."

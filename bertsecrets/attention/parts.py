@@ -1,0 +1,97 @@
+"""Leave out parts of layers: the attention sublayer, the feed-forward sublayer, or the whole block."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.attention.hooks import follow
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder
+from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD
+
+Rows = Mapping[str, Tensor]
+"""Name of a part -> the rows of a batch in which it is left out, bool ``[R, 1, 1]``."""
+
+
+def check_parts(encoder: Encoder) -> None:
+    """Raise UserError if parts of the encoder's layers cannot be left out."""
+    if encoder.family is None:
+        raise UserError(
+            f"Model type '{encoder.base.config.model_type}' has no adapter that says where its sublayers are; disable heads or "
+            "layers, or name a family (model.family) that describes the model."
+        )
+    for layer in encoder.layers:
+        encoder.family.feed_forward(layer)
+
+
+@contextmanager
+def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Iterator[None]:
+    """While open, the outputs of a layer's sublayers are 0 in some rows, before they are added to the residual stream.
+
+    Args:
+        encoder: An encoder of a family with an adapter.
+        layer: The layer; where layers share weights, all of them that do.
+        rows_of: Asked at every call of a sublayer.
+    """
+    family, projection = encoder.family, encoder.sites[layer].projection
+    assert family is not None
+    assert projection is not None
+    with ExitStack() as stack:
+        for kind, module in (
+            (ATTENTION, projection),
+            (FEED_FORWARD, family.feed_forward(encoder.layers[layer]).output),
+        ):
+
+            def zero(_: nn.Module, args: Any, output_RSD: Tensor, name: str = kind.name) -> Tensor:
+                rows_R11 = rows_of().get(name)
+                return output_RSD if rows_R11 is None else output_RSD.masked_fill(rows_R11, 0)
+
+            stack.callback(module.register_forward_hook(zero).remove)
+        yield
+
+
+def skip(rows: Rows, hidden_RSD: Tensor, next_RSD: Tensor) -> Tensor:
+    """The output of a layer, which in rows without its block is its input."""
+    rows_R11 = rows.get(BLOCK.name)
+    return next_RSD if rows_R11 is None else torch.where(rows_R11, hidden_RSD, next_RSD)
+
+
+@contextmanager
+def without_parts(encoder: Encoder, parts: Iterable[tuple[int, str]]) -> Iterator[None]:
+    """Leave out parts of layers, as in :class:`bertsecrets.ablation.plan.Variant`, in every forward pass while open.
+
+    Raises:
+        UserError: If the encoder's family has no adapter, or does not say where its feed-forward sublayers are.
+    """
+    names_of: dict[int, list[str]] = {}
+    for layer, name in parts:
+        names_of.setdefault(layer, []).append(name)
+    if not names_of:
+        yield
+        return
+    check_parts(encoder)
+    everywhere_111 = torch.ones(1, 1, 1, dtype=torch.bool, device=next(encoder.base.parameters()).device)
+    with follow(encoder) as forward_pass, ExitStack() as stack:
+        for layer, module in {id(module): (layer, module) for layer, module in enumerate(encoder.layers)}.values():
+            site = encoder.sites[layer].module
+
+            def rows_of(site: nn.Module = site) -> Rows:
+                current = forward_pass.layer(site)
+                return {} if current is None else dict.fromkeys(names_of.get(current, ()), everywhere_111)
+
+            def finish(
+                _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, site: nn.Module = site
+            ) -> Any:
+                hidden_BSD = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+                rows = rows_of(site)
+                forward_pass.finish_call(site)
+                if isinstance(output, tuple):
+                    return (skip(rows, hidden_BSD, output[0]), *output[1:])
+                return skip(rows, hidden_BSD, output)
+
+            stack.enter_context(left_out(encoder, layer, rows_of))
+            stack.callback(module.register_forward_hook(finish, with_kwargs=True).remove)
+        yield
