@@ -173,7 +173,8 @@ def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:
 def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
     signals.hand_on(sweep.interrupt)
     try:
-        # Only Hydra's own entry point runs sweepers and launchers; it composes the configuration of each job.
+        # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which its process
+        # composes; the composition that checked the job before any started has no way there.
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
     except BaseException as error:
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
