@@ -4,6 +4,7 @@ The public API, for notebooks: any Hugging Face encoder and plain lists of sente
 are first used.
 
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
+* :func:`plan`: how many examples and seeds it takes to tell more about heads.
 * :func:`fine_tune`, :func:`demo`: fine-tune a classifier in a notebook; texts to try things out on.
 * :func:`head_view`: every head's attention to a sentence, as a page to explore.
 * :func:`load_embedder`: a sentence-embedding model, for the same functions.
@@ -19,7 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertsecrets.api import demo, disable, fine_tune, measure
+    from bertsecrets.api import demo, disable, fine_tune, measure, plan
     from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
+    from bertsecrets.reporting.power_page import PowerPlan
     from bertsecrets.results.experiment import Experiment
     from bertsecrets.results.report.content import Section, Table
 
@@ -45,6 +47,7 @@ _HOMES = {
     "HeadGrid": "bertsecrets.api_results",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
+    "PowerPlan": "bertsecrets.reporting.power_page",
     "Result": "bertsecrets.callbacks.head_analysis",
     "Run": "bertsecrets.reporting.notebook_run",
     "Section": "bertsecrets.results.report.content",
@@ -57,6 +60,7 @@ _HOMES = {
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.api",
     "override": "bertsecrets.attention.override",
+    "plan": "bertsecrets.api",
     "remove_heads": "bertsecrets.pruning.removal",
     "save_pruned": "bertsecrets.pruning.removal",
     "watch": "bertsecrets.attention.watch",
@@ -72,6 +76,7 @@ __all__ = [
     "HeadGrid",
     "HeadView",
     "Measure",
+    "PowerPlan",
     "Result",
     "Run",
     "Section",
@@ -84,6 +89,7 @@ __all__ = [
     "load_pruned",
     "measure",
     "override",
+    "plan",
     "remove_heads",
     "save_pruned",
     "watch",

@@ -13,6 +13,7 @@ COMMANDS = {
     "report": "write the pages of a run or a sweep again, without a model",
     "merge": "merge disabling sweeps over parts of a plan",
     "view": "show every head's attention to a sentence",
+    "plan": "say how many examples and seeds verdicts on heads take",
     "export": "write a fine-tuned model as a Hugging Face folder",
     "workspace": "create a W&B workspace and report",
     "resume": "continue an interrupted run or sweep: resume folder=<its folder>",

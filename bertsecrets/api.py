@@ -17,7 +17,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import check_embedder_mode
+from bertsecrets.ablation.section import POWER_PLAN
+from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import SplitBatches, Subject
 from bertsecrets.ablation.sweep import Sweep
@@ -42,7 +45,8 @@ from bertsecrets.models.loading import max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.results.components import COMPONENTS
+from bertsecrets.reporting.power_page import PowerPlan, plan_runs
+from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, TRAINING, Run
 from bertsecrets.settings import CONF, meanings
@@ -378,7 +382,36 @@ def _disabled(subject: Subject, plans: Sequence[str], ablation: AblationSettings
         judged = Sweep(list(plans), ablation).run(subject, timed=False)
     assert judged is not None
     rows = judged.rows(Run(Path(), "", "", subject.task.name, ""), TRAINING, 0)
-    return DisabledHeads(judged.outcomes, rows, judged.spared())
+    checks = {**judged.spared(), f"{POWER_PLAN}_{ablation.mode}": judged.power_plan(rows)}
+    return DisabledHeads(judged.outcomes, rows, checks, subject.task)
+
+
+def plan(
+    pilot: DisabledHeads | str | Path | Sequence[str | Path], *, margin: float | None = None, repeats: int = 200
+) -> PowerPlan:
+    """How many examples, and how many seeds, it takes to tell more about heads: the power of larger sweeps, simulated.
+
+    Args:
+        pilot: What :func:`disable` returned, the folder of a run that disabled heads, or those of runs that differ in their seed.
+        margin: The loss that matters, in points; None for the pilot's.
+        repeats: Simulated sweeps of each size.
+
+    Raises:
+        UserError: If no heads were disabled one by one, there are fewer than 30 examples, or the score is a correlation.
+    """
+    if margin is not None and not (margin > 0 and math.isfinite(margin)):
+        raise UserError(f"margin is {margin!r}; expected a positive number of points, or None.")
+    _whole(repeats, "repeats", 20)
+    if not isinstance(pilot, DisabledHeads):
+        folders = [pilot] if isinstance(pilot, str | Path) else _listed(pilot)  # type: ignore[arg-type]
+        return plan_runs([str(folder) for folder in folders], margin, repeats)
+    heads = HEAD.of(pilot.rows)
+    if not heads:
+        raise UserError("No heads were disabled one by one; give bs.disable(..., plans=['heads']).")
+    sweep = sweep_of("bs.disable", heads, pilot.outcomes, pilot.task)
+    return PowerPlan(
+        plan_power(Pilot.of([sweep], pilot.rows, None if margin is None else margin / 100), repeats=repeats)
+    )
 
 
 def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[float]:

@@ -13,8 +13,9 @@ from bertsecrets.ablation.figures import spared_curve
 from bertsecrets.ablation.judging import judged_grids
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.section import ablation_sections, metric_label
-from bertsecrets.ablation.spared import Spared, spared_in_words
+from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
 from bertsecrets.data.example import Annotation
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.grids import heatmap
@@ -131,16 +132,18 @@ class DisabledHeads:
     Args:
         outcomes: Logits of every variant for every example.
         rows: A row of the ablation table for each metric and variant.
-        spared: How many heads can be spared (:func:`bertsecrets.ablation.spared.spared_heads`).
+        checks: What a run would keep beside them, by ``<kind>_<mode>``.
+        task: The task.
     """
 
     def __init__(
-        self, outcomes: Outcomes, rows: Sequence[dict[str, Any]], spared: Mapping[str, Mapping[str, Any]] | None = None
+        self, outcomes: Outcomes, rows: Sequence[dict[str, Any]], checks: Mapping[str, Mapping[str, Any]], task: Task
     ) -> None:
         self.outcomes = outcomes
+        self.task = task
+        self._checks = checks
         self.rows = list(rows)
         """Score, change, interval, p-values and verdict of every variant."""
-        self._spared = spared or {}
         self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
         """The changes of single heads, and of all heads of a layer but one, where they were disabled."""
 
@@ -156,7 +159,7 @@ class DisabledHeads:
         return [block.figure for section in self._sections() for block in section.figures]
 
     def _sections(self) -> list[Section]:
-        return ablation_sections(AblationTable.from_rows(self.rows), self._spared)
+        return ablation_sections(AblationTable.from_rows(self.rows), self._checks)
 
     def plot(self) -> Figure:
         """The first of :meth:`plots`."""
@@ -171,7 +174,9 @@ class DisabledHeads:
         Raises:
             UserError: If fewer than two heads were disabled alone, or there is no such metric.
         """
-        by_metric = {record["metric"]: Spared(**record) for record in self._spared.values()}
+        by_metric = {
+            record["metric"]: Spared(**record) for key, record in self._checks.items() if key.startswith(f"{SPARED}_")
+        }
         if not by_metric:
             raise UserError("Fewer than two heads were disabled alone; disable them with plans=['heads'].")
         name = next(iter(by_metric)) if metric is None else metric

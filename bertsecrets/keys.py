@@ -257,6 +257,16 @@ class MergeKeys(CommandKeys):
     runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
 
 
+class PlanKeys(CommandKeys):
+    """The settings of ``plan``."""
+
+    runs: _PATH | Annotated[list[_PATH], Field(min_length=1)] = Field(description=_FOLDERS)
+    margin: float | None = Field(
+        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score), or null"
+    )
+    repeats: int = Field(ge=20, le=10_000, description="a whole number from 20 to 10000")
+
+
 class ModelKeys(CommandKeys):
     """The settings of commands that load a checkpoint and analyse nothing."""
 
@@ -304,6 +314,7 @@ COMMANDS: dict[str, type[CommandKeys]] = {
     "export": ExportKeys,
     "workspace": WorkspaceKeys,
     "merge": MergeKeys,
+    "plan": PlanKeys,
 }
 """The settings of each command."""
 

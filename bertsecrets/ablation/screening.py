@@ -49,6 +49,9 @@ _LEAST_CHANGE = 1e-3
 BF16_REACH = 20.0
 """A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of bf16."""
 
+FRAGILE = 2
+"""An example is fragile, and evaluated for every variant, if so many active pairs have another prediction."""
+
 _BOTH = 0.25
 """Share of the pilot's pairs that are evaluated in bf16 and in fp32 to measure bf16's errors."""
 
@@ -97,6 +100,7 @@ class ScreeningRecord:
         audited: Those of them that the audit evaluated.
         missed: Audited pairs whose prediction changed, against the rule.
         whole: Variants evaluated whole, because the audit found a miss.
+        fragile: Pairs outside of the rule's reach that were evaluated because their example is fragile; not among the inactive.
         bound: At most so many predictions are not those of the exact sweep, at a confidence of :data:`LEVEL` (see
             :func:`missed_bound`).
         precision: See :class:`Screening`.
@@ -118,6 +122,7 @@ class ScreeningRecord:
     again: int = 0
     audited_bf16: int = 0
     missed_bf16: int = 0
+    fragile: int = 0
     speedup: float | None = None
     reason: str | None = None
     onednn: bool = False
@@ -213,6 +218,11 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
             text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
         elif record.get("reason") is not None:
             text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
+    if record.get("fragile"):
+        text += (
+            f"Of the evaluated pairs {record['fragile']:,} belong to examples of which other heads or layers, {FRAGILE} or more, change the "
+            "prediction: these were evaluated for every one. "
+        )
     if record.get("onednn"):
         text += "Linear layers in fp32 were computed by oneDNN. "
     if record["whole"] == 1:
@@ -248,6 +258,7 @@ class _Share:
         self.drawn_BV = torch.from_numpy(draws_BV < screening.audit).to(clean_BC.device)
         self.done_BV = torch.zeros_like(self.drawn_BV)
         self.counted_BV = torch.zeros_like(self.drawn_BV)
+        self.fragile_B1 = torch.zeros_like(self.drawn_BV[:, :1])
         # What is known of a pair's logits without an exact evaluation: first the estimate.
         self.rough_BVC = self.estimate_BVC
         self.bf16_BV = torch.zeros_like(self.drawn_BV)
@@ -265,6 +276,20 @@ class _Share:
             usual_V: Root mean square of each variant's estimated changes in the pilot.
         """
         self.scale_B1 = error_scales(self.changes_BV(), usual_V)
+
+    @property
+    def active_BV(self) -> Tensor:
+        """The pairs that the rule evaluates: those within reach, and all of fragile examples."""
+        return self.counted_BV | self.fragile_B1
+
+    def find_fragile(self, sure_BV: Tensor) -> None:
+        """Find the examples of which several pairs within reach have another prediction.
+
+        Much of what the slopes of the logits miss lies in the same examples as what they find.
+        """
+        logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
+        changed_BV = self.counted_BV & (logits_BVC.argmax(-1) != self.class_B[:, None])
+        self.fragile_B1 = changed_BV.sum(1, keepdim=True) >= FRAGILE
 
     def errors_BV(self, sure_BV: Tensor) -> Tensor:
         """Margin minus estimated margin, of evaluated pairs, relative to the example's scale; float64.
@@ -386,7 +411,8 @@ def screened_sweep(
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
     that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
     (exact minus estimated margin) divided by its example's scale. The sweep evaluates all pairs of ``pilot`` random examples,
-    then the active ones, until no more become active. An example's scale is the square root of its sensitivity: the root mean
+    then the active ones, until no more become active, and then all pairs of the examples of which :data:`FRAGILE` active pairs
+    have another prediction. An example's scale is the square root of its sensitivity: the root mean
     square, over variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in
     the pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
     evaluated whole. The estimate of an inactive pair predicts the class of the unedited model.
@@ -534,10 +560,14 @@ class _Sweep:
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
+        # Their errors do not move the rule: they say nothing of other examples.
+        for share in self.shares:
+            share.find_fragile(self.sure_BV(share))
+            self._evaluate(share)
 
     def sure_BV(self, share: _Share) -> Tensor:
         """Which pairs the rule wants exactly: the active ones, with bf16 those near a change of prediction."""
-        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
+        active_BV = share.active_BV if self.bf16 is None else share.active_BV & share.near_BV(self.near_V)
         return active_BV | share.forced_BV
 
     def _both_BV(self, index_B: Tensor) -> Tensor:
@@ -568,10 +598,10 @@ class _Sweep:
             return self._totals(self.shares, lambda share: (share.margin_BV, of(share)))[1]
 
         def inactive_BV(share: _Share) -> Tensor:
-            return ~share.counted_BV
+            return ~share.active_BV
 
         def rough_BV(share: _Share) -> Tensor:
-            return share.counted_BV & ~self.sure_BV(share)
+            return share.active_BV & ~self.sure_BV(share)
 
         def audited(of: Callable[[_Share], Tensor]) -> tuple[Tensor, Tensor]:
             """Audited pairs, and those of them with another prediction."""
@@ -602,6 +632,7 @@ class _Sweep:
             again=again,
             audited_bf16=int(audited_bf16_V.sum()),
             missed_bf16=missed_bf16,
+            fragile=int(number(lambda share: share.fragile_B1 & ~share.counted_BV).sum()),
         )
 
     def _totals(self, shares: Sequence[_Share], of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -631,7 +662,7 @@ class _Sweep:
 
     def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:
         """The pairs that are still to be evaluated in bf16, and exactly."""
-        bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.counted_BV & ~share.bf16_BV
+        bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.active_BV & ~share.bf16_BV
         return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
     def _evaluate(self, share: _Share) -> None:

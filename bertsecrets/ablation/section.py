@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,9 @@ SAMPLE = "sample"
 
 MODE = "mode"
 """``<MODE>_<mode>`` is the key of a record among a run's checks: ``words``, what a disabled head's output is."""
+
+POWER_PLAN = "power"
+"""``<POWER_PLAN>_<mode>`` is the key of a record among a run's checks: that of :meth:`bertsecrets.ablation.planner.Planned.record`."""
 
 _GROUPS_SHOWN = 30
 
@@ -110,7 +112,8 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         chosen = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
         main = evaluation == rows[0]["evaluation"]
         sample = checks.get(f"{SAMPLE}_{mode}") if main else None
-        section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None, sample)
+        plan = checks.get(f"{POWER_PLAN}_{mode}") if main else None
+        section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None, sample, plan)
         spared = checks.get(f"{SPARED}_{metric}_{mode}")
         if main and spared:
             section = _with_spared(section, Spared(**spared), chosen)
@@ -177,7 +180,11 @@ def _of(rows: Sequence[Row], **equal: Any) -> list[Row]:
 
 
 def _section(
-    table: AblationTable, rows: list[Row], check: Mapping[str, Any] | None, sample: Mapping[str, Any] | None
+    table: AblationTable,
+    rows: list[Row],
+    check: Mapping[str, Any] | None,
+    sample: Mapping[str, Any] | None,
+    plan: Mapping[str, Any] | None,
 ) -> Section:
     metric, mode = rows[0]["metric"], rows[0]["mode"]
     findings: list[str] = []
@@ -187,7 +194,7 @@ def _section(
     for kind in dict.fromkeys(row["kind"] for row in rows):
         chosen = _of(rows, kind=kind)
         first, *others = _in_words(chosen, sample)
-        findings.append(first if findings else f"{first}{more_examples_in_words(chosen)}")
+        findings.append(first if findings else f"{first}{more_examples_in_words(chosen, plan)}")
         if others:
             paragraphs.append(" ".join([_kind_title(kind), *others]))
         tables.append(_worst(chosen))
@@ -287,30 +294,37 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
 
 
-def more_examples_in_words(rows: Sequence[Row]) -> str:
-    """What it would take to tell more, as a sentence after a space; empty unless nothing can be told of any variant.
+def more_examples_in_words(rows: Sequence[Row], plan: Mapping[str, Any] | None) -> str:
+    """What it would take to tell more of single heads, as a sentence after a space; empty if each has a verdict.
 
-    For a variant without any effect: a loss of the margin is ruled out with 80 % power if the margin is (z(1 - alpha) + z(0.8))
-    standard errors or more; that error is taken from the median width of the intervals, and shrinks with the root of N.
+    Args:
+        rows: Judged rows of one kind and metric.
+        plan: The run's record :data:`POWER_PLAN`; None or empty if nothing was simulated.
     """
-    known, margin = _defined(rows), rows[0]["margin"]
-    if not known or margin is None or any(row["verdict"] != INCONCLUSIVE for row in rows):
+    unknown = sum(row["verdict"] == INCONCLUSIVE for row in _defined(rows))
+    if not unknown or rows[0]["kind"] != HEAD.name or not plan or plan["metric"] != rows[0]["metric"]:
         return ""
-    normal, first = NormalDist(), known[0]
-    width = float(np.median([row["high"] - row["low"] for row in known]))
-    error = width / (2 * normal.inv_cdf((1 + first["level"]) / 2))
-    reach = error * (normal.inv_cdf(1 - first["false_discovery_rate"]) + normal.inv_cdf(POWER))
-    count = max(row["count"] for row in known)
-    examples = count * (reach / margin) ** 2
-    if not examples > count:
-        return ""
-    # Two digits: it is an estimate.
-    rounded = round(examples, 1 - math.floor(math.log10(examples)))
+    return f" {settling_in_words(plan)}"
+
+
+def settling_in_words(plan: Mapping[str, Any]) -> str:
+    """How many examples would settle the heads without a verdict, by a record :data:`POWER_PLAN`: a sentence."""
+    undecided = plan["undecided"]
+    which = f"the {undecided} heads" if undecided > 1 else "the head"
+    if plan["examples"] is None:
+        return (
+            f"To tell more: even {plan['most']:,} examples would settle {plan['share']:.0%} of {which} without a verdict, as losses "
+            f"near the margin of {points(plan['margin'])} take very many (simulated from these {plan['count']:,})."
+        )
     return (
-        f" To tell more: where a {KINDS[first['kind']].singular} has no effect, ruling out a loss of {points(margin)} takes about "
-        f"{rounded:,.0f} examples; these {count:,} rule out one of about {points(reach)} (ablation.margin); several seeds "
-        "together tell more than one (python -m bertsecrets compare runs=<runs>)."
+        f"To tell more: about {rounded(plan['examples']):,} examples would settle {POWER:.0%} of {which} without a verdict "
+        f"(simulated from these {plan['count']:,})."
     )
+
+
+def rounded(examples: float) -> int:
+    """A number of examples to two digits: it is an estimate."""
+    return int(round(examples, 1 - math.floor(math.log10(examples))))
 
 
 def _correction_in_words(row: Row, needed: int) -> str:

@@ -22,7 +22,7 @@ from bertsecrets.ablation.verdicts import (
     p_of_losses,
     verdicts_of,
 )
-from bertsecrets.data.task import task_from_config
+from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.verdicts import NEEDED
@@ -202,11 +202,23 @@ def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     outcomes = Outcomes.read(path)
     if outcomes.taken_NV is not None:
         return None
-    label_N, clean_N, prediction_VN = outcomes.predictions(task_from_config(view.run.config()["task"]))
+    return sweep_of(view.run.folder.name, rows, outcomes, task_from_config(view.run.config()["task"]))
+
+
+def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task: Task) -> Sweep:
+    """The sweep of some judged rows of one kind and metric.
+
+    Args:
+        name: The run.
+        rows: The rows, in any order.
+        outcomes: The outcomes that were judged; all variants have all examples.
+        task: The task.
+    """
+    rows = sorted(rows, key=lambda row: str(row["variant"]))
+    label_N, clean_N, prediction_VN = outcomes.predictions(task)
     place = {variant.name: at for at, variant in enumerate(outcomes.plan.variants)}
-    rows.sort(key=lambda row: row["variant"])
     chosen_VN = prediction_VN[[place[row["variant"]] for row in rows]]
-    return Sweep(view.run.folder.name, rows, outcomes.index_N.numpy(), label_N, clean_N, chosen_VN)
+    return Sweep(name, rows, outcomes.index_N.numpy(), label_N, clean_N, chosen_VN)
 
 
 def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
@@ -236,7 +248,6 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
     # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
     of_needed = corrected if correction == FALSE_DISCOVERY else holm
     alpha = level_of_needed(level, correction, rate)
-    p_needed_V = of_needed(p_of_losses(seed_effects.delta, seed_effects.p_value))
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
@@ -245,7 +256,7 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,
-        verdicts_of(p_needed_V, corrected(seed_effects.p_margin), alpha, rate),
+        verdicts_over_seeds(seed_effects, correction, level, rate),
         tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
         needed_in={count: of_needed(partial_conjunction(p_loss_SV, count)) <= alpha for count in numbers},
         spared_in={count: corrected(partial_conjunction(p_margin_SV, count)) <= rate for count in numbers},
@@ -267,6 +278,19 @@ def _differences(sweeps: Sequence[Sweep]) -> str:
         if differing
         else ""
     )
+
+
+def verdicts_over_seeds(effects: SeedEffects, correction: str | None, level: float, rate: float) -> tuple[str, ...]:
+    """The verdicts on V effects over seeds, corrected for their number.
+
+    Args:
+        effects: The effects over seeds.
+        correction, level, rate: As for :func:`bertsecrets.ablation.verdicts.judge`.
+    """
+    p_V, by_rate = p_of_losses(effects.delta, effects.p_value), correction == FALSE_DISCOVERY
+    # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
+    p_needed_V = corrected(p_V) if by_rate else holm(p_V)
+    return verdicts_of(p_needed_V, corrected(effects.p_margin), rate if by_rate else 1 - level, rate)
 
 
 def _least_stderr(sweeps: Sequence[Sweep], level: float) -> Array:

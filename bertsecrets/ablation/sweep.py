@@ -29,9 +29,12 @@ from bertsecrets.ablation.plan import (
     random_groups,
     read_groups,
 )
+from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
+from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.screening import SWEEP, Screening, screened_sweep, why_not
-from bertsecrets.ablation.section import MODE, SAMPLE
+from bertsecrets.ablation.section import MODE, POWER_PLAN, SAMPLE
+from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.spared import spared_heads
@@ -49,9 +52,13 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, PARTS
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.verdicts import INCONCLUSIVE
 
 _log = logging.getLogger(__name__)
+
+_TIMES, _REPEATS = (1, 2, 4, 8, 16), 60
+"""Sizes and number of the sweeps that are simulated after each sweep: a second's worth."""
 
 SIMILAR_GROUPS = "similar_groups"
 _OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
@@ -107,6 +114,22 @@ class Judged:
         looks = None if self.looks is None else self.looks.by_count()
         return judged_rows(self.outcomes, self.task, identity, looks=looks, **self.settings.judging())
 
+    def power_plan(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The record of :data:`bertsecrets.ablation.section.POWER_PLAN`: how many examples would settle more heads.
+
+        Empty where nothing can be simulated, or each head has a verdict.
+
+        Args:
+            rows: From :meth:`rows`.
+        """
+        heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
+        undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
+        enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
+        if not undecided or not enough or self.outcomes.taken_NV is not None or self.task.is_regression:
+            return {}
+        pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
+        return plan_power(pilot, repeats=_REPEATS, times=_TIMES).record()
+
     def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
         """Write tables, checks and outcomes to a run's folder; return the grids to log to W&B."""
         rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
@@ -116,6 +139,8 @@ class Judged:
         run.add_checks(self.spared())
         run.add_checks(sublayer_checks(self.outcomes, self.task, self.settings.level))
         run.add_checks({f"{kind}_{mode}": record for kind, record in self.records.items()})
+        # A sweep during training has later ones to tell more.
+        run.add_checks({f"{POWER_PLAN}_{mode}": self.power_plan(rows) if stage == CHECKPOINT else {}})
         self.outcomes.write(run.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors", self.task)
         if self.parts is not None:
             self.parts.clear()

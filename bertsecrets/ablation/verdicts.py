@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.ablation.scoring import (
     CLASS_METRICS,
@@ -300,7 +300,7 @@ def paired_tests(
 def p_against_margin(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, margin: float) -> Array:
     """One-sided p-values of a loss of the margin or more, ``[V]``; arguments as for :func:`judge`."""
     if metric == "accuracy":
-        return _p_of_losses(*_discordant(label_N, clean_N, prediction_VN), len(label_N), margin)
+        return p_of_margin(*discordant(label_N, clean_N, prediction_VN), len(label_N), margin)
     baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
     return exceeds(change_limits(metric, label_N, clean_N, prediction_VN), score_V - baseline, -margin)
 
@@ -308,7 +308,7 @@ def p_against_margin(metric: str, label_N: Array, clean_N: Array, prediction_VN:
 def p_against_margins(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, margin_M: Array) -> Array:
     """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``, within 1 % of them."""
     if metric == "accuracy":
-        cells_2V = np.stack(_discordant(label_N, clean_N, prediction_VN))
+        cells_2V = np.stack(discordant(label_N, clean_N, prediction_VN))
         (lost_U, won_U), which_V = np.unique(cells_2V, axis=1, return_inverse=True)
         count = len(label_N)
         p_MU = exceeds_each(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -margin_M)
@@ -333,13 +333,14 @@ _MOST_KEPT = 100_000
 """The cache is emptied when it holds more, so that thousands of sweeps in one process do not fill the memory."""
 
 
-def _p_of_losses(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: int, margin: float) -> Array:
-    """One-sided p-values of a loss of accuracy of the margin or more, ``[V]``."""
-    keys = [(int(lost), int(won), count, margin) for lost, won in zip(lost_V, won_V, strict=True)]
+def p_of_margin(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: ArrayLike, margin: float) -> Array:
+    """One-sided p-values of a loss of accuracy of the margin or more, ``[V]``; ``count`` examples for all or for each."""
+    count_V = np.broadcast_to(np.asarray(count), np.shape(lost_V))
+    keys = [(int(lost), int(won), int(of), margin) for lost, won, of in zip(lost_V, won_V, count_V, strict=True)]
     missing = sorted(set(keys) - _P_OF_LOSS.keys())
     if missing:
-        lost_M, won_M = np.array([key[0] for key in missing]), np.array([key[1] for key in missing])
-        p_M = exceeds(paired_proportions(lost_M, won_M, count), (won_M - lost_M) / count, -margin)
+        lost_M, won_M, count_M = (np.array([key[place] for key in missing]) for place in range(3))
+        p_M = exceeds(paired_proportions(lost_M, won_M, count_M), (won_M - lost_M) / count_M, -margin)
         _P_OF_LOSS.update(zip(missing, p_M.tolist(), strict=True))
     p_V = np.array([_P_OF_LOSS[key] for key in keys])
     if len(_P_OF_LOSS) > _MOST_KEPT:
@@ -364,10 +365,15 @@ def judge_together(
     draw_VR = np.concatenate([joint_draws(part.joint.correlation_VV, generator) for part in parts])
     tails = [np.full(len(part.delta), simultaneous_tail(draw_VR, part.joint.alpha)) for part in parts]
     simultaneous = [part.joint.limits(tail_V) for part, tail_V in zip(parts, tails, strict=True)]
-    p_margin_V = corrected(effects.pop("p_loss"))
     p_bh_V = corrected(effects["p_value"])
-    p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
-    p_needed_V = step_down(p_loss_V, draw_VR) if correction == FAMILY_WISE else corrected(p_loss_V)
+    p_needed_V, p_margin_V, verdict = verdicts_together(
+        p_of_losses(effects["delta"], effects["p_value"]),
+        effects.pop("p_loss"),
+        draw_VR,
+        level=level,
+        correction=correction,
+        false_discovery_rate=false_discovery_rate,
+    )
     return Verdicts(
         **effects,
         p_bh=p_bh_V,
@@ -376,12 +382,7 @@ def judge_together(
         high_simultaneous=np.concatenate([high_V for _, high_V in simultaneous]),
         significant=p_bh_V <= false_discovery_rate,
         p_margin=p_margin_V,
-        verdict=verdicts_of(
-            p_needed_V,
-            p_margin_V,
-            level_of_needed(level, correction, false_discovery_rate),
-            false_discovery_rate,
-        ),
+        verdict=verdict,
         margin=margin,
         level=level,
         correction=correction,
@@ -392,6 +393,29 @@ def judge_together(
 def level_of_needed(level: float, correction: Correction, false_discovery_rate: float) -> float:
     """The largest ``p_needed`` of a variant that is needed."""
     return 1 - level if correction == FAMILY_WISE else false_discovery_rate
+
+
+def verdicts_together(
+    p_loss_V: Array,
+    p_margin_V: Array,
+    draw_VR: Array,
+    *,
+    level: float,
+    correction: Correction,
+    false_discovery_rate: float,
+) -> tuple[Array, Array, tuple[str, ...]]:
+    """Correct the tests of V variants for their number: the p-values of no loss and of the margin, and the verdicts.
+
+    Args:
+        p_loss_V: One-sided p-values of no loss.
+        p_margin_V: One-sided p-values of a loss of the margin or more.
+        draw_VR: Draws from the joint distribution of the variants' errors.
+        level, correction, false_discovery_rate: As for :func:`judge`.
+    """
+    p_needed_V = step_down(p_loss_V, draw_VR) if correction == FAMILY_WISE else corrected(p_loss_V)
+    p_margin_V = corrected(p_margin_V)
+    alpha = level_of_needed(level, correction, false_discovery_rate)
+    return p_needed_V, p_margin_V, verdicts_of(p_needed_V, p_margin_V, alpha, false_discovery_rate)
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
@@ -430,7 +454,7 @@ def change_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Ar
 
 def _unbounded_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
     if metric == "accuracy":
-        return paired_proportions(*_discordant(label_N, clean_N, prediction_VN), len(label_N))
+        return paired_proportions(*discordant(label_N, clean_N, prediction_VN), len(label_N))
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
     both_VN = np.concatenate([clean_N[None], prediction_VN])
     score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, len(label_N))))[0]
@@ -446,8 +470,8 @@ def _is_always_0(metric: str, label_N: Array) -> bool:
     return metric == "matthews" and len(np.unique(label_N)) < 2
 
 
-def _discordant(label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of examples that each variant loses, and wins."""
+def discordant(label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of examples that each variant loses, and wins, ``[V]`` each."""
     right_N, right_VN = clean_N == label_N, prediction_VN == label_N
     return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
 
@@ -463,7 +487,7 @@ def smallest_effects(
     """
     count = len(label_N)
     if metric == "accuracy":
-        lost_V, won_V = _discordant(label_N, clean_N, prediction_VN)
+        lost_V, won_V = discordant(label_N, clean_N, prediction_VN)
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
     alpha = _level_of_swaps(alpha, permutations)
     if alpha <= 0:

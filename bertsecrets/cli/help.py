@@ -55,6 +55,11 @@ _EXAMPLES = {
     ),
     "report": (("run=<run folder>", "its page again"),),
     "merge": (("runs=<sweep folder>", "one table of a disabling sweep in parts"),),
+    "plan": (
+        ("runs=<run folder>", "from one run: how many examples?"),
+        ("runs=[<run folder>,<run folder>]", "from runs that differ in their seed: how many seeds?"),
+        ("runs=<run folder> margin=0.5", "for another loss that matters"),
+    ),
     "view": (
         ("text='The cat sat.'", "of the model before fine-tuning"),
         ("checkpoint=<run folder> text=['The cat sat.','The cat lay.']", "of a fine-tuned model, with a pair"),

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from bertsecrets.ablation.section import (
+    POWER_PLAN,
     metric_label,
     more_examples_in_words,
     points_in_words,
@@ -112,7 +114,8 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
         if related is None
         else related.in_words
     )
-    needed = f"{_needed_in_words(rows)} {_layers_in_words(views['ablation'])}".strip()
+    plan = views["ablation"].run.checks().get(f"{POWER_PLAN}_{rows[0]['mode']}")
+    needed = f"{_needed_in_words(rows, plan)} {_layers_in_words(views['ablation'])}".strip()
     return [
         ("Changed", _changed_in_words(views["drift"], sections["drift"])),
         ("Needed", needed),
@@ -146,7 +149,7 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     ).replace("95%", "95 %")
 
 
-def _needed_in_words(rows: Sequence[Row]) -> str:
+def _needed_in_words(rows: Sequence[Row], plan: Mapping[str, Any] | None) -> str:
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     metric = metric_label(rows[0]["metric"])
     ordered = sorted((row for row in rows if np.isfinite(row["delta"])), key=lambda row: float(row["delta"]))
@@ -170,7 +173,7 @@ def _needed_in_words(rows: Sequence[Row]) -> str:
             )
     return (
         f"{first} {counts[DISPENSABLE]} can be spared ({ruled_out_in_words(rows[0])}); for {counts[INCONCLUSIVE]} there are not "
-        f"enough examples to tell: {smallest_loss_in_words(rows)}{more_examples_in_words(rows)}"
+        f"enough examples to tell: {smallest_loss_in_words(rows)}{more_examples_in_words(rows, plan)}"
     )
 
 

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.section import (
     ONE_SIDED,
+    POWER_PLAN,
+    SAMPLE,
     latest_rows,
     metric_label,
     points_in_words,
     reaches_zero,
+    rounded,
     ruled_out_in_words,
 )
 from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
@@ -368,15 +371,31 @@ def next_steps(run: Run, disabled: DisabledHeads | None) -> list[NextStep]:
     minutes = "a few minutes"
     return [
         NextStep(together, _prune(run), minutes),
-        NextStep(
-            f"For {unsettled} heads there are not enough examples to tell. Do some stand in for each other?"
-            if unsettled
-            else "Do heads stand in for each other?",
-            f"{command} analysis=redundancy",
-            minutes,
-        ),
+        _tell_more(run, disabled, unsettled)
+        if unsettled
+        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", minutes),
         view,
     ]
+
+
+def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
+    """What it takes to settle the heads without a verdict: a sweep on the rest of the examples, if they are enough, else a plan."""
+    mode, checks = disabled.any_row["mode"], run.checks()
+    power, sample = (checks.get(f"{kind}_{mode}") or {} for kind in (POWER_PLAN, SAMPLE))
+    heads = f"For {unsettled} head{'s' * (unsettled > 1)} there are not enough examples to tell."
+    examples = power.get("examples")
+    if examples is None or examples > sample.get("of", 0):
+        about = "" if examples is None else f"About {rounded(examples):,} would settle 80 % of them. "
+        return NextStep(
+            f"{heads} {about}More examples or more seeds?",
+            f"python -m bertsecrets plan runs={shlex.quote(str(displayed(run.folder)))}",
+            "about half a minute",
+        )
+    return NextStep(
+        f"{heads} About {rounded(examples):,} of the {sample['of']:,} at hand would settle 80 % of them.",
+        f"{_analysis_of(run)} analysis=disable ablation.max_examples={rounded(examples)}",
+        "announced at its start",
+    )
 
 
 def _counted(count: int) -> str:

@@ -15,17 +15,17 @@ _LEAST_TAIL = 1e-9
 _TAILS = np.geomspace(1e-6, 0.5, 64)
 
 
-def proportion_limits(count_V: ArrayLike, examples: int, tail: ArrayLike) -> Limits:
+def proportion_limits(count_V: ArrayLike, examples: ArrayLike, tail: ArrayLike) -> Limits:
     """Mid-p limits of proportions (Lancaster 1961; Berry and Armitage 1995), ``[V]`` each.
 
     The limits are the quantiles of the mean of Beta(x, n - x + 1) and Beta(x + 1, n - x), x of n examples.
 
     Args:
         count_V: Counts, 0 to ``examples``.
-        examples: Number of examples.
+        examples: Number of examples, of all or of each.
         tail: Probability outside of either limit, at most 0.5.
     """
-    x = np.asarray(count_V, np.float64)
+    x, examples = np.asarray(count_V, np.float64), np.asarray(examples)
 
     def below(p: Array) -> Array:
         # P(X > x) + P(X = x) / 2 under the proportion p; a count of 0 or n has its limit at 0 or 1.
@@ -79,7 +79,7 @@ def _between(below: Callable[[Array], Array], tail: Array, middle: Array, most: 
     return limits[0], limits[1]
 
 
-def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: int) -> Tail:
+def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Tail:
     """Limits of the difference of two paired proportions, won less lost, as a function of the tail.
 
     The mid-p limits of the two discordant proportions, joined as squares (Newcombe 1998, method 10; Zou and Donner 2008)
@@ -88,8 +88,9 @@ def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: int) -> Ta
     Args:
         lost_V: Pairs of which only the first is right.
         won_V: Pairs of which only the second is right.
-        examples: Number of pairs.
+        examples: Number of pairs, of all or of each.
     """
+    examples = np.asarray(examples)
     lost, won = np.asarray(lost_V, np.float64), np.asarray(won_V, np.float64)
     p_lost, p_won = lost / examples, won / examples
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -212,7 +212,8 @@ def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatc
     model = scaled_model()
     plan = plan_of(model)
     exact = exact_sweep(model, plan, batches())
-    # A rule without reach misses every change that the estimate does not show.
+    # A rule without reach misses every change that the estimate does not show, and finds no example fragile.
+    monkeypatch.setattr(screening_module, "FRAGILE", 99)
     blind = Screening(pilot=1, reach=0.0, audit=0.5)
     found, record = screened_sweep(model, plan, batches(), blind)
     assert record.missed > 0
@@ -225,6 +226,32 @@ def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatc
         (changed_NV & (found.weight_NV == 0) & (found.logits_NVC.argmax(-1) != exact.logits_NVC.argmax(-1))).sum()
     )
     assert missed <= record.bound
+
+
+def test_examples_that_several_heads_change_are_evaluated_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rule that hardly reaches, what it misses lies in the examples in which it finds something."""
+    model = scaled_model()
+    data = batches(60, 12)
+    exact = exact_sweep(model, plan_of(model), data)
+    changed_NV = exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]
+    narrow = Screening(pilot=4, reach=1.0, audit=1e-9)
+    missed = {}
+    for least in (99, 2):
+        monkeypatch.setattr(screening_module, "FRAGILE", least)
+        outcomes, record = screened_sweep(model, plan_of(model), data, narrow)
+        assert outcomes.weight_NV is not None
+        evaluated_NV = outcomes.weight_NV == 1
+        missed[least] = int((changed_NV & ~evaluated_NV).sum())
+        if least == 99:
+            assert record.fragile == 0
+            active_NV = evaluated_NV
+    fragile_N = (active_NV & changed_NV).sum(1) >= 2
+    assert fragile_N.any()
+    assert torch.equal(evaluated_NV, active_NV | fragile_N[:, None])
+    assert record.fragile == int((evaluated_NV & ~active_NV).sum())
+    assert record.inactive == int((~evaluated_NV).sum())
+    torch.testing.assert_close(outcomes.logits_NVC[fragile_N], exact.logits_NVC[fragile_N], atol=1e-6, rtol=1e-5)
+    assert missed[2] < missed[99] / 2
 
 
 def test_slopes_of_passes_in_parts_are_those_of_one_pass() -> None:

@@ -245,16 +245,31 @@ def test_each_set_has_a_section() -> None:
     assert ablation_scalars(AblationTable.from_rows([*HEADS, *other]))["ablation/n_variants"] == 4
 
 
-def test_where_nothing_can_be_told_the_page_says_what_it_would_take() -> None:
-    """By hand: half the width of the 90 % intervals is 2 points, 1.645 standard errors of 1.216 points; z(0.9) + z(0.8) is 2.123."""
+def test_where_heads_have_no_verdict_the_page_says_what_it_would_take() -> None:
     rows = [{**each, "significant": False, "verdict": "inconclusive"} for each in HEADS]
-    _, _, lead = written(rows)
-    # 408 * (2.123 * 1.216 / 1)^2 = 2,719
+    plan = {
+        "metric": "accuracy",
+        "undecided": 4,
+        "count": 408,
+        "margin": 0.01,
+        "examples": 2719.3,
+        "most": 6528,
+        "share": 0.9,
+    }
+    _, _, lead = written(rows, {"power_uniform": plan})
     assert lead[0].endswith(
-        "To tell more: where a head has no effect, ruling out a loss of 1.0 point takes about 2,700 examples; these 408 rule out one "
-        "of about 2.6 points (ablation.margin); several seeds together tell more than one (python -m bertsecrets compare runs=<runs>)."
+        "To tell more: about 2,700 examples would settle 80% of the 4 heads without a verdict (simulated from these 408)."
     )
-    assert "To tell more" not in written(HEADS)[0]
+    _, _, lead = written(rows, {"power_uniform": {**plan, "examples": None, "share": 0.412}})
+    assert (
+        "even 6,528 examples would settle 41% of the 4 heads without a verdict, as losses near the margin of 1.0 point"
+        in lead[0]
+    )
+    assert "To tell more" not in written(rows)[2][0]
+    settled = [{**each, "verdict": "dispensable"} for each in rows]
+    assert "To tell more" not in written(settled, {"power_uniform": plan})[2][0]
+    by_f1 = [{**each, "metric": "f1"} for each in rows]
+    assert "To tell more" not in written(by_f1, {"power_uniform": plan})[2][0]
 
 
 def test_a_sample_is_named() -> None:

@@ -1,0 +1,536 @@
+"""How many examples, and how many seeds, a verdict takes: sweeps simulated from those of finished runs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+from scipy.interpolate import RegularGridInterpolator
+
+from bertsecrets.ablation.redundancy import is_redundant
+from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
+from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, verdicts_over_seeds
+from bertsecrets.ablation.verdicts import (
+    FAMILY_WISE,
+    Correction,
+    discordant,
+    p_of_losses,
+    p_of_margin,
+    verdicts_together,
+)
+from bertsecrets.errors import UserError
+from bertsecrets.results.components import GROUP, LAYER
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.power import POWER
+from bertsecrets.statistics.ranks import rank_correlation, spearman
+from bertsecrets.statistics.replicates import effects_over_seeds
+from bertsecrets.statistics.simultaneous import error_correlation, joint_draws
+
+Counts = NDArray[np.int64]
+
+FEWEST = 30
+"""Fewer examples in a pilot do not tell how often heads change a prediction."""
+
+TIMES = (1, 2, 4, 8, 16, 32, 64)
+"""Sizes of simulated sweeps, as multiples of the pilot's."""
+
+SEEDS = (1, 2, 3, 5, 10)
+"""Numbers of seeds that are simulated, if the pilots show how much seeds differ."""
+
+CORRELATION = 0.5
+"""The correlation over heads whose power is simulated."""
+
+GROUP_LOSS = 5
+"""A redundant pair loses so many times the margin together."""
+
+_GROUPS = 10
+"""Groups among which a redundant pair is judged, if the pilot has none."""
+
+_DRAWS = 1000
+_FEW_FLIPS = 10
+_NODES = 10
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What finished sweeps of V single heads tell about sweeps to come.
+
+    Args:
+        metric: The metric that judges.
+        count: Number of examples N.
+        lost_SV, won_SV: Examples that each head loses and wins, in each of S runs that differ by seed.
+        verdict_SV: The verdicts of each run.
+        over_seeds: The verdicts over seeds; empty with one run.
+        shared: Share of the noise of the examples that seeds have in common, 0 to 1.
+        moves_VN: What each head does to each example of the first run: 1 if it wins it, -1 if it loses it, else 0.
+        layers: Layer of each head.
+        margin: The loss that matters, as a difference of scores.
+        weight: What an example counts in the metric, relative to accuracy.
+        set_flips: Share of predictions that change without a set of heads that one may want to remove.
+        groups: Number of groups among which a redundant one is judged.
+        level, correction, false_discovery_rate: As for :func:`bertsecrets.ablation.verdicts.judge`.
+        screened: Whether the pilot is a screened sweep, which may miss flips.
+    """
+
+    metric: str
+    count: int
+    lost_SV: Counts
+    won_SV: Counts
+    verdict_SV: tuple[tuple[str, ...], ...]
+    over_seeds: tuple[str, ...]
+    shared: float
+    moves_VN: Array
+    layers: tuple[int, ...]
+    margin: float
+    weight: float
+    set_flips: float
+    groups: int
+    level: float
+    correction: Correction
+    false_discovery_rate: float
+    screened: bool
+
+    @classmethod
+    def of(
+        cls, sweeps: Sequence[Sweep], others: Sequence[Mapping[str, Any]] = (), margin: float | None = None
+    ) -> "Pilot":
+        """The pilot of sweeps of single heads that differ by seed.
+
+        Args:
+            sweeps: One or several.
+            others: Judged rows of other variants of the first run, such as whole layers.
+            margin: Another loss that matters than that of the sweeps, as a difference of scores.
+
+        Raises:
+            UserError: If the metric is one of scores, there are fewer than :data:`FEWEST` examples, or the sweeps differ in
+                their examples.
+        """
+        first, *_ = sweeps
+        row, count = first.rows[0], len(first.label_N)
+        metric = row["metric"]
+        if metric not in CLASS_METRICS:
+            raise UserError(
+                f"'{first.name}' is judged by {metric}, a correlation of scores; the planner simulates flips of predicted classes, "
+                "so give the run of a task of classes."
+            )
+        if count < FEWEST:
+            raise UserError(
+                f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often a head "
+                "changes a prediction: disable heads on more examples first."
+            )
+        over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
+        pairs = [discordant(sweep.label_N, sweep.clean_N, sweep.prediction_VN) for sweep in sweeps]
+        moves_SVN = np.stack(
+            [(sweep.prediction_VN == sweep.label_N) * 1.0 - (sweep.clean_N == sweep.label_N) for sweep in sweeps]
+        )
+        layer_flips = [other["flips"] for other in LAYER.of(others)]
+        stated = margin or row["margin"] or 0.01
+        harm = typical_harm(metric, first.label_N, first.clean_N)
+        return cls(
+            metric=metric,
+            count=count,
+            lost_SV=np.stack([lost_V for lost_V, _ in pairs]),
+            won_SV=np.stack([won_V for _, won_V in pairs]),
+            verdict_SV=tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
+            over_seeds=over,
+            shared=_shared(moves_SVN),
+            moves_VN=moves_SVN[0],
+            layers=tuple(row["layer"] for row in first.rows),
+            margin=stated,
+            weight=1.0 if metric == "accuracy" or harm <= 0 else harm * count,
+            set_flips=float(np.median(layer_flips)) if layer_flips else _flips(pairs, count),
+            groups=len(GROUP.of(others)) or _GROUPS,
+            level=row["level"],
+            correction=row["correction"] or FAMILY_WISE,
+            false_discovery_rate=row["false_discovery_rate"],
+            screened=row["sweep"] == "screened",
+        )
+
+    @property
+    def effective_margin(self) -> float:
+        """The margin as a share of the examples."""
+        return self.margin / self.weight
+
+    @property
+    def undecided_SV(self) -> NDArray[np.bool_]:
+        """Heads for which a run has not enough examples to tell."""
+        return np.array([[verdict == INCONCLUSIVE for verdict in verdicts] for verdicts in self.verdict_SV])
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The power of sweeps of M sizes.
+
+    Args:
+        pilot: What they were simulated from.
+        sizes: Numbers of examples.
+        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size.
+        undecided: Number of seeds -> how many heads have no verdict so far (the mean over the runs for one seed).
+        goals: What is to be shown -> its power at each size, with one seed.
+    """
+
+    pilot: Pilot
+    sizes: tuple[int, ...]
+    settled: Mapping[int, Array]
+    undecided: Mapping[int, float]
+    goals: Mapping[str, Array]
+
+    def examples(self, power_M: Array) -> float:
+        """Examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if none of the sizes does."""
+        # Simulated powers may fall a little where they are flat.
+        rising_M = np.maximum.accumulate(np.nan_to_num(power_M))
+        reached = np.flatnonzero(rising_M >= POWER)
+        if not len(reached):
+            return math.inf
+        at = int(reached[0])
+        if at == 0:
+            return float(self.sizes[0])
+        low, high = rising_M[at - 1], rising_M[at]
+        return float(
+            self.sizes[at - 1] * 2 ** ((POWER - low) / (high - low) * math.log2(self.sizes[at] / self.sizes[at - 1]))
+        )
+
+    def record(self) -> dict[str, Any]:
+        """What a run keeps of it: numbers for sentences."""
+        return {
+            "metric": self.pilot.metric,
+            "undecided": round(self.undecided[1]),
+            "heads": len(self.pilot.layers),
+            "count": self.pilot.count,
+            "margin": self.pilot.margin,
+            "examples": _finite(self.examples(self.settled[1])),
+            "most": self.sizes[-1],
+            "share": float(np.max(self.settled[1])) if self.undecided[1] else None,
+            "spared": _finite(self.examples(self.goals[SPARED])),
+            "needed": _finite(self.examples(self.goals[NEEDED])),
+        }
+
+
+SPARED, REDUNDANT, RANKS, SET = "spared", "redundant", "ranks", "set"
+"""Keys of :attr:`Planned.goals`, besides ``needed``."""
+
+
+def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequence[int] = TIMES) -> Planned:
+    """Simulate sweeps of growing size, judge them as sweeps are judged, and count verdicts.
+
+    The true rates at which each head loses and wins examples are drawn from what the pilot leaves open (beta-binomial models of
+    flips, and of the losses among them, whose spread over heads is estimated from all heads): the effects that a small pilot
+    observes vary more than the true ones, and a head without a flip may have some. With several runs, a head's effects vary over
+    seeds around a mean, as much as they do in the pilots beyond the noise of examples.
+
+    Args:
+        pilot: The pilot.
+        repeats: Simulated sweeps of each size.
+        seed: Seed of the simulation.
+        times: Sizes, as multiples of the pilot's.
+    """
+    sizes = tuple(time * pilot.count for time in times)
+    generator = np.random.default_rng([seed, 4])
+    runs_R = np.arange(repeats) % len(pilot.lost_SV)
+    undecided_RV = pilot.undecided_SV[runs_R]
+    lost_RV, won_RV = _rates(pilot, runs_R, generator)
+    flips, margin = typical_flips(pilot), pilot.effective_margin
+    half_R1, set_R1 = (np.full((repeats, 1), share / 2) for share in (flips, pilot.set_flips))
+    # Beside the pilot's heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to remove.
+    lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1, half_R1 + GROUP_LOSS * margin, set_R1])
+    won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1, half_R1, set_R1])
+    lost_MRW, won_MRW = np.stack([draw_flips(size, lost_RW, won_RW, generator) for size in sizes], 1)
+    tests = zip(lost_MRW, won_MRW, *count_tests(lost_MRW, won_MRW, sizes, margin), sizes, strict=True)
+    settled_M, goals_M = zip(
+        *(
+            _one_seed(pilot, size, lost, won, p_loss, p_margin, won_RV - lost_RV, undecided_RV, generator)
+            for lost, won, p_loss, p_margin, size in tests
+        ),
+        strict=True,
+    )
+    settled = {1: np.array(settled_M)}
+    undecided = {1: float(pilot.undecided_SV.sum(1).mean())}
+    if pilot.over_seeds:
+        over_V = np.array(pilot.over_seeds) == INCONCLUSIVE
+        for seeds in SEEDS[1:]:
+            settled[seeds] = np.array(
+                [_several_seeds(pilot, size, seeds, repeats, over_V, generator) for size in sizes]
+            )
+            undecided[seeds] = float(over_V.sum())
+    return Planned(
+        pilot, sizes, settled, undecided, {name: np.array([goals[name] for goals in goals_M]) for name in goals_M[0]}
+    )
+
+
+def _one_seed(
+    pilot: Pilot,
+    size: int,
+    lost_RW: Counts,
+    won_RW: Counts,
+    p_loss_RW: Array,
+    p_margin_RW: Array,
+    true_RV: Array,
+    undecided_RV: NDArray[np.bool_],
+    generator: np.random.Generator,
+) -> tuple[float, dict[str, float]]:
+    """The share of undecided heads that sweeps of this size settle, and the power for each goal."""
+    repeats, heads = true_RV.shape
+    family = heads + 3
+    influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
+    correlation = np.eye(family)
+    correlation[:heads, :heads] = error_correlation(
+        influence_VN * math.sqrt(pilot.count / size), np.full(heads, 1 / size)
+    )
+    draw_WR = joint_draws(correlation, generator, _DRAWS)
+    settled, needed, spared, redundant = 0, 0, 0, 0
+    change_RW = (won_RW - lost_RW) / size
+    # The variance of a change, with a flip more where there are few.
+    variance_RW = (lost_RW + won_RW + 1) / size**2
+    for repeat in range(repeats):
+        verdict = verdicts_together(
+            p_loss_RW[repeat, :family],
+            p_margin_RW[repeat, :family],
+            draw_WR,
+            level=pilot.level,
+            correction=pilot.correction,
+            false_discovery_rate=pilot.false_discovery_rate,
+        )[2]
+        settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
+        needed += verdict[heads] == NEEDED
+        spared += sum(code == DISPENSABLE for code in verdict[heads + 1 : family])
+        alone, together = slice(heads + 1, family), family
+        p_together = pilot.groups * p_loss_RW[repeat, together]
+        beyond = change_RW[repeat, together] - change_RW[repeat, alone].sum()
+        error = math.sqrt(variance_RW[repeat, together] + variance_RW[repeat, alone].sum())
+        redundant += is_redundant(
+            NEEDED if p_together <= 1 - pilot.level else INCONCLUSIVE,
+            verdict[alone],
+            pilot.groups * float(stats.norm.cdf(beyond / error)),
+            0.0,
+            pilot.false_discovery_rate,
+        )
+    undecided = int(undecided_RV.sum())
+    return settled / undecided if undecided else math.nan, {
+        NEEDED: needed / repeats,
+        SPARED: spared / (2 * repeats),
+        REDUNDANT: redundant / repeats,
+        SET: float((p_margin_RW[:, -1] <= 1 - pilot.level).mean()),
+        RANKS: _rank_power(pilot, true_RV, change_RW[:, :heads], generator),
+    }
+
+
+def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> float:
+    """Share of sweeps that show a rank correlation of :data:`CORRELATION` between the heads' true effects and another number."""
+    heads = len(pilot.layers)
+    rank_RV = stats.rankdata(true_RV + 1e-9 * generator.random(true_RV.shape), axis=1)
+    normal_RV = special.ndtri((rank_RV - 0.5) / heads)
+    other_RV = CORRELATION * normal_RV + math.sqrt(1 - CORRELATION**2) * generator.standard_normal(true_RV.shape)
+    sizes = np.bincount(pilot.layers)
+    grid = (len(sizes), sizes[0]) if (sizes == sizes[0]).all() else (heads,)
+    # How far correlations reach by chance depends on the ties of small changes and on layers: judged once, on the first sweep.
+    known = [row for row in range(len(change_RV)) if np.ptp(change_RV[row])]
+    if not known:
+        return 0.0
+    effective = rank_correlation(other_RV[known[0]].reshape(grid), change_RV[known[0]].reshape(grid)).effective
+    if not effective > 2:
+        return math.nan
+    reach = float(special.ndtri(0.975)) / math.sqrt(effective - 1)
+    return sum(spearman(other_RV[row], change_RV[row]) >= reach for row in known) / len(change_RV)
+
+
+def _several_seeds(
+    pilot: Pilot, size: int, seeds: int, repeats: int, undecided_V: NDArray[np.bool_], generator: np.random.Generator
+) -> float:
+    """The share of heads undecided over seeds that sweeps of this size with so many seeds settle together."""
+    flips_V = _posterior_flips(pilot)
+    mean_V, error_V, spread_V = seed_model(pilot)
+    shape = (repeats, len(mean_V))
+    mean_RV = mean_V + error_V * generator.standard_normal(shape)
+    effect_SRV = mean_RV + spread_V * generator.standard_normal((seeds, *shape))
+    effect_SRV = effect_SRV.clip(-flips_V, flips_V)
+    half_RV = (flips_V + np.abs(mean_RV.clip(-flips_V, flips_V))) / 2
+    common = [
+        draw_flips(
+            size,
+            pilot.shared * (half_RV - sign * mean_RV.clip(-flips_V, flips_V) / 2).clip(0),
+            np.zeros(shape),
+            generator,
+        )[0]
+        for sign in (1, -1)
+    ]
+    own = [
+        (1 - pilot.shared) * ((flips_V - sign * effect_SRV) / 2).clip(0)
+        + pilot.shared * ((-sign * (effect_SRV - mean_RV)) / 2).clip(0)
+        for sign in (1, -1)
+    ]
+    lost_SRV, won_SRV = draw_flips(size, own[0], own[1], generator)
+    lost_SRV, won_SRV = lost_SRV + common[0], won_SRV + common[1]
+    change_SRV = (won_SRV - lost_SRV) / size
+    flips_RV = (lost_SRV + won_SRV).mean(0) / size
+    covariance_RV = pilot.shared * flips_RV / size
+    few_RV = (lost_SRV + won_SRV).sum(0) < _FEW_FLIPS
+    if few_RV.any():
+        tail = np.full(few_RV.sum(), (1 - pilot.level) / 2)
+        width = np.mean(
+            [
+                np.subtract(*paired_proportions(lost_RV[few_RV], won_RV[few_RV], size)(tail)[::-1])
+                for lost_RV, won_RV in zip(lost_SRV, won_SRV, strict=True)
+            ],
+            axis=0,
+        )
+        least = (width / (2 * special.ndtri((1 + pilot.level) / 2))) ** 2
+        covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], least)
+    settled = 0
+    for repeat in range(repeats):
+        effects = effects_over_seeds(
+            change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.level
+        )
+        verdict = verdicts_over_seeds(effects, pilot.correction, pilot.level, pilot.false_discovery_rate)
+        settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
+    return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
+
+
+def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generator) -> tuple[Counts, Counts]:
+    """Numbers of examples lost and won of ``size``, at these rates, which sum to 1 at most."""
+    lost = lost.clip(0, 1)
+    count = generator.binomial(size, lost)
+    rest = np.divide(won, 1 - lost, out=np.zeros_like(won), where=lost < 1).clip(0, 1)
+    return count, generator.binomial(size - count, rest)
+
+
+def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin: float) -> tuple[Array, Array]:
+    """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from examples lost and won.
+
+    Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy. P-values of the margin that are asked for at many
+    numbers are interpolated between some of them, as normal scores.
+    """
+    discordant_MRW, fewer_MRW = lost_MRW + won_MRW, np.minimum(lost_MRW, won_MRW).astype(np.float64)
+    two_sided = np.minimum(2 * special.bdtr(fewer_MRW, np.maximum(discordant_MRW, 1), 0.5), 1.0)
+    parts = []
+    for lost_RW, won_RW in zip(lost_MRW, won_MRW, strict=True):
+        pairs, place = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()], 1), axis=0, return_inverse=True)
+        nodes = None if len(pairs) <= _NODES**2 else [_nodes(column) for column in pairs.T]
+        parts.append((pairs, place, nodes))
+    asked = [
+        pairs if nodes is None else np.stack([axis.ravel() for axis in np.meshgrid(*nodes, indexing="ij")], 1)
+        for pairs, _, nodes in parts
+    ]
+    count_X = np.repeat(sizes, [len(pairs) for pairs in asked])
+    # All at once: it is a search within a search, whose steps take as long for one number as for hundreds.
+    lost_X, won_X = np.concatenate(asked).T
+    p_X = p_of_margin(lost_X, won_X, count_X, margin)
+    margins = []
+    for (pairs, place, nodes), size, p_of_asked in zip(
+        parts, sizes, np.split(p_X, np.cumsum([len(pairs) for pairs in asked])[:-1]), strict=True
+    ):
+        p_pairs = p_of_asked if nodes is None else _between(pairs, nodes, p_of_asked, size, margin)
+        margins.append(p_pairs[place.ravel()].reshape(lost_MRW.shape[1:]))
+    return p_of_losses((won_MRW - lost_MRW).astype(np.float64), two_sided), np.stack(margins)
+
+
+def _nodes(count_X: Counts) -> Counts:
+    """Some numbers from the smallest to the largest, their square roots evenly spaced: p-values change most where they are small."""
+    root_K = np.linspace(math.sqrt(count_X.min()), math.sqrt(max(count_X.max(), count_X.min() + 1)), _NODES)
+    return np.unique(np.round(root_K**2).astype(np.int64))
+
+
+def _between(pairs: Counts, nodes: Sequence[Counts], p_X: Array, size: int, margin: float) -> Array:
+    """P-values of the margin at pairs of numbers lost and won, from those at the nodes' pairs."""
+
+    def score(lost: Counts, won: Counts) -> Array:
+        return (margin + (won - lost) / size) / np.sqrt((lost + won + 1) / size**2 + margin / size)
+
+    lost, won = np.meshgrid(*nodes, indexing="ij")
+    # What is interpolated is the little that a normal score leaves.
+    left = -special.ndtri(p_X).reshape(lost.shape) - score(lost, won)
+    rest = RegularGridInterpolator([np.sqrt(axis) for axis in nodes], left)(np.sqrt(pairs))
+    return np.asarray(special.ndtr(-(score(pairs[:, 0], pairs[:, 1]) + rest)))
+
+
+def _rates(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> tuple[Array, Array]:
+    """Rates at which each head loses and wins examples, drawn from what the pilot leaves open, ``[R, V]`` each."""
+    lost_RV, won_RV = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
+    first, second = _flip_prior(pilot)
+    flips_RV = generator.beta(first + lost_RV + won_RV, second + pilot.count - lost_RV - won_RV)
+    first, second = _loss_prior(pilot)
+    share_RV = generator.beta(first + lost_RV, second + won_RV)
+    return flips_RV * share_RV, flips_RV * (1 - share_RV)
+
+
+def _flip_prior(pilot: Pilot) -> tuple[float, float]:
+    """The beta distribution of a head's share of flips over heads, by moments."""
+    flips_X = ((pilot.lost_SV + pilot.won_SV) / pilot.count).ravel()
+    # Without any flip, half a flip of all heads together.
+    mean = max(float(flips_X.mean()), 0.5 / (pilot.count * len(flips_X)))
+    noise = mean * (1 - mean) / pilot.count
+    alike = (float(flips_X.var()) - noise) / (mean * (1 - mean) - noise)
+    strength = 1 / min(max(alike, 1e-4), 0.9) - 1
+    return mean * strength, (1 - mean) * strength
+
+
+def _loss_prior(pilot: Pilot) -> tuple[float, float]:
+    """The beta distribution of the share of losses among a head's flips over heads, by moments."""
+    lost_X, flips_X = pilot.lost_SV.ravel(), (pilot.lost_SV + pilot.won_SV).ravel()
+    lost_X, flips_X = lost_X[flips_X > 0], flips_X[flips_X > 0]
+    mean = (lost_X.sum() + 0.5) / (flips_X.sum() + 1)
+    beyond = (
+        float((flips_X * (lost_X / np.maximum(flips_X, 1) - mean) ** 2).sum() / (mean * (1 - mean))) - len(flips_X) + 1
+    )
+    alike = beyond / max(int((flips_X - 1).sum()), 1)
+    strength = 1 / min(max(alike, 0.01), 0.9) - 1
+    return mean * strength, (1 - mean) * strength
+
+
+def _posterior_flips(pilot: Pilot) -> Array:
+    """Mean share of flips of each head, over runs, ``[V]``."""
+    first, second = _flip_prior(pilot)
+    flips_SV = pilot.lost_SV + pilot.won_SV
+    shares_V: Array = ((first + flips_SV) / (first + second + pilot.count)).mean(0)
+    return shares_V
+
+
+def typical_flips(pilot: Pilot) -> float:
+    """Share of flips of a head that is typical of those without a verdict, or of all heads if each has one."""
+    flips_SV = np.broadcast_to(_posterior_flips(pilot), pilot.lost_SV.shape)
+    undecided_SV = pilot.undecided_SV
+    return float(np.median(flips_SV[undecided_SV] if undecided_SV.any() else flips_SV))
+
+
+def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
+    """Each head's mean effect over seeds, what the pilots leave open of it, and its spread between seeds, ``[V]`` each.
+
+    The variance between seeds beyond the noise of examples is taken to be in proportion to a head's flips; means are shrunk
+    towards that of all heads as far as their spread over heads is noise.
+    """
+    flips_V, seeds = _posterior_flips(pilot), len(pilot.lost_SV)
+    change_SV = (pilot.won_SV - pilot.lost_SV) / pilot.count
+    own_V = (1 - pilot.shared) * flips_V / pilot.count
+    excess = float((change_SV.var(0, ddof=1) - own_V).sum() / flips_V.sum())
+    spread_V = np.sqrt(max(excess, 0.0) * flips_V)
+    noise_V = (spread_V**2 + own_V) / seeds + pilot.shared * flips_V / pilot.count
+    observed_V = change_SV.mean(0)
+    between = max(float(observed_V.var() - noise_V.mean()), 1e-12)
+    trust_V = between / (between + noise_V)
+    middle = float(np.average(observed_V, weights=1 / (between + noise_V)))
+    return middle + trust_V * (observed_V - middle), np.sqrt(trust_V * noise_V), spread_V
+
+
+def _shared(moves_SVN: Array) -> float:
+    """Share of the noise of examples that two seeds have in common: their covariance over examples, relative to their variance."""
+    seeds = len(moves_SVN)
+    if seeds < 2:
+        return 0.0
+    centred_SVN = moves_SVN - moves_SVN.mean(-1, keepdims=True)
+    own = float((centred_SVN**2).sum()) / seeds
+    of_sum = float((centred_SVN.sum(0) ** 2).sum())
+    common = (of_sum - seeds * own) / (seeds * (seeds - 1))
+    return min(max(common / own, 0.0), 1.0) if own else 0.0
+
+
+def _flips(pairs: Sequence[tuple[Counts, Counts]], count: int) -> float:
+    """Mean share of flips of a whole layer's worth of heads, at most one half."""
+    lost_V, won_V = pairs[0]
+    return min(0.5, float((lost_V + won_V).sum()) / count)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,319 @@
+"""The page of a plan: how many examples, and how many seeds, verdicts on heads take."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from bertsecrets.ablation.planner import (
+    CORRELATION,
+    GROUP_LOSS,
+    RANKS,
+    REDUNDANT,
+    SET,
+    SPARED,
+    Pilot,
+    Planned,
+    plan_power,
+    typical_flips,
+)
+from bertsecrets.ablation.section import latest_rows, rounded
+from bertsecrets.ablation.seeds import Sweep, read_sweep
+from bertsecrets.ablation.spared import points
+from bertsecrets.errors import UserError
+from bertsecrets.reporting.page_view import PageView
+from bertsecrets.reporting.runs import FinishedRun, find_runs
+from bertsecrets.results.components import HEAD
+from bertsecrets.results.figures.grids import draw_grid, write_in_cells
+from bertsecrets.results.figures.saving import html_image
+from bertsecrets.results.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
+from bertsecrets.results.files import atomic_write
+from bertsecrets.results.formatting import number
+from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.results.run import Run
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
+from bertsecrets.statistics.power import POWER
+
+_TITLE = "How many examples, and how many seeds?"
+
+_GOALS = {
+    NEEDED: WORDS[NEEDED],
+    SPARED: WORDS[DISPENSABLE],
+    REDUNDANT: "redundant",
+    SET: "pruning",
+    RANKS: "rank correlation",
+}
+"""Short names of what may be shown."""
+
+
+class PowerPlan(PageView):
+    """What it takes to tell more about heads: prints its answer, plots, shows itself in a notebook and turns into pandas.
+
+    Args:
+        planned: The simulated power.
+        names: The runs that were its pilots.
+    """
+
+    def __init__(self, planned: Planned, names: Sequence[str] = ()) -> None:
+        self.planned = planned
+        super().__init__(
+            Report(_TITLE, ", ".join(names), facts=_facts(planned), sections=[_settling(planned), _goals(planned)])
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join(self.report.lead)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{line}</p>" for line in self.report.lead)
+        return lines + html_image(self.plot(), "share of the open heads that are settled, by examples and seeds")
+
+    def plot(self) -> Figure:
+        """The map of examples and seeds."""
+        return self.report.figures[0].figure
+
+    def to_pandas(self) -> Any:
+        """A row for each goal, number of seeds and number of examples, with its power, as a ``pandas.DataFrame``."""
+        return pa.Table.from_pylist(self.rows()).to_pandas()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The same as plain values."""
+        planned = self.planned
+        powers = [("settled", seeds, power_M) for seeds, power_M in planned.settled.items()]
+        powers += [(goal, 1, power_M) for goal, power_M in planned.goals.items()]
+        return [
+            {"goal": goal, "seeds": seeds, "examples": size, "power": float(power)}
+            for goal, seeds, power_M in powers
+            for size, power in zip(planned.sizes, power_M, strict=True)
+        ]
+
+    def write(self, folder: Path) -> Path:
+        """Write the page and its numbers (``plan.html``, ``plan.json``) to a folder, and return the page's path."""
+        with atomic_write(folder / "plan.json") as temporary:
+            content = {**self.planned.record(), "power": self.rows()}
+            temporary.write_text(json.dumps(content, indent=1), "utf-8")
+        return self.save(folder / "plan.html")
+
+
+def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int = 200) -> PowerPlan:
+    """Plan from finished runs that disabled heads: one, or several that differ in their seed.
+
+    Args:
+        folders: The runs' folders, or a sweep's.
+        margin: The loss that matters, in points; None for the runs' own.
+        repeats: Simulated sweeps of each size.
+
+    Raises:
+        UserError: If a run disabled no heads one by one or stopped early, runs differ in more than their seed, or
+            :meth:`bertsecrets.ablation.planner.Pilot.of` finds that nothing can be simulated.
+    """
+    runs, _ = find_runs(folders)
+    if len({run.seed for run in runs}) < len(runs):
+        raise UserError(
+            f"{len(runs)} runs have {len({run.seed for run in runs})} different seeds; give one run of each seed of one condition."
+        )
+    sweeps = [_sweep(run) for run in runs]
+    differing = next((sweep for sweep in sweeps if _variants(sweep) != _variants(sweeps[0])), None)
+    if differing is not None:
+        raise UserError(
+            f"Runs '{sweeps[0].name}' and '{differing.name}' did not disable the same heads in the same way; give runs that differ in "
+            "their seed alone."
+        )
+    others = latest_rows(Run.open(runs[0].folder).ablation_table())
+    pilot = Pilot.of(sweeps, others, None if margin is None else margin / 100)
+    return PowerPlan(plan_power(pilot, repeats=repeats), [sweep.name for sweep in sweeps])
+
+
+def _sweep(run: FinishedRun) -> Sweep:
+    _, view = run.experiments.get("ablation", (None, None))
+    if view is None or not HEAD.of(latest_rows(view.run.ablation_table())):
+        raise UserError(
+            f"Run '{run.folder}' disabled no heads one by one; run python analyze.py checkpoint={run.folder} analysis=disable."
+        )
+    sweep = read_sweep(view, HEAD.name)
+    if sweep is None:
+        raise UserError(
+            f"Run '{run.folder}' has no outcomes of all heads on the same examples (ablation/*.safetensors); disable them again with "
+            "ablation.looks=1."
+        )
+    return sweep
+
+
+def _variants(sweep: Sweep) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in ("variant", "mode", "metric", "margin", "correction")) for row in sweep.rows]
+
+
+def _facts(planned: Planned) -> list[tuple[str, str]]:
+    pilot = planned.pilot
+    return [
+        ("pilot", f"{pilot.count:,} examples, {len(pilot.lost_SV)} seed{'s' * (len(pilot.lost_SV) > 1)}"),
+        ("heads", str(len(pilot.layers))),
+        ("without a verdict", f"{planned.undecided[1]:.0f}"),
+        ("metric", pilot.metric),
+        ("margin", points(pilot.margin)),
+    ]
+
+
+def answer(planned: Planned) -> str:
+    """What it takes to settle the heads without a verdict, in a sentence."""
+    undecided, pilot = round(planned.undecided[1]), planned.pilot
+    if not undecided and not any(planned.undecided.values()):
+        return f"Each of the {len(pilot.layers)} heads has a verdict: {pilot.count:,} examples were enough."
+    if not undecided:
+        first = f"Each of the {len(pilot.layers)} heads has a verdict in each run."
+    else:
+        examples = planned.examples(planned.settled[1])
+        what = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
+        first = (
+            f"To settle {what}: about {rounded(examples):,} examples."
+            if math.isfinite(examples)
+            else f"Even {planned.sizes[-1]:,} examples settle less than {what}: losses near the margin of {points(pilot.margin)} take very "
+            "many; a larger margin takes fewer (margin=2)."
+        )
+    return f"{first} {_seeds_in_words(planned)}"
+
+
+def _seeds_in_words(planned: Planned) -> str:
+    several = {seeds: planned.examples(power_M) for seeds, power_M in planned.settled.items() if seeds > 1}
+    if not several:
+        return (
+            "How many seeds a statement about other fine-tunings takes cannot be told from one run: give several that differ in their "
+            "seed."
+        )
+    if not any(planned.undecided[seeds] for seeds in several):
+        return "Over seeds, each head has a verdict, too."
+    cheapest = min(several, key=lambda seeds: (seeds * several[seeds], seeds))
+    open_heads = round(planned.undecided[cheapest])
+    if math.isinf(several[cheapest]):
+        return (
+            f"Over seeds, {open_heads} heads have no verdict, and not even {max(several)} seeds with {planned.sizes[-1]:,} examples "
+            f"settle {POWER:.0%} of them."
+        ).replace("0%", "0 %")
+    with_examples = [seeds for seeds in several if math.isfinite(several[seeds])]
+    text = (
+        f"Over seeds, {open_heads} heads have no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} seeds with about "
+        f"{rounded(several[cheapest]):,} examples each"
+    ).replace("0%", "0 %")
+    fewest = min(with_examples)
+    helps = several[max(several)] < 0.8 * several[fewest]
+    return f"{text}; {'more seeds take fewer examples' if helps else 'more seeds do not help'}."
+
+
+def _settling(planned: Planned) -> Section:
+    pilot = planned.pilot
+    rows = [
+        [
+            f"{seeds} seed{'s' * (seeds > 1)}",
+            f"{planned.undecided[seeds]:.0f}",
+            *map(_percent, power_M),
+            _examples(planned, power_M),
+        ]
+        for seeds, power_M in planned.settled.items()
+    ]
+    header = ["", "open heads", *(f"{size:,}" for size in planned.sizes), "for 80 %"]
+    notes = [
+        "Simulated, not by a formula: new examples lose and win answers at rates that the pilot leaves possible, and each simulated sweep "
+        "is judged over all heads as sweeps are. A head counts as settled if it is shown to be needed or to be spared.",
+        "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
+    ]
+    if pilot.screened:
+        notes.append("The pilot is a screened sweep: flips that it missed are not simulated.")
+    if pilot.metric != "accuracy":
+        notes.append(f"An example counts for {pilot.metric} as a typical wrong answer does.")
+    title = "Share of the heads without a verdict that get one"
+    figure = partial(
+        _map, [row[0] for row in rows], list(planned.settled.values()), planned.sizes, title=title, note=_note(pilot)
+    )
+    return Section(
+        "What settles the open heads?",
+        [answer(planned)],
+        notes,
+        [Table(header, rows, f"{title}, by number of examples")],
+        [FigureBlock("plan_map", figure, f"{title}, by examples and seeds.", f"Chart: {title.lower()}.")],
+    )
+
+
+def _goals(planned: Planned) -> Section:
+    pilot = planned.pilot
+    margin, flips = points(pilot.margin), f"{100 * typical_flips(pilot):.1f} %"
+    what = {
+        NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
+        SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing, and changes {flips} of the answers",
+        REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.margin, 1)} points together, among {pilot.groups} groups",
+        RANKS: f"a rank correlation of {CORRELATION:g} with the true effects, over {len(pilot.layers)} heads",
+        SET: f"pruning: a set that loses nothing, and changes {100 * pilot.set_flips:.1f} % of the answers",
+    }
+    rows = [
+        [what[goal], *map(_percent, power_M), _examples(planned, power_M)] for goal, power_M in planned.goals.items()
+    ]
+    spared, needed = (planned.examples(planned.goals[goal]) for goal in (SPARED, NEEDED))
+    finding = (
+        f"{_told(spared, planned, f'To rule out a loss of {margin} of a head without effect')} "
+        f"{_told(needed, planned, f'To show that a head that loses {margin} is needed')}"
+    )
+    title = "Power to show each of these, with one seed"
+    names = [_GOALS[goal] for goal in planned.goals]
+    figure = partial(_map, names, list(planned.goals.values()), planned.sizes, title=title, note=_note(pilot))
+    return Section(
+        "What would be found?",
+        [finding],
+        [],
+        [
+            Table(
+                ["to show", *(f"{size:,}" for size in planned.sizes), "for 80 %"],
+                rows,
+                f"{title}, by number of examples",
+            )
+        ],
+        [FigureBlock("plan_goals", figure, f"{title}, by number of examples.", f"Chart: {title.lower()}.")],
+    )
+
+
+def _told(examples: float, planned: Planned, what: str) -> str:
+    if math.isinf(examples):
+        return f"{what}: no number of examples up to {planned.sizes[-1]:,} has {POWER:.0%} power.".replace("0%", "0 %")
+    return f"{what}: {'' if examples == planned.sizes[0] else 'about '}{rounded(examples):,} examples{' suffice' if examples == planned.sizes[0] else ''}."
+
+
+def _note(pilot: Pilot) -> str:
+    seeds = len(pilot.lost_SV)
+    return f"simulated from {pilot.count:,} examples of {seeds} run{'s' * (seeds > 1)}; margin {points(pilot.margin)}"
+
+
+def _percent(power: float) -> str:
+    return "–" if math.isnan(power) else f"{100 * power:.0f} %"
+
+
+def _examples(planned: Planned, power_M: Any) -> str:
+    if np.isnan(power_M).all():
+        return "–"
+    examples = planned.examples(power_M)
+    if math.isinf(examples):
+        return f"more than {planned.sizes[-1]:,}"
+    return f"{rounded(examples):,}" if examples > planned.sizes[0] else f"at most {planned.sizes[0]:,}"
+
+
+def _map(names: Sequence[str], powers: Sequence[Any], sizes: Sequence[int], *, title: str, note: str) -> Figure:
+    """Power by what is asked (rows) and number of examples (columns)."""
+    power_RM = np.stack(powers)
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 1.4 + 0.36 * len(names), title)
+        axes = figure.add_subplot()
+        mesh = draw_grid(
+            axes, power_RM, Normalize(0, 1), SEQUENTIAL, rows=list(names), columns=[f"{size:,}" for size in sizes]
+        )
+        texts: Mapping[tuple[int, int], str] = {
+            (row, column): _percent(power) for (row, column), power in np.ndenumerate(power_RM)
+        }
+        enough = [place for place, power in np.ndenumerate(power_RM) if power >= POWER]
+        write_in_cells(axes, mesh, texts, enough)
+        axes.set_xlabel("examples")
+        colour_bar(figure, mesh, axes, "power", aspect=12)
+        footnote(figure, f"{note}; bold: {POWER:.0%} or more".replace("0%", "0 %"))
+    return figure

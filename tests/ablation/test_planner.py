@@ -1,0 +1,169 @@
+"""The planner keeps its promise: simulated power is that of the sweeps that it speaks of."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertsecrets.ablation.planner import (
+    SET,
+    SPARED,
+    Pilot,
+    count_tests,
+    draw_flips,
+    plan_power,
+    seed_model,
+)
+from bertsecrets.ablation.seeds import Sweep
+from bertsecrets.ablation.verdicts import judge, p_of_losses, p_of_margin, paired_tests
+from bertsecrets.errors import UserError
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+
+Array = np.ndarray
+
+
+def predictions(lost_V: Array, won_V: Array, count: int) -> tuple[Array, Array, Array]:
+    """Labels, clean predictions and variants' predictions: half are right, of which each variant loses the first ones."""
+    label_N, clean_N = np.zeros(count), np.repeat([0.0, 1.0], [count - count // 2, count // 2])
+    prediction_VN = np.tile(clean_N, (len(lost_V), 1))
+    for row_N, lost, won in zip(prediction_VN, lost_V, won_V, strict=True):
+        row_N[:lost] = 1.0
+        row_N[count - won :] = 0.0
+    return label_N, clean_N, prediction_VN
+
+
+def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_VN: Array, **other: object) -> Sweep:
+    row = {
+        "metric": "accuracy",
+        "margin": 0.01,
+        "level": 0.95,
+        "correction": "family_wise",
+        "false_discovery_rate": 0.05,
+        "sweep": "exact",
+        "low": -0.01,
+        "high": 0.01,
+        "p_value": 1.0,
+    }
+    rows = [{**row, "verdict": verdict, "layer": v // 4, "head": v % 4, **other} for v, verdict in enumerate(verdicts)]
+    return Sweep("run", rows, np.arange(len(label_N)), label_N, clean_N, prediction_VN)
+
+
+def pilot(lost_V: list[int], won_V: list[int], count: int = 400, **other: object) -> Pilot:
+    data = predictions(np.array(lost_V), np.array(won_V), count)
+    verdicts = judge("accuracy", *data, resamples=100).verdict
+    return Pilot.of([swept(verdicts, *data, **other)])
+
+
+def test_tests_of_counts_are_those_of_predictions() -> None:
+    generator = np.random.default_rng(0)
+    for size, rate in ((400, 0.01), (3200, 0.02)):
+        lost_V, won_V = generator.binomial(size, rate, (2, 300))
+        data = predictions(lost_V, won_V, size)
+        expected = paired_tests("accuracy", *data, margin=0.01, permutations=100, seed=0)
+        p_loss_V, p_margin_V = count_tests(lost_V[None, None], won_V[None, None], [size], 0.01)
+        np.testing.assert_allclose(p_loss_V[0, 0], p_of_losses(expected.delta, expected.p_value), rtol=1e-9)
+        # Those of the margin are interpolated, where it matters to a twentieth of a standard error.
+        own_V, exact_V = stats.norm.isf(np.stack([p_margin_V[0, 0], expected.p_loss]))
+        assert np.abs(own_V - exact_V)[np.abs(exact_V) < 4].max() < 0.05
+
+
+def test_flips_are_drawn_at_their_rates() -> None:
+    lost_R, won_R = draw_flips(1000, np.full(4000, 0.3), np.full(4000, 0.6), np.random.default_rng(1))
+    assert lost_R.mean() == pytest.approx(300, abs=1)
+    assert won_R.mean() == pytest.approx(600, abs=1)
+    # The cells of a multinomial: -n p q.
+    assert np.cov(lost_R, won_R)[0, 1] == pytest.approx(-180, rel=0.1)
+
+
+def test_the_power_to_remove_a_set_is_the_sum_over_what_may_be_seen() -> None:
+    """Set flips are a stated share of the examples, as many lost as won: exact power by enumeration."""
+    planned = plan_power(pilot([4] * 4, [4] * 4), repeats=300, times=(1, 4))
+    share = planned.pilot.set_flips
+    for size, power in zip(planned.sizes, planned.goals[SET], strict=True):
+        lost, won = (grid.ravel() for grid in np.meshgrid(np.arange(120), np.arange(120)))
+        chance = stats.multinomial.pmf(
+            np.stack([lost, won, size - lost - won], 1), size, [share / 2, share / 2, 1 - share]
+        )
+        likely = chance > 1e-7
+        shown = p_of_margin(lost[likely], won[likely], size, 0.01) <= 0.05
+        assert power == pytest.approx((chance[likely] * shown).sum(), abs=0.09)
+
+
+def test_more_examples_settle_more_and_a_smaller_margin_takes_more() -> None:
+    lost_V = [0, 0, 0, 2, 3, 1, 4, 2]
+    planned = plan_power(pilot(lost_V, lost_V[::-1]), repeats=100)
+    settled_M = planned.settled[1]
+    assert settled_M[-1] > 0.9 > 0.5 > settled_M[0]
+    assert (np.diff(settled_M) > -0.1).all()
+    assert planned.examples(planned.goals[SPARED]) < planned.examples(planned.goals[NEEDED])
+    half = plan_power(pilot(lost_V, lost_V[::-1], margin=0.005), repeats=100)
+    assert half.examples(half.goals[SPARED]) > 2 * planned.examples(planned.goals[SPARED])
+    record = planned.record()
+    assert record["undecided"] == sum(code == INCONCLUSIVE for code in planned.pilot.verdict_SV[0])
+    assert 400 < record["examples"] < 25_600
+
+
+def test_a_margin_that_no_number_of_examples_shows_has_no_number() -> None:
+    planned = plan_power(pilot([8] * 8, [8] * 8, margin=1e-5), repeats=50)
+    assert math.isinf(planned.examples(planned.goals[SPARED]))
+    assert planned.record()["spared"] is None
+
+
+def test_without_a_flip_some_are_still_possible() -> None:
+    planned = plan_power(pilot([0] * 8, [0] * 8, count=60), repeats=100)
+    assert planned.pilot.undecided_SV.all()
+    assert 60 < planned.examples(planned.settled[1]) < 1000
+
+
+@pytest.mark.parametrize(
+    ("metric", "count", "words"),
+    [("pearson", 400, "a correlation of scores"), ("accuracy", 29, "on 29 examples; expected at least 30")],
+)
+def test_what_cannot_be_planned_is_said(metric: str, count: int, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        pilot([0, 1], [1, 0], count, metric=metric)
+
+
+def test_the_spread_between_seeds_is_found_and_settles_what_it_can() -> None:
+    """Ten seeds of heads whose effects differ by seed with a standard deviation of 1 point."""
+    generator = np.random.default_rng(2)
+    sweeps = []
+    for _ in range(10):
+        effect_V = generator.normal(0, 0.01, 40).clip(-0.04, 0.04)
+        lost_V, won_V = draw_flips(2000, (0.04 - effect_V) / 2, (0.04 + effect_V) / 2, generator)
+        data = predictions(lost_V, won_V, 2000)
+        sweeps.append(swept((INCONCLUSIVE,) * 40, *data))
+    shown = Pilot.of(sweeps)
+    _, _, spread_V = seed_model(Pilot(**{**vars(shown), "shared": 0.0}))
+    assert spread_V.mean() == pytest.approx(0.01, rel=0.2)
+    planned = plan_power(shown, repeats=10, times=(1, 4))
+    # One checkpoint is settled by examples; their mean over seeds, whose spread examples do not narrow, by seeds.
+    assert planned.settled[10][1] > planned.settled[3][1] + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flips", [0.004, 0.02])
+def test_the_promised_share_is_settled(flips: float) -> None:
+    """Pilots of a known population, planned and swept again with as many examples as the plan promises for 80 %."""
+    generator = np.random.default_rng(5)
+    settled, undecided = 0, 0
+    for simulation in range(40):
+        flips_V = generator.gamma(1.0, flips, 48)
+        effect_V = generator.normal(-0.001, 0.004, 48).clip(-flips_V, flips_V)
+        rates = ((flips_V - effect_V) / 2, (flips_V + effect_V) / 2)
+        data = predictions(*draw_flips(400, *rates, generator), 400)
+        first = judge("accuracy", *data, resamples=100).verdict
+        if INCONCLUSIVE not in first:
+            continue
+        planned = plan_power(Pilot.of([swept(first, *data)]), repeats=30, seed=simulation)
+        examples = planned.examples(planned.settled[1])
+        if math.isinf(examples):
+            continue
+        size = math.ceil(examples)
+        data = predictions(*draw_flips(size, *rates, generator), size)
+        again = judge("accuracy", *data, resamples=100).verdict
+        open_heads = [v for v, code in enumerate(first) if code == INCONCLUSIVE]
+        undecided += len(open_heads)
+        settled += sum(again[v] in (NEEDED, DISPENSABLE) for v in open_heads)
+    assert 0.76 <= settled / undecided <= 0.86

@@ -1,0 +1,92 @@
+"""Plans from folders of runs and from notebooks: the answer, its page, and what cannot be planned."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+import bertsecrets as bs
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.data.task import task_from_config
+from bertsecrets.errors import UserError
+from bertsecrets.reporting.power_page import plan_runs
+from bertsecrets.settings import CONF
+from tests.reporting.finished_runs import make_run
+
+LAYERS, HEADS, COUNT = 2, 4, 408
+
+
+def disabled(folder: Path, seed: int = 1, flips: int = 3, count: int = COUNT) -> str:
+    """A run whose heads each lose and win up to ``flips`` examples of ``count``."""
+    task = OmegaConf.to_container(OmegaConf.load(CONF / "task" / "sst2.yaml"))
+    assert isinstance(task, dict)
+    make_run(folder, seed=seed, delta_LH=np.zeros((LAYERS, HEADS)), task="sst2", task_settings=task)
+    generator = np.random.default_rng(seed)
+    label_N = torch.arange(count) % 2
+    clean_N = torch.where(torch.arange(count) < 0.8 * count, label_N, 1 - label_N)
+    class_NV = clean_N[:, None].repeat(1, LAYERS * HEADS)
+    for column in range(LAYERS * HEADS):
+        moved = generator.choice(count, generator.integers(flips + 1), replace=False)
+        class_NV[moved, column] = 1 - class_NV[moved, column]
+    logits = torch.nn.functional.one_hot
+    plan = Plan("uniform", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
+    outcomes = Outcomes(plan, torch.arange(count), label_N.float(), logits(clean_N).float(), logits(class_NV).float())
+    outcomes.write(folder / "ablation" / "training-00000009-uniform.safetensors", task_from_config(task))
+    return str(folder)
+
+
+def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
+    plan = bs.plan(disabled(tmp_path / "run"), repeats=20)
+    assert repr(plan).startswith("To settle 80 % of the 8 heads without a verdict: about ")
+    assert "cannot be told from one run" in repr(plan)
+    frame = plan.to_pandas()
+    settled = frame[frame["goal"] == "settled"]
+    assert settled["examples"].tolist() == [COUNT * 2**times for times in range(7)]
+    assert frame["power"].between(0, 1).all()
+    assert plan.plot().axes[0].get_xlabel() == "examples"
+    # A figure's rows are the table's: the same goals in the same order.
+    section = plan.report.sections[1]
+    table, figure = section.tables[0], section.figures[0].figure
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == ["needed", "can be spared", "redundant", "pruning", "rank correlation"]
+    assert all(name in row[0] for name, row in zip(names, table.rows, strict=True))
+    assert [text.get_text() for text in figure.axes[0].texts] == [cell for row in table.rows for cell in row[1:-1]]
+    assert "typical wrong answer" not in " ".join(plan.report.sections[0].paragraphs)
+    page = plan.write(tmp_path).read_text("utf-8")
+    assert "To settle 80 % of the 8 heads" in page
+    assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["undecided"] == 8
+    # Half the margin takes more.
+    half = bs.plan(tmp_path / "run", margin=0.5, repeats=20)
+    power, of_half = (each.planned.goals["spared"] for each in (plan, half))
+    assert half.planned.examples(of_half) > plan.planned.examples(power)
+
+
+def test_seeds_are_a_second_axis_and_must_differ(tmp_path: Path) -> None:
+    runs = [disabled(tmp_path / f"run{seed}", seed) for seed in (1, 2, 3)]
+    plan = plan_runs(runs, repeats=20)
+    assert set(plan.planned.settled) == {1, 2, 3, 5, 10}
+    assert "Over seeds, " in repr(plan)
+    with pytest.raises(UserError, match="2 runs have 1 different seeds"):
+        plan_runs([runs[0], disabled(tmp_path / "again", 1)])
+    with pytest.raises(UserError, match="disabled heads on different examples"):
+        plan_runs([runs[0], disabled(tmp_path / "other", 4, count=100)])
+
+
+def test_what_cannot_be_planned_is_one_sentence(tmp_path: Path) -> None:
+    bare = make_run(tmp_path / "bare", cosine_LH=np.ones((2, 2)))
+    with pytest.raises(UserError, match="disabled no heads one by one"):
+        bs.plan(bare)
+    gone = disabled(tmp_path / "gone")
+    (tmp_path / "gone" / "ablation" / "training-00000009-uniform.safetensors").unlink()
+    with pytest.raises(UserError, match="has no outcomes of all heads"):
+        bs.plan(gone)
+    with pytest.raises(UserError, match="on 20 examples; expected at least 30"):
+        bs.plan(disabled(tmp_path / "few", count=20))
+    with pytest.raises(UserError, match="margin is -1; expected a positive number"):
+        bs.plan(gone, margin=-1)
+    with pytest.raises(UserError, match="repeats is 3; expected a whole number from 20"):
+        bs.plan(gone, repeats=3)
