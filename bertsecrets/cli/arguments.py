@@ -206,7 +206,7 @@ def with_resume(arguments: list[str]) -> list[str]:
 
 
 def with_analysis(arguments: list[str], config_name: str) -> list[str]:
-    """The arguments of ``analyze.py`` with ``analysis=prune`` where settings of pruning are given without an analysis.
+    """The arguments of ``analyze.py`` with the analysis whose settings, ``prune.*`` or ``shrink.*``, are given without it.
 
     >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
     ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
@@ -214,10 +214,10 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
     keys = list(map(key_of, arguments))
     if config_name != "analyze" or {"analysis", "experiment", "resume"} & set(keys):
         return arguments
-    last = max((place for place, key in enumerate(keys) if key.startswith("prune.")), default=None)
+    last = max((place for place, key in enumerate(keys) if key.startswith(("prune.", "shrink."))), default=None)
     if last is None:
         return arguments
-    return [*arguments[: last + 1], "analysis=prune", *arguments[last + 1 :]]
+    return [*arguments[: last + 1], f"analysis={keys[last].partition('.')[0]}", *arguments[last + 1 :]]
 
 
 def with_quoted_text(arguments: list[str]) -> list[str]:
