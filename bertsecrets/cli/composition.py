@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bertsecrets.cli.habits import meant, of_the_other_command
+from bertsecrets.cli.habits import commands_with, meant, of_the_other_command
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import check_settings
 from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM, trainer_arguments
@@ -174,6 +174,10 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
             return f"Unknown config key '{key}'; {_near(key, value, _keys(composed.hydra, 'hydra.'))}."
         valid = _keys(without_hydra(composed))
         valid = sorted({*valid, *(f"trainer.{name}" for name in trainer_arguments() if name not in SET_BY_THE_PROGRAM)})
+        # One section of this command that has the key is nearer than another command.
+        advice = commands_with(key, invocation.config_name)
+        if advice is not None and sum(name.endswith(f".{key}") for name in valid) != 1:
+            return f"{_called(invocation.config_name)} has no '{key}'; {advice}."
         return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or match.group(1)

@@ -120,8 +120,17 @@ def of_the_other_command(key: str, value: str, command: str) -> str | None:
         if (CONF / "analysis" / f"{value}.yaml").is_file():
             return f"analyze.py has analysis={value} for that"
         return "analyze.py has analysis=<name> for that; analyze.py --help lists them"
+    return None
+
+
+def commands_with(key: str, command: str) -> str | None:
+    """The other commands that have a setting, as advice; None if this command has it or none does.
+
+    >>> commands_with("runs", "train")
+    'that is a setting of python -m bertsecrets compare and of merge and of plan'
+    """
     commands = [name for name, keys in COMMANDS.items() if key in keys.model_fields]
-    if commands and command not in commands and meant(key, value, command) is None:
+    if commands and command not in commands:
         return f"that is a setting of python -m bertsecrets {' and of '.join(commands)}"
     return None
 

@@ -40,7 +40,6 @@ _EXAMPLES = {
     "analyze": (
         ("checkpoint=<run folder>", "scores, drift and maps"),
         ("checkpoint=<run folder> analysis=disable", "which heads are needed?"),
-        ("checkpoint=<run folder> analysis=disable ablation.budget=10min", "the same, within a time"),
         ("checkpoint=<run folder> analysis=prune", "how many heads can go together"),
         ("checkpoint=<run folder> shrink.speedup=2", "a model twice as fast, and what it lost"),
         ("checkpoint=<run folder> analysis=importance", "which heads matter, without disabling any"),

@@ -152,7 +152,7 @@ def test_a_notebook_gets_the_counts_the_curve_and_a_table() -> None:
     swept = outcomes(*data, heads=4)
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "val") | {"step": 0}
     rows = judged_rows(swept, task("accuracy"), identity, **JUDGING)
-    disabled = DisabledHeads(swept, rows, spared_heads(swept, task("accuracy"), JUDGING))
+    disabled = DisabledHeads(swept, rows, spared_heads(swept, task("accuracy"), JUDGING), task("accuracy"))
     result, counts = disabled.spared(), spared(data)
     assert repr(result) == spared_in_words(counts)
     assert repr(result) in repr(disabled)
@@ -163,7 +163,7 @@ def test_a_notebook_gets_the_counts_the_curve_and_a_table() -> None:
     with pytest.raises(UserError, match="Heads were not judged by 'f1'"):
         disabled.spared("f1")
     with pytest.raises(UserError, match="Fewer than two heads were disabled alone"):
-        DisabledHeads(swept, rows).spared()
+        DisabledHeads(swept, rows, {}, task("accuracy")).spared()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from statsmodels.stats.multitest import multipletests
 from bertsecrets.statistics.corrections import benjamini_hochberg, corrected, holm
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=60))
 def test_corrections_equal_statsmodels(p_values: list[float]) -> None:
     p_V = np.array(p_values)

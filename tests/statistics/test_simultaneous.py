@@ -76,7 +76,7 @@ def test_step_down_of_effects_that_err_as_one_needs_no_correction():
     assert step_down([0.03, 0.03, 0.03, 0.03], draw_VR) == pytest.approx(0.03, rel=0.05)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(p=P_VALUES)
 def test_step_down_lies_between_the_raw_and_holms_p_values(p: list[float]):
     adjusted = step_down(p, independent(len(p), 2_000))
