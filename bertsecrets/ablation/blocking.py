@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +10,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.verdicts import judge, p_of_losses, verdicts_of
+from bertsecrets.ablation.seeds import verdicts_over_seeds
+from bertsecrets.ablation.verdicts import FAMILY_WISE, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
@@ -23,7 +23,7 @@ from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import Comparison, MeasureView
-from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds
 
 Direction = Literal["to", "from"]
@@ -156,18 +156,16 @@ def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
     first = records[0]
     if len(records) == 1:
         return first
-    normal = NormalDist()
     row_VS = [[record.row(row.token, row.direction) for record in records] for row in first.rows]
     shared_SV = list(zip(*([row for row in row_S if row] for row_S in row_VS if all(row_S)), strict=True))
     delta_SV = np.array([[row.delta for row in row_V] for row_V in shared_SV])
     width_SV = np.array([[row.high - row.low for row in row_V] for row_V in shared_SV])
-    error_SV = width_SV / np.array([2 * normal.inv_cdf((1 + record.level) / 2) for record in records])[:, None]
+    error_SV = stderr_of_width(width_SV, np.array([[record.level] for record in records]))
     pairs = len(records) * (len(records) - 1)
     covariance_V = (error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / pairs
     effects = effects_over_seeds(delta_SV, covariance_V, margin=first.margin, level=first.level)
     alpha = 1 - first.level
-    p_needed_V = holm(p_of_losses(effects.delta, effects.p_value))
-    verdict_V = verdicts_of(p_needed_V, corrected(effects.p_margin), alpha, alpha)
+    p_needed_V, verdict_V = verdicts_over_seeds(effects, FAMILY_WISE, first.level, alpha)
     rows = tuple(
         replace(
             row,

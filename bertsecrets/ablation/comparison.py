@@ -1,8 +1,8 @@
 """The section on disabling of a comparison page: effects of single heads, of whole layers and of their parts, side by side."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class Effects:
         fewest: The fewest that a head has.
         metric, mode: The score, and the mode of disabling.
         screened: Whether some run evaluated only the pairs whose prediction may change.
-        replicates, kind: Whose effects they are, and whether of each ``head`` or ``layer``.
+        judge: Gives the verdicts over seeds, asked once and only where they are read: it reads all predictions again.
     """
 
     delta_RLH: NDArray[np.float64]
@@ -56,13 +56,12 @@ class Effects:
     metric: str
     mode: str
     screened: bool
-    replicates: Replicates
-    kind: str
+    judge: Callable[[], OverSeeds | None]
 
     @cached_property
     def over(self) -> OverSeeds | None:
         """The verdicts over seeds; None for one seed, and where seeds cannot be judged together."""
-        return judge_conditions({"": self.replicates}, self.kind).by_label.get("")
+        return self.judge()
 
     @property
     def judged(self) -> bool:
@@ -94,8 +93,18 @@ class Effects:
         return f"{self.metric} ({self.mode}{', screened' * self.screened})"
 
 
-def effects(replicates: Replicates, kind: str) -> Effects | None:
-    """Effects of every head or layer (``kind``); None if no replicate disabled any."""
+def effects(
+    replicates: Replicates, kind: str, judged: Mapping[str, OverSeeds] | None = None, label: str = ""
+) -> Effects | None:
+    """Effects of every head or layer (``kind``); None if no replicate disabled any.
+
+    Args:
+        replicates: The runs of a condition.
+        kind: Name of a kind of components.
+        judged: Verdicts over seeds by condition, where the caller has them.
+        label: The condition.
+    """
+    judge = partial(_over_seeds, replicates, kind) if judged is None else partial(judged.get, label)
     deltas, significant, needed, dispensable, baselines, last = [], [], [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
@@ -136,9 +145,12 @@ def effects(replicates: Replicates, kind: str) -> Effects | None:
         last["metric"],
         last["mode"],
         screened,
-        replicates,
-        kind,
+        judge,
     )
+
+
+def _over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
+    return judge_conditions({"": replicates}, kind).by_label.get("")
 
 
 def compare_effects(comparison: Comparison) -> Section | None:
@@ -154,8 +166,9 @@ def _heads(comparison: Comparison) -> Section | None:
     counts: list[int] = []
     replicated: list[int] = []
     rows: list[Mapping[str, object]] = []
+    judged = judge_conditions(comparison.replicates, HEAD.name)
     for label, replicates in comparison.replicates.items():
-        effect = effects(replicates, HEAD.name)
+        effect = effects(replicates, HEAD.name, judged.by_label, label)
         if effect is None:
             continue
         delta_RLH = effect.delta_RLH
@@ -190,7 +203,6 @@ def _heads(comparison: Comparison) -> Section | None:
         findings = [
             f"{seeds}, {needed} head{' is' if needed == 1 else 's are'} needed; whether other seeds need them cannot be said."
         ]
-    judged = judge_conditions(comparison.replicates, HEAD.name)
     if judged.by_label:
         findings = [_over_seeds_in_words(judged.by_label, HEAD.singular), *findings]
         tables = [
@@ -293,8 +305,9 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
     cells: list[list[str]] = []
     counts: list[int] = []
     costs: dict[str, float] = {}
+    judged = judge_conditions(comparison.replicates, kind.name)
     for label, replicates in comparison.replicates.items():
-        effect = effects(replicates, kind.name)
+        effect = effects(replicates, kind.name, judged.by_label, label)
         if effect is None:
             continue
         delta_RL, certain_RL = 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0]
@@ -342,7 +355,6 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
         f"ablation_{kind.name}s", figure, f"{title}, by condition.", "Bar charts of layers by condition."
     )
     title = "Layers: disabling (figure 9 of Kovaleva et al.)" if kind is LAYER else kind.title
-    judged = judge_conditions(comparison.replicates, kind.name)
     findings, tables = [finding], [Table(header, cells)]
     if judged.by_label:
         findings.append(_over_seeds_in_words(judged.by_label, what))

@@ -3,8 +3,8 @@
 import ctypes
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,20 @@ def first_of(output: Any) -> Tensor:
     """A layer's output, which some families wrap in a tuple."""
     result: Tensor = output[0] if isinstance(output, tuple) else output
     return result
+
+
+@contextmanager
+def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[tuple[Any, ...], Any]]]:
+    """Arguments and output of each call of some modules inside, in the order of the calls."""
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+
+    def record(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        calls.append((args, output))
+
+    with ExitStack() as stack:
+        for module in modules:
+            stack.callback(module.register_forward_hook(record).remove)
+        yield calls
 
 
 def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> Any:

@@ -12,7 +12,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
-from bertsecrets.ablation.seeds import Sweep, judge_over_seeds, verdicts_over_seeds
+from bertsecrets.ablation.seeds import FEW_FLIPS, Sweep, judge_over_seeds, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import (
     FAMILY_WISE,
     Correction,
@@ -24,7 +24,7 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import GROUP, LAYER
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
-from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
 from bertsecrets.statistics.power import POWER
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -51,7 +51,6 @@ _GROUPS = 10
 """Groups among which a redundant pair is judged, if the pilot has none."""
 
 _DRAWS = 1000
-_FEW_FLIPS = 10
 _NODES = 10
 
 
@@ -367,7 +366,7 @@ def _several_seeds(
     change_SRV = (won_SRV - lost_SRV) / size
     flips_RV = (lost_SRV + won_SRV).mean(0) / size
     covariance_RV = pilot.shared * flips_RV / size
-    few_RV = (lost_SRV + won_SRV).sum(0) < _FEW_FLIPS
+    few_RV = (lost_SRV + won_SRV).sum(0) < FEW_FLIPS
     if few_RV.any():
         tail = np.full(few_RV.sum(), (1 - pilot.level) / 2)
         width = np.mean(
@@ -377,14 +376,13 @@ def _several_seeds(
             ],
             axis=0,
         )
-        least = (width / (2 * special.ndtri((1 + pilot.level) / 2))) ** 2
-        covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], least)
+        covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], stderr_of_width(width, pilot.level) ** 2)
     settled = 0
     for repeat in range(repeats):
         effects = effects_over_seeds(
             change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.level
         )
-        verdict = verdicts_over_seeds(effects, pilot.correction, pilot.level, pilot.false_discovery_rate)
+        verdict = verdicts_over_seeds(effects, pilot.correction, pilot.level, pilot.false_discovery_rate)[1]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
     return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
 

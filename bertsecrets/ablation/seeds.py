@@ -1,10 +1,9 @@
 """Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
     FAMILY_WISE,
+    Correction,
     level_of_needed,
     p_against_margin,
     p_of_losses,
@@ -28,6 +28,7 @@ from bertsecrets.results.components import KINDS
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import (
     SeedEffects,
     covariance_between_seeds,
@@ -36,7 +37,9 @@ from bertsecrets.statistics.replicates import (
 )
 
 _RESAMPLES = 2000
-_FEW_FLIPS = 10
+FEW_FLIPS = 10
+"""With fewer changed predictions in all runs together, resamples do not show how large an error is."""
+
 _MARGIN = 0.01
 
 
@@ -245,9 +248,7 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
         level=level,
     )
     correction = row["correction"] or FAMILY_WISE
-    # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
-    of_needed = corrected if correction == FALSE_DISCOVERY else holm
-    alpha = level_of_needed(level, correction, rate)
+    of_needed, alpha = correction_of_needed(correction), level_of_needed(level, correction, rate)
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
@@ -256,7 +257,7 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,
-        verdicts_over_seeds(seed_effects, correction, level, rate),
+        verdicts_over_seeds(seed_effects, correction, level, rate)[1],
         tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
         needed_in={count: of_needed(partial_conjunction(p_loss_SV, count)) <= alpha for count in numbers},
         spared_in={count: corrected(partial_conjunction(p_margin_SV, count)) <= rate for count in numbers},
@@ -280,17 +281,26 @@ def _differences(sweeps: Sequence[Sweep]) -> str:
     )
 
 
-def verdicts_over_seeds(effects: SeedEffects, correction: str | None, level: float, rate: float) -> tuple[str, ...]:
-    """The verdicts on V effects over seeds, corrected for their number.
+def correction_of_needed(correction: Correction) -> Callable[[Array], Array]:
+    """How p-values of no loss over seeds are corrected for their number.
+
+    A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
+    """
+    return corrected if correction == FALSE_DISCOVERY else holm
+
+
+def verdicts_over_seeds(
+    effects: SeedEffects, correction: Correction, level: float, rate: float
+) -> tuple[Array, tuple[str, ...]]:
+    """The corrected one-sided p-values of no loss of V effects over seeds, and the verdicts.
 
     Args:
         effects: The effects over seeds.
         correction, level, rate: As for :func:`bertsecrets.ablation.verdicts.judge`.
     """
-    p_V, by_rate = p_of_losses(effects.delta, effects.p_value), correction == FALSE_DISCOVERY
-    # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
-    p_needed_V = corrected(p_V) if by_rate else holm(p_V)
-    return verdicts_of(p_needed_V, corrected(effects.p_margin), rate if by_rate else 1 - level, rate)
+    p_needed_V = correction_of_needed(correction)(p_of_losses(effects.delta, effects.p_value))
+    alpha = level_of_needed(level, correction, rate)
+    return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), alpha, rate)
 
 
 def _least_stderr(sweeps: Sequence[Sweep], level: float) -> Array:
@@ -300,5 +310,4 @@ def _least_stderr(sweeps: Sequence[Sweep], level: float) -> Array:
     """
     flips_V = sum((sweep.prediction_VN != sweep.clean_N).sum(-1) for sweep in sweeps)
     width_V = np.mean([[row["high"] - row["low"] for row in sweep.rows] for sweep in sweeps], axis=0)
-    error_V = width_V / (2 * NormalDist().inv_cdf((1 + level) / 2))
-    return np.where(np.asarray(flips_V) < _FEW_FLIPS, error_V, 0.0)
+    return np.where(np.asarray(flips_V) < FEW_FLIPS, stderr_of_width(width_V, level), 0.0)

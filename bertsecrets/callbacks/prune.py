@@ -20,16 +20,15 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.experiment import Pruning
-from bertsecrets.pruning.export import export_onnx, export_program
+from bertsecrets.pruning.export import write_smaller
 from bertsecrets.pruning.latency import Latency, compare_latency
 from bertsecrets.pruning.measured import measured_scores
-from bertsecrets.pruning.removal import check_removable, remove_heads, save_pruned
+from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
 from bertsecrets.pruning.search import Chosen, Examples, as_extras, check_settings, search
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
-from bertsecrets.results.files import folder_write
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import Array
@@ -161,14 +160,7 @@ class PruneHeads(HeadAnalysis):
                 f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again in another folder."
             )
         smaller = remove_heads(source, sorted(chosen.order.sets[chosen.place])).cpu().eval()
-        save_pruned(smaller, folder)
-        with folder_write(folder):
-            data.tokenizer.save_pretrained(folder)
-        for kind in self.settings.export:
-            if kind == "program":
-                export_program(smaller, folder / "model.pt2", data.max_length)
-            else:
-                export_onnx(smaller, folder / "model.onnx", data.max_length)
+        write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
         _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
     def _columns(self) -> dict[str, Array]:

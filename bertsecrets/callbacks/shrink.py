@@ -19,17 +19,16 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.component_scores import ComponentScores, fisher_information
-from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, export_onnx, export_program
-from bertsecrets.pruning.latency import compare_latency
-from bertsecrets.pruning.latency_table import WARM_UP, LatencyTable, measure_latency
-from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned
+from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
+from bertsecrets.pruning.latency import WARM_UP, compare_latency
+from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
+from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_pruned, save_pruned
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import (
     Answers,
     answers,
     check_examples,
-    check_shrinkable,
     groups_of,
     make_smaller,
     plan,
@@ -37,7 +36,7 @@ from bertsecrets.pruning.shrink import (
     tests_of,
 )
 from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words
-from bertsecrets.results.files import atomic_write, folder_write
+from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 
@@ -82,7 +81,7 @@ class ShrinkModel(HeadAnalysis):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
-        check_shrinkable(describe(pl_module.model))
+        check_removable(describe(pl_module.model))
         if {"onnx", _INT8} & {*self.settings.export}:
             check_onnx(("onnx", "onnxscript", "onnxruntime"))
         if trainer.world_size > 1:
@@ -170,18 +169,10 @@ class _Search:
         if chosen is not None:
             # Weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                smaller = load_pruned(chosen["folder"])
-                folder = self.folder / FOLDER
-                save_pruned(smaller, folder)
-                with folder_write(folder):
-                    self.data.tokenizer.save_pretrained(folder)
-                for kind in self.settings.export:
-                    if kind == "program":
-                        export_program(smaller, folder / "model.pt2", self.data.max_length)
-                    elif kind == "onnx":
-                        export_onnx(smaller, folder / "model.onnx", self.data.max_length)
-                    elif chosen["int8"]:
-                        shutil.copyfile(Path(chosen["folder"]) / _INT8_FILE, folder / _INT8_FILE)
+                smaller, folder = load_pruned(chosen["folder"]), self.folder / FOLDER
+                write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
+                if chosen["int8"]:
+                    shutil.copyfile(Path(chosen["folder"]) / _INT8_FILE, folder / _INT8_FILE)
             _log.info(f"The smaller model is in {folder}; load it with bertsecrets.load_pruned.")
         self.finished.clear()
 

@@ -90,10 +90,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             settings.callbacks,
             run=run,
             reference=reference,
-            ablation=settings.ablation,
-            prune=settings.prune,
-            shrink=settings.shrink,
             origin=origin,
+            **settings.offered,
         ),
     ]
     with open_trainer(settings, run, callbacks) as trainer:

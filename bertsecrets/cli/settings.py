@@ -36,11 +36,14 @@ from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.papers.names import LEDGER, page_name
 from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
 from bertsecrets.results.run import Run, check_name
-from bertsecrets.settings import Section, check_numbers, configurations, shown
+from bertsecrets.settings import Section, Settings, check_numbers, configurations, shown
 
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
 if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
+
+OFFERED = ("ablation", "prune", "shrink")
+"""Sections that callbacks take if their constructors do."""
 
 _NOT_A_MEASURE = (
     "measure.{}._target_ is {}, which is not a Measure; name a subclass of bertsecrets.measures.base.Measure."
@@ -116,6 +119,11 @@ class RunSettings:
     config: Section
 
     @property
+    def offered(self) -> dict[str, Settings]:
+        """The sections that callbacks take if their constructors do, by name."""
+        return {name: getattr(self, name) for name in OFFERED}
+
+    @property
     def training(self) -> Section:
         """The task's ``training`` section."""
         section: Section = self.keys.task["training"]
@@ -166,9 +174,7 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
             "callbacks",
             keys.callbacks,
             common["task"],
-            ablation=common["ablation"],
-            prune=common["prune"],
-            shrink=common["shrink"],
+            **{name: common[name] for name in OFFERED},
         ),
     )
 
@@ -199,9 +205,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
             "analysis",
             keys.analysis,
             common["task"],
-            ablation=common["ablation"],
-            prune=common["prune"],
-            shrink=common["shrink"],
+            **{name: common[name] for name in OFFERED},
             reference=None,
             origin=None,
         ),

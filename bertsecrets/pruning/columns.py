@@ -4,7 +4,18 @@ from pathlib import Path
 
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.errors import UserError
+from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.views import MeasureView
+
+KEPT = "kept"
+"""Column of experiments that remove heads: 1 for a head that is kept, 0 for one that is removed."""
+
+
+def kept_in_words(view: MeasureView) -> list[list[str]]:
+    """``kept`` or ``removed`` for each head, ``[layers][heads]``; a dash where it is not known."""
+    words = {1.0: "kept", 0.0: "removed"}
+    return [[words.get(value, MISSING) for value in row] for row in view.value(KEPT).tolist()]
 
 
 def table_of(folder: str) -> Run:

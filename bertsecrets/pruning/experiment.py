@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
+from bertsecrets.pruning.columns import KEPT, kept_in_words
 from bertsecrets.pruning.figures import Curve, pruning_costs, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table
 from bertsecrets.pruning.seeds import compare_pruning
@@ -14,7 +15,7 @@ from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
-KEPT, PLACE = "kept", "removed_at"
+PLACE = "removed_at"
 
 KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
 """The x axis of the curves in W&B, and what their names begin with."""
@@ -77,8 +78,7 @@ class Pruning(Experiment):
         """Whether each head is kept in the returned model."""
         if not view.has(KEPT):
             return {}
-        names = {1.0: "kept", 0.0: "removed"}
-        return {"pruning": [[names.get(value, MISSING) for value in row] for row in view.value(KEPT).tolist()]}
+        return {"pruning": kept_in_words(view)}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:

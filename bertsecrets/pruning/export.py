@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.results.files import atomic_write
+from bertsecrets.pruning.removal import save_pruned
+from bertsecrets.results.files import atomic_write, folder_write
 
 
 class _Logits(nn.Module):
@@ -71,6 +72,27 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
             external_data=False,
             verbose=False,
         )
+
+
+def write_smaller(
+    model: PreTrainedModel, folder: Path, tokenizer: PreTrainedTokenizerFast, programs: Sequence[str], longest: int
+) -> None:
+    """Write a model of :func:`bertsecrets.pruning.removal.save_pruned` with its tokenizer, and programs beside it.
+
+    Args:
+        model: The model, on the CPU.
+        folder: Where to.
+        tokenizer: Its tokenizer.
+        programs: ``program`` (``model.pt2``) and ``onnx`` (``model.onnx``); others are left to the caller.
+        longest: As for :func:`export_program`.
+    """
+    save_pruned(model, folder)
+    with folder_write(folder):
+        tokenizer.save_pretrained(folder)
+    if "program" in programs:
+        export_program(model, folder / "model.pt2", longest)
+    if "onnx" in programs:
+        export_onnx(model, folder / "model.onnx", longest)
 
 
 def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bertsecrets.grid import Column
+from bertsecrets.pruning.columns import KEPT, kept_in_words
 from bertsecrets.pruning.figures import Curve, kept_scores
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -15,7 +16,6 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval, mean_interval
 
-KEPT = "kept"
 _LEVEL = 0.95
 
 
@@ -100,7 +100,7 @@ class FirstPruned(Experiment):
         """Whether each head was kept."""
         if not view.has(KEPT):
             return {}
-        return {cls.name: [["kept" if value else "removed" for value in row] for row in view.value(KEPT).tolist()]}
+        return {cls.name: kept_in_words(view)}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:

@@ -4,13 +4,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
-_WARM_UP = 2
+WARM_UP = 2
+"""Rounds before those that are timed."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,6 @@ def compare_latency(
 ) -> dict[int, Latency]:
     """The latencies of two models by batch size, without padding.
 
-    The models take turns, so that a busy machine slows both alike.
-
     Args:
         whole, smaller: The models, in evaluation mode on one device; the smaller one may be an exported one.
         length: Tokens of each example.
@@ -53,20 +52,37 @@ def compare_latency(
             "input_ids": torch.full((size, length), 5, device=device),
             "attention_mask": torch.ones(size, length, dtype=torch.long, device=device),
         }
-        models: tuple[Callable[..., Any], ...] = (whole, smaller)
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(rounds + _WARM_UP):
-            for model, own in zip(models, times, strict=True):
-                own.append(_milliseconds(model, inputs))
-        low, middle, high = statistics.quantiles(times[1][_WARM_UP:], n=4)
-        latencies[size] = Latency(statistics.median(times[0][_WARM_UP:]), middle, low, high)
+        whole_times, times = in_turns([partial(whole, **inputs), partial(smaller, **inputs)], rounds, device)
+        low, middle, high = statistics.quantiles(times, n=4)
+        latencies[size] = Latency(statistics.median(whole_times), middle, low, high)
     return latencies
 
 
-def _milliseconds(model: Callable[..., Any], inputs: dict[str, Tensor]) -> float:
-    started = time.perf_counter()
-    logits_BC: Tensor = model(**inputs).logits
-    if logits_BC.device.type != "cpu":
-        # An accelerator works on after the call returns; a copy waits for it.
-        logits_BC.cpu()
-    return 1000 * (time.perf_counter() - started)
+def in_turns(
+    calls: Sequence[Callable[[], object]],
+    rounds: int,
+    device: torch.device,
+    advance: Callable[[int], object] | None = None,
+) -> list[list[float]]:
+    """Milliseconds of each call in so many rounds, after :data:`WARM_UP` more; the calls take turns, so that a busy machine slows
+    all alike.
+
+    Args:
+        calls: What is timed.
+        rounds: Timed rounds.
+        device: Where the calls compute.
+        advance: Called with 1 after each round.
+    """
+    times: list[list[float]] = [[] for _ in calls]
+    for turn in range(rounds + WARM_UP):
+        for call, spent in zip(calls, times, strict=True):
+            started = time.perf_counter()
+            call()
+            if device.type != "cpu":
+                # An accelerator works on after the call returns.
+                torch.accelerator.synchronize(device)
+            if turn >= WARM_UP:
+                spent.append(1000 * (time.perf_counter() - started))
+        if advance is not None:
+            advance(1)
+    return times

@@ -2,8 +2,7 @@
 
 import copy
 import platform
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from torch import nn
 
 from bertsecrets.ablation.partial_passes import clean_pass
 from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.pruning.latency import in_turns
 from bertsecrets.pruning.removal import Kept, check_removable, narrow_layer
 
 Array = NDArray[np.float64]
@@ -25,9 +25,6 @@ _WIDTHS = 16
 
 _LEAST = 0.02
 """Least share of a pass that is fixed; layers timed alone may take longer than in the model."""
-
-WARM_UP = 2
-"""Rounds before those that are timed."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,8 @@ def measure_latency(
             layer = copy.deepcopy(encoder.layers[0])
             narrow_layer(encoder.family, layer, heads, range(head_count), range(neuron_count))
             calls.append(partial(layer, first.hidden_BSD, **first.arguments))
-        whole, *milliseconds = _in_turns(calls, rounds, device, advance)
+        # What else the machine does only adds to a time.
+        whole, *milliseconds = (min(times) for times in in_turns(calls, rounds, device, advance))
     heads_H = _ascending(np.array(milliseconds[: heads + 1]))
     # The last head count is the whole layer, which is the last width, too.
     neurons_W = _ascending(np.array([*milliseconds[heads + 1 :], milliseconds[heads]]))
@@ -151,22 +149,3 @@ def _ascending(milliseconds_N: Array) -> Array:
     places = np.arange(len(milliseconds_N))
     even_N = IsotonicRegression().fit_transform(places, milliseconds_N)
     return np.asarray(even_N - even_N[0], np.float64)
-
-
-def _in_turns(
-    calls: Sequence[Callable[[], object]], rounds: int, device: torch.device, advance: Callable[[int], object] | None
-) -> list[float]:
-    """Fewest milliseconds of each call; what else the machine does only adds to them. The calls take turns."""
-    times: list[list[float]] = [[] for _ in calls]
-    for turn in range(rounds + WARM_UP):
-        for call, spent in zip(calls, times, strict=True):
-            started = time.perf_counter()
-            call()
-            if device.type == "cuda":
-                # The device works on after the call returns.
-                torch.cuda.synchronize(device)
-            if turn >= WARM_UP:
-                spent.append(1000 * (time.perf_counter() - started))
-        if advance is not None:
-            advance(1)
-    return [min(spent) for spent in times]

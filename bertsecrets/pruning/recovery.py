@@ -1,8 +1,7 @@
 """Recovery: fine-tune a model without its removed heads, or teach a smaller one to answer as the whole one does."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.partial_passes import first_of
+from bertsecrets.ablation.partial_passes import first_of, recorded_calls
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -90,14 +89,14 @@ def distill(
 
     def loss(batch: Batch) -> Tensor:
         inputs = batch.inputs()
-        with torch.no_grad(), evaluating(encoder.model), _outputs(imitated) as taught:
+        with torch.no_grad(), evaluating(encoder.model), recorded_calls(imitated) as taught:
             answer_BC = encoder.model(**inputs).logits.float()
-        with _outputs(layers) as learnt:
+        with recorded_calls(layers) as learnt:
             logits_BC = student(**inputs).logits.float()
         real_BS = inputs["attention_mask"].bool()
         total = answer_loss(logits_BC, answer_BC)
-        for target_BSD, output_BSD in zip(taught, learnt, strict=True):
-            target_ND, output_ND = target_BSD[real_BS].float(), output_BSD[real_BS].float()
+        for (_, target), (_, output) in zip(taught, learnt, strict=True):
+            target_ND, output_ND = (first_of(value)[real_BS].float() for value in (target, output))
             total = total + functional.mse_loss(output_ND, target_ND) / target_ND.var() / len(layers)
         return total
 
@@ -148,20 +147,6 @@ def _train(
                     if advance is not None:
                         advance(batch.size)
     network.eval()
-
-
-@contextmanager
-def _outputs(layers: Iterable[nn.Module]) -> Iterator[list[Tensor]]:
-    """The outputs of layers in the pass that runs inside, in the order of their calls."""
-    outputs: list[Tensor] = []
-
-    def record(_: nn.Module, args: Any, output: Any) -> None:
-        outputs.append(first_of(output))
-
-    with ExitStack() as stack:
-        for layer in layers:
-            stack.callback(layer.register_forward_hook(record).remove)
-        yield outputs
 
 
 def answer_loss(logits_BC: Tensor, answer_BC: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """Refit what a smaller model keeps: its output maps, from the first layer on, so that each part adds what it added before."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.partial_passes import clean_pass, first_of, wide
+from bertsecrets.ablation.partial_passes import clean_pass, first_of, recorded_calls, wide
 from bertsecrets.data.batch import Batch
 from bertsecrets.models.encoder import Encoder, describe, evaluating
 from bertsecrets.pruning.removal import Kept
@@ -83,7 +82,10 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
     assert family is not None
     before, after = whole.layers[layer], smaller.layers[layer]
     heads = torch.arange(whole.num_heads * whole.head_dim).view(whole.num_heads, -1)
-    maps = [(whole.sites[layer].projection, smaller.sites[layer].projection, heads[list(kept.layers[layer])].flatten())]
+    before_projection, projection = whole.sites[layer].projection, smaller.sites[layer].projection
+    assert before_projection is not None
+    assert projection is not None
+    maps = [(before_projection, projection, heads[list(kept.layers[layer])].flatten())]
     if kept.neurons is not None:
         outputs = [family.feed_forward(module).output for module in (before, after)]
         maps.append((outputs[0], outputs[1], torch.tensor(kept.neurons[layer], dtype=torch.int64)))
@@ -91,20 +93,19 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
     first_only = layer == whole.num_layers - 1 and whole.first_token_decides
     targets: list[list[Tensor]] = []
     for batch in rows:
-        with _recorded([linear for linear, _, _ in maps]) as calls:
+        with recorded_calls([linear for linear, _, _ in maps]) as calls:
             output_BSD = first_of(before(batch.whole_BSD, **batch.arguments[layer]))
         targets.append([target_BSD for _, target_BSD in calls])
         batch.whole_BSD = output_BSD
     for which, (_, linear, index) in enumerate(maps):
-        assert linear is not None
         sums = _Sums(len(index), linear.out_features)
         for batch, own_targets in zip(rows, targets, strict=True):
-            with _recorded([linear]) as calls:
+            with recorded_calls([linear]) as calls:
                 after(batch.smaller_BSD, **batch.arguments[layer])
             used_BS = batch.real_BS.clone()
             if first_only:
                 used_BS[:, 1:] = False
-            input_NK = calls[0][0][used_BS][:, index]
+            input_NK = calls[0][0][0][used_BS][:, index]
             given_ND = nn.functional.linear(input_NK, linear.weight[:, index], linear.bias)
             sums.add(input_NK, own_targets[which][used_BS] - given_ND)
         change_DK, shift_D = sums.solve(linear.bias is not None)
@@ -115,21 +116,6 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
             linear.bias.add_(shift_D.to(linear.bias))
     for batch in rows:
         batch.smaller_BSD = first_of(after(batch.smaller_BSD, **batch.arguments[layer]))
-
-
-@contextmanager
-def _recorded(linears: Sequence[nn.Linear | None]) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Input and output of each call of linear maps inside, in the order of the calls."""
-    calls: list[tuple[Tensor, Tensor]] = []
-
-    def record(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        calls.append((args[0], output))
-
-    with ExitStack() as stack:
-        for linear in linears:
-            assert linear is not None
-            stack.callback(linear.register_forward_hook(record).remove)
-        yield calls
 
 
 class _Sums:

@@ -261,7 +261,12 @@ def check_removable(encoder: Encoder) -> None:
             "all of them; disable heads of single layers with override mode 'zero' instead."
         )
     family = encoder.family
-    if family is None or family.head_rows(encoder.sites[0], encoder.num_heads) is None:
+    if family is None:
+        raise UserError(
+            f"Removing heads needs an adapter, and model type '{kind}' has none; add one in bertsecrets/models/families, or "
+            "disable heads with override mode 'zero' instead."
+        )
+    if family.head_rows(encoder.sites[0], encoder.num_heads) is None:
         raise UserError(
             f"Heads of model type '{kind}' cannot be removed, for its queries, keys and values are not separate by head; "
             "disable them with override mode 'zero' instead."

@@ -14,7 +14,6 @@ from bertsecrets.ablation.scoring import Array, judged_metrics, weighted_scores
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder
 from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.allocation import allocate
 from bertsecrets.pruning.component_scores import ComponentScores
@@ -22,7 +21,7 @@ from bertsecrets.pruning.guarantee import Guarantee, guarantee
 from bertsecrets.pruning.latency_table import LatencyTable
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.refit import refitted
-from bertsecrets.pruning.removal import Kept, check_removable, keep_only
+from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.sets import Context, SetResults
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.statistics.intervals import paired_proportions
@@ -31,7 +30,7 @@ SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
 """What is tried, in this order, where no speed-up is asked for."""
 
 _CHANGED = 0.02
-"""Share of changed answers for which the smallest loss that can be ruled out is told before the work."""
+"""Share of changed answers for which :func:`check_examples` states the smallest loss that can be ruled out."""
 
 Batches = Callable[[], Iterable[Batch]]
 
@@ -98,16 +97,6 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
     return list(asked)
 
 
-def check_shrinkable(encoder: Encoder) -> None:
-    """Raise UserError if heads and neurons of a model cannot be removed."""
-    if encoder.family is None:
-        raise UserError(
-            f"A smaller model needs an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
-            "bertsecrets/models/families."
-        )
-    check_removable(encoder)
-
-
 def smallest_loss(count: int, confidence: float) -> float:
     """The smallest loss of accuracy that N examples can rule out where no answer changes."""
     low, _ = paired_proportions(np.array([0]), np.array([0]), count)(np.array([1 - confidence]))
@@ -115,7 +104,7 @@ def smallest_loss(count: int, confidence: float) -> float:
 
 
 def check_examples(count: int, margin: float, confidence: float) -> str:
-    """What the examples can show, in a sentence that is told before the work.
+    """State before the work what the examples can show.
 
     Raises:
         UserError: If they cannot rule out a loss of the margin even if no answer changes.
@@ -147,7 +136,6 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
         UserError: If no plan is so fast.
     """
     layers, heads = scores.head_LH.shape
-    neurons = scores.neuron_LF.shape[1]
     losses: list[Array] = []
     costs: list[Array] = []
     for layer in range(layers):
@@ -168,7 +156,6 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
         kept_heads = tuple(_best(scores.head_LH[at], int(at == layer)) for at in range(layers))
     widths = [table.widths[place] for place in choice[1::2]]
     kept_neurons = tuple(_best(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
-    assert max(widths) <= neurons
     return Kept(heads, kept_heads, kept_neurons)
 
 
@@ -237,7 +224,7 @@ def answers(
 
 
 def tests_of(whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float) -> list[MetricTest]:
-    """Tests of every metric that is judged; a smaller model passes if all do, which takes no correction (Berger 1982)."""
+    """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982)."""
     results = SetResults(whole.label_N, whole.prediction_N, smaller.prediction_N[None], math.nan, np.array([math.nan]))
     tests = []
     for metric in judged_metrics(task):

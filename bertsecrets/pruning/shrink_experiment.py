@@ -7,14 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.grid import Column
+from bertsecrets.pruning.columns import KEPT, kept_in_words
 from bertsecrets.pruning.experiment import in_points
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
-
-KEPT = "kept"
 
 
 class Shrinking(Experiment):
@@ -60,8 +59,7 @@ class Shrinking(Experiment):
         """Whether the smaller model keeps each head."""
         if not view.has(KEPT):
             return {}
-        names = {1.0: "kept", 0.0: "removed"}
-        return {"smaller model": [[names[value] for value in row] for row in view.value(KEPT).tolist()]}
+        return {"smaller model": kept_in_words(view)}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:

@@ -173,7 +173,7 @@ KINDS: dict[str, Kind] = {
 """In the order of the table's rows."""
 
 PARTS = (ATTENTION, FEED_FORWARD, BLOCK)
-"""Parts of a layer that are left out: their output before the residual connection is 0, and of a block nothing but its input remains."""
+"""Parts of a layer that can be left out: a sublayer adds 0 to the residual stream, and a block passes its input on."""
 
 COMPONENTS = tuple(kind for kind in KINDS.values() if kind.axes)
 """Kinds with a variant for each head or layer, which say something about it alone."""

@@ -61,6 +61,15 @@ def weighted_limits(total_V: ArrayLike, variance_V: ArrayLike, largest_V: ArrayL
     return _between(below, np.asarray(tail, np.float64), total, most)
 
 
+def stderr_of_width(width_V: ArrayLike, level: ArrayLike) -> Array:
+    """Standard errors of normal estimates from the widths of their two-sided intervals.
+
+    >>> round(float(stderr_of_width(3.92, 0.95)), 2)
+    1.0
+    """
+    return np.asarray(np.asarray(width_V) / (2 * special.ndtri((1 + np.asarray(level)) / 2)))
+
+
 def _shape(mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = np.where(variance > 0, variance / mean, 1.0)

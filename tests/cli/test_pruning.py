@@ -22,14 +22,6 @@ LITTLE = (
 GATES = ("analysis.gates.path=[0.1]", "analysis.gates.steps=6", "analysis.gates.fits=1", "analysis.gates.examples=33")
 
 
-@pytest.fixture(scope="module")
-def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    result = door("train", *small(tiny_bert, folder, callbacks="none"))
-    assert result.returncode == 0, result.stderr
-    return folder
-
-
 def pruned(folder: Path, trained: Path, *extra: str) -> dict[str, Any]:
     result = door("analyze", f"checkpoint={trained}", f"hydra.run.dir={folder}", *LITTLE, *extra)
     assert result.returncode == 0, result.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.runs import door, small
+from cli.runs import door
 from pyarrow import parquet
 
 import bertsecrets as bs
@@ -22,14 +22,6 @@ LITTLE = (
     "shrink.batch_size=2",
 )
 QUIET = ("logger=csv", "progress=false")
-
-
-@pytest.fixture(scope="module")
-def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    result = door("train", *small(tiny_bert, folder, callbacks="none"))
-    assert result.returncode == 0, result.stderr
-    return folder
 
 
 def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
+from bertsecrets.statistics.intervals import stderr_of_width
 
 Array = NDArray[np.float64]
 
@@ -237,10 +237,9 @@ class Sheet:
             ]
             for row in rows:
                 place = KINDS[kind].cell(row)
-                reach = 2 * NormalDist().inv_cdf((1 + row["level"]) / 2)
                 # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
                 value_LH[place] = 100 * row["delta"]
-                stderr_LH[place] = 100 * (row["high"] - row["low"]) / reach
+                stderr_LH[place] = 100 * stderr_of_width(row["high"] - row["low"], row["level"])
             # A sweep of some layers alone does not describe the whole model.
             if np.isfinite(value_LH).all():
                 return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
