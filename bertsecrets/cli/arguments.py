@@ -27,7 +27,6 @@ from bertsecrets.sweeps.hydra_arguments import (
     parse_arguments,
     parse_overrides,
     quoted,
-    unknown_options,
     unquoted,
 )
 from bertsecrets.sweeps.sweep import resume_arguments
@@ -46,6 +45,7 @@ _KEY = re.compile(r"[^\W\d]\w*|0|[1-9]\d*", re.ASCII)
 """What Hydra reads as a key."""
 
 _OPTION = "--config-name="
+_RESUME = re.compile(r"\+{0,2}resume=(.*)", re.DOTALL)
 _TEXT = "text="
 _TASK = "task="
 
@@ -76,54 +76,53 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     Raises:
         UserError: If a word is neither a setting nor an option, or the settings contradict each other or cannot be completed.
     """
-    words = list(arguments)
-    invocation = parse_arguments(words, CONF, command)
+    invocation = parse_arguments(arguments, CONF, command)
     if invocation is None or invocation.help:
         return invocation
-    name = invocation.config_name
-    if name == "analyze":
-        words = [word for word in words if not word.startswith(_OPTION)]
-        words = other_command(words) or [f"{_OPTION}analyze", *words]
-        name = words[0].removeprefix(_OPTION)
-    words, renamed = with_new_names(words)
+    if invocation.config_name == "analyze":
+        name, settings = other_command(invocation.overrides)
+        options = (option for option in invocation.options if not option.startswith(_OPTION))
+        invocation = replace(invocation, config_name=name, overrides=settings, options=(f"{_OPTION}{name}", *options))
+    settings, renamed = with_new_names(invocation.overrides)
     for sentence in renamed:
         print(sentence, file=sys.stderr)  # noqa: T201
-    check_words(words, name)
-    words = with_task_file(with_quoted_text(with_analysis(with_resume(words), name)))
-    invocation = parse_arguments(with_trainer_arguments(words), CONF, command)
-    assert invocation is not None
+    check_words(replace(invocation, overrides=settings), arguments)
+    invocation = with_resume(replace(invocation, overrides=settings))
+    settings = with_task_file(with_quoted_text(with_analysis(invocation.overrides, invocation.config_name)))
+    invocation = replace(invocation, overrides=with_trainer_arguments(settings))
     check_model_name(invocation)
     return replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)])
 
 
-def check_words(arguments: list[str], command: str) -> None:
-    """Check that each argument is a setting, or an option of Hydra's.
+def check_words(invocation: Invocation, arguments: Sequence[str]) -> None:
+    """Check that each word is a setting, or an option of Hydra's.
 
     Raises:
         UserError: If one is not; the sentence says what to write.
     """
-    unknown = unknown_options(arguments)
-    if unknown:
-        place = arguments.index(unknown[0])
-        following = arguments[place + 1] if place + 1 < len(arguments) else None
+    if invocation.unknown:
+        option = invocation.unknown[0]
+        following = next(iter(arguments[arguments.index(option) + 1 :]), None)
         raise UserError(
-            f"'{unknown[0]}' is not an option; settings have no dashes: write {as_setting(unknown[0], following, command)}."
+            f"'{option}' is not an option; settings have no dashes: write "
+            f"{as_setting(option, following, invocation.config_name)}."
         )
-    for argument in arguments:
-        group = group_of(argument)
+    for setting in invocation.overrides:
+        group = group_of(setting)
         if group is not None:
-            raise UserError(f"'{argument}' is a choice of {group}; write {group}={argument}.")
+            raise UserError(f"'{setting}' is a choice of {group}; write {group}={setting}.")
 
 
-def other_command(arguments: Sequence[str]) -> list[str] | None:
-    """The command line of the command that replaces a setting of ``analyze``, for Hydra; None if there is no such setting.
+def other_command(arguments: list[str]) -> tuple[str, list[str]]:
+    """The command that replaces a setting of ``analyze``, and its settings; without such a setting, ``analyze`` and its own.
 
     Settings that ``analyze`` has and the command does not are left out, as they meant nothing there. A folder that
     another command has written is resumed by that command.
 
     >>> other_command(["view=The cat sat.", "checkpoint=run", "trainer=cpu"])
-    ['--config-name=view', 'text=The cat sat.', 'checkpoint=run']
+    ('view', ['text=The cat sat.', 'checkpoint=run'])
     >>> other_command(["checkpoint=run"])
+    ('analyze', ['checkpoint=run'])
 
     Raises:
         UserError: If two such settings are given.
@@ -134,7 +133,7 @@ def other_command(arguments: Sequence[str]) -> list[str] | None:
         raise UserError(f"{' and '.join(commands)} are both given; give one of them.")
     if not commands:
         resumed = command_of_folder(values.get("resume"))
-        return [f"{_OPTION}{resumed}", *arguments] if resumed in _COMMANDS else None
+        return (resumed if resumed in _COMMANDS else "analyze"), arguments
     (command,) = commands
     renamed, keys = _COMMANDS[command], COMMANDS[command].model_fields
     words = []
@@ -149,7 +148,7 @@ def other_command(arguments: Sequence[str]) -> list[str] | None:
         "spelling still works.",
         file=sys.stderr,
     )
-    return [f"{_OPTION}{command}", *words]
+    return command, words
 
 
 def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -163,31 +162,31 @@ def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return named, [f"'{old}' is now '{new}'; the old name still works." for old, new in changed]
 
 
-def with_resume(arguments: list[str]) -> list[str]:
-    """The arguments, with Hydra directed to the folder of the run or sweep that ``resume=<folder>`` names.
+def with_resume(invocation: Invocation) -> Invocation:
+    """The command line, with Hydra directed to the folder of the run or sweep that ``resume=<folder>`` names.
 
     Raises:
         UserError: If the folder holds neither, or the command line has settings that would change the run or sweep.
     """
     # Lightning passes these arguments on to the other processes of a run, where the folder is already quoted.
-    resumed = [unquoted(argument.removeprefix("resume=")) for argument in arguments if argument.startswith("resume=")]
+    resumed = [unquoted(match[1]) for match in map(_RESUME.fullmatch, invocation.overrides) if match]
     if not resumed or resumed[-1].lower() in ("null", "", "true"):
-        return arguments
+        return invocation
     folder = Path(resumed[-1])
     sweep = resume_arguments(folder)
     if sweep is None and not (folder / CONFIG_COPY).is_file():
         raise UserError(
             f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of an interrupted run or sweep."
         )
-    others = [argument for argument in arguments if not argument.startswith("resume=")]
-    if sweep is None and {"-m", "--multirun"} & set(others):
+    others = [argument for argument in invocation.overrides if not _RESUME.fullmatch(argument)]
+    if sweep is None and invocation.multirun:
         raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
     check_links(folder)
     for argument in others:
         key = key_of(argument)
         trusts = names_code(key) and (key.endswith(TARGET) or ":" in argument.partition("=")[2])
         allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or trusts
-        if not argument.startswith("-") and not allowed:
+        if not allowed:
             raise UserError(
                 f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
                 "it out, or start a new run."
@@ -196,13 +195,14 @@ def with_resume(arguments: list[str]) -> list[str]:
         again = set(map(key_of, others))
         sweep = [argument for argument in sweep if key_of(argument) not in again]
         check_sweep_arguments(sweep, folder)
-        return [*sweep, *others]
-    return [
-        *others,
-        f"resume={quoted(str(folder))}",
-        f"hydra.run.dir={quoted(str(folder))}",
-        "hydra.output_subdir=null",
-    ]
+        # The sweep's own options of Hydra stand among its recorded words.
+        recorded = parse_arguments([*sweep, *invocation.options, *others], CONF, invocation.config_name)
+        assert recorded is not None
+        return recorded
+    here = quoted(str(folder))
+    return replace(
+        invocation, overrides=[*others, f"resume={here}", f"hydra.run.dir={here}", "hydra.output_subdir=null"]
+    )
 
 
 def with_analysis(arguments: list[str], config_name: str) -> list[str]:

@@ -68,6 +68,7 @@ class Invocation:
         shows: Whether Hydra only shows the configuration: ``--cfg`` or ``--info``.
         help: Whether the command's help is asked for.
         options: Hydra's options with their values, as the user gave them.
+        unknown: Words with dashes that Hydra does not have, such as ``--seed`` for ``seed=``.
     """
 
     overrides: list[str]
@@ -78,6 +79,7 @@ class Invocation:
     shows: bool = False
     help: bool = False
     options: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -114,23 +116,14 @@ class Invocation:
             callbacks.on_run_end(config=config, config_name=self.config_name, job_return=ended)
 
 
-def unknown_options(arguments: list[str]) -> list[str]:
-    """The arguments with dashes that Hydra does not have, such as ``--seed`` for ``seed=``.
-
-    Raises:
-        UserError: If an option of Hydra's lacks its value, or is ambiguous.
-    """
-    return [argument for argument in _parsed(arguments)[1] if argument.startswith("-")]
-
-
-def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) -> Invocation | None:
+def parse_arguments(arguments: Sequence[str], config_dir: Path, config_name: str) -> Invocation | None:
     """Parse a command line; None if Hydra answers it: ``--hydra-help`` and shell completion.
 
     Raises:
         UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, an option of Hydra's lacks its value, or
             ``--experimental-rerun`` is given.
     """
-    parsed, _ = _parsed(arguments)
+    parsed, remaining = _parsed(arguments)
     if parsed.experimental_rerun:
         raise UserError(
             "--experimental-rerun reads a pickle, which can run code; repeat the command, or give resume=<run folder>."
@@ -155,10 +148,11 @@ def parse_arguments(arguments: list[str], config_dir: Path, config_name: str) ->
         shows=bool(parsed.cfg or parsed.info),
         help=parsed.help,
         options=_without(arguments, parsed.overrides),
+        unknown=tuple(word for word in remaining if word.startswith("-")),
     )
 
 
-def _parsed(arguments: list[str]) -> tuple[Namespace, list[str]]:
+def _parsed(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     """Hydra's options and settings, and the words that it does not know."""
     parser = get_args_parser()
     parser.exit_on_error = False

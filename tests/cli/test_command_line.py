@@ -1,6 +1,7 @@
 """Mistakes on the command line: one sentence, exit status 1, no traceback."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,18 @@ from bertsecrets.cli.arguments import with_resume
 from bertsecrets.cli.composition import check
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.hydra_arguments import Invocation, parse_arguments
 from bertsecrets.sweeps.sweep import open_sweep, resume_arguments
 
 
-def checked(arguments: list[str], name: str = "train") -> None:
+def parsed(arguments: Sequence[str], name: str = "train") -> Invocation:
     invocation = parse_arguments(arguments, CONF, name)
     assert invocation is not None
-    check(invocation)
+    return invocation
+
+
+def checked(arguments: list[str], name: str = "train") -> None:
+    check(parsed(arguments, name))
 
 
 @pytest.mark.parametrize(
@@ -108,13 +113,16 @@ def test_every_group_of_the_configuration_composes() -> None:
 
 def test_resume_takes_no_other_settings(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no config.yaml"):
-        with_resume([f"resume={tmp_path}"])
+        with_resume(parsed([f"resume={tmp_path}"]))
     (tmp_path / "config.yaml").write_text("{}")
-    assert f"hydra.run.dir='{tmp_path}'" in with_resume([f"resume={tmp_path}"])
+    # A plus before the key is a habit of Hydra's users.
+    for signs in ("", "+", "++"):
+        overrides = with_resume(parsed([f"{signs}resume={tmp_path}"])).overrides
+        assert overrides == [f"resume='{tmp_path}'", f"hydra.run.dir='{tmp_path}'", "hydra.output_subdir=null"]
     with pytest.raises(UserError, match="folder of a single run; leave out -m"):
-        with_resume(["-m", f"resume={tmp_path}"])
+        with_resume(parsed(["-m", f"resume={tmp_path}"]))
     with pytest.raises(UserError, match="'seed=3' cannot be combined with resume=<folder>"):
-        with_resume([f"resume={tmp_path}", "seed=3"])
+        with_resume(parsed([f"resume={tmp_path}", "seed=3"]))
 
 
 def test_one_sentence_and_no_traceback() -> None:

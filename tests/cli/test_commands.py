@@ -74,14 +74,15 @@ def test_the_help_of_a_command_lists_its_settings_alone() -> None:
 def test_earlier_spellings_become_commands_and_say_so_once(
     arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert other_command(arguments) == [f"--config-name={expected[0]}", *expected[1:]]
+    assert other_command(arguments) == (expected[0], expected[1:])
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert f"python -m bertsecrets {expected[0]} " in printed
 
 
 def test_what_analyses_is_no_earlier_spelling(capsys: pytest.CaptureFixture[str]) -> None:
-    assert other_command(["checkpoint=run", "view=null", "report.heads=2", "analysis=disable"]) is None
+    settings = ["checkpoint=run", "view=null", "report.heads=2", "analysis=disable"]
+    assert other_command(settings) == ("analyze", settings)
     with pytest.raises(UserError, match="compare and view are both given; give one of them"):
         other_command(["compare=a", "view=b"])
     assert capsys.readouterr().err == ""
@@ -89,13 +90,13 @@ def test_what_analyses_is_no_earlier_spelling(capsys: pytest.CaptureFixture[str]
 
 def test_a_folder_is_resumed_by_the_command_that_wrote_it(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", optimizer={"learning_rate": 1e-4})
-    assert other_command([f"resume={run}"]) is None
+    assert other_command([f"resume={run}"]) == ("analyze", [f"resume={run}"])
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "config.yaml").write_text("runs: [a, b]\nstatements: []\n")
-    assert other_command([f"resume={tmp_path / 'page'}"]) == ["--config-name=compare", f"resume={tmp_path / 'page'}"]
+    assert other_command([f"resume={tmp_path / 'page'}"]) == ("compare", [f"resume={tmp_path / 'page'}"])
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "sweep.json").write_text('{"command": "export", "arguments": [], "fixed": {}, "swept": []}')
-    assert other_command([f"resume={tmp_path / 'sweep'}"]) == ["--config-name=export", f"resume={tmp_path / 'sweep'}"]
+    assert other_command([f"resume={tmp_path / 'sweep'}"]) == ("export", [f"resume={tmp_path / 'sweep'}"])
 
 
 @pytest.mark.parametrize(

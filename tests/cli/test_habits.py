@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.test_command_line import checked
+from cli.test_command_line import checked, parsed
 
 from bertsecrets.cli.arguments import check_model_name, check_words, parse, with_trainer_arguments
 from bertsecrets.cli.help import first_sentence, help_text
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 
 def answer(command: str, *arguments: str) -> str:
     """The sentence with which a command line is refused."""
 
     def refused() -> None:
-        check_words(list(arguments), command)
+        check_words(parsed(arguments, command), arguments)
         checked(with_trainer_arguments(arguments), command)
 
     with pytest.raises(UserError) as caught:
@@ -70,13 +69,9 @@ def test_the_right_setting_is_named(arguments: list[str], right: str) -> None:
 
 def test_a_shipped_model_keeps_its_name() -> None:
     for wrong in (["model.name=bert-base-uncased"], ["model=bert_base", "model.name=mine"]):
-        invocation = parse_arguments(wrong, CONF, "train")
-        assert invocation is not None
         with pytest.raises(UserError, match="would only rename the model; choose one with model=bert_base"):
-            check_model_name(invocation)
-    own = parse_arguments(["model=folder", "model.path=x", "model.name=mine"], CONF, "train")
-    assert own is not None
-    check_model_name(own)
+            check_model_name(parsed(wrong))
+    check_model_name(parsed(["model=folder", "model.path=x", "model.name=mine"]))
 
 
 def test_analyze_names_its_own_settings() -> None:
@@ -87,14 +82,14 @@ def test_analyze_names_its_own_settings() -> None:
 @pytest.mark.parametrize("argument", ["trainer.max_steps=5", "+trainer.max_steps=5", "++trainer.max_steps=5"])
 def test_arguments_of_the_trainer_need_no_plus(argument: str) -> None:
     (written,) = with_trainer_arguments([argument])
-    invocation = parse_arguments([written], CONF, "train")
-    assert invocation is not None
+    invocation = parsed([written])
     with invocation.hydra():
         assert invocation.compose(invocation.overrides).trainer.max_steps == 5
 
 
 def test_settings_and_options_of_hydra_pass() -> None:
-    check_words(["-m", "seed=1,2", "--cfg", "job", "--config-dir", "x", "~callbacks.disable", "view=a b"], "train")
+    words = ["-m", "seed=1,2", "--cfg", "job", "--config-dir", str(CONF), "~callbacks.disable", "view=a b"]
+    check_words(parsed(words), words)
 
 
 @pytest.mark.parametrize(("command", "listed"), [("train", "callbacks"), ("analyze", "analysis")])
@@ -144,7 +139,7 @@ def test_every_example_of_the_help_is_a_valid_command_line() -> None:
             words = [word.strip("'") for word in re.findall(r"(?:'[^']*'|<[^>]*>|[^\s<']|(?<==)'[^']*')+", line)]
             if any(word.startswith("resume=") for word in words):
                 continue
-            check_words(words, command)
+            check_words(parsed(words, command), words)
             checked(with_trainer_arguments(_quoted(words)), command)
 
 

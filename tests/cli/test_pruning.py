@@ -31,7 +31,13 @@ def pruned(folder: Path, trained: Path, *extra: str) -> dict[str, Any]:
 
 def test_settings_of_pruning_choose_the_analysis(trained: Path, tmp_path: Path) -> None:
     content = pruned(tmp_path / "run", trained, "prune.max_loss=1.0", "prune.confidence=0.95")
-    assert {row["score"] for row in content["curves"]} == {"exact", "random", "reversed"}
+    # The importance of Michel et al. and the effects of single heads, and the two controls that are always added.
+    assert {row["score"] for row in content["curves"]} == {
+        "head_gradient/example_normalised",
+        "exact",
+        "random",
+        "reversed",
+    }
     assert content["margin"] == 0.01
     assert "Pruned heads" in (tmp_path / "run" / "report.html").read_text("utf-8")
 

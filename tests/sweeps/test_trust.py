@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cli.test_command_line import parsed
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.cli.arguments import with_resume
@@ -256,7 +257,7 @@ def test_nothing_is_resumed_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "run" / "config.yaml").write_text("name: x")
     (tmp_path / "run" / "train.log").symlink_to(tmp_path / "diary.txt")
     with pytest.raises(UserError, match="is a symbolic link"):
-        with_resume([f"resume={tmp_path / 'run'}"])
+        with_resume(parsed([f"resume={tmp_path / 'run'}"]))
 
 
 def test_what_a_sweep_asks_for_again_replaces_what_it_recorded(tmp_path: Path) -> None:
@@ -268,5 +269,6 @@ def test_what_a_sweep_asks_for_again_replaces_what_it_recorded(tmp_path: Path) -
     }
     (tmp_path / SWEEP_FILE).write_text(json.dumps(content))
     again = ["save='b/${name}'", "++callbacks.x._target_=my.Callback"]
-    arguments = with_resume([f"resume={tmp_path}", *again])
-    assert arguments == ["-m", "seed=1,2", f"hydra.sweep.dir='{tmp_path}'", "resume=true", *again]
+    resumed = with_resume(parsed(["--config-name=train", f"resume={tmp_path}", *again]))
+    assert resumed.options == ("-m", "--config-name=train")
+    assert resumed.overrides == ["seed=1,2", f"hydra.sweep.dir='{tmp_path}'", "resume=true", *again]
