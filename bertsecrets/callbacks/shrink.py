@@ -22,7 +22,7 @@ from bertsecrets.pruning.component_scores import ComponentScores, fisher_informa
 from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
-from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_pruned, save_pruned
+from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_smaller, save_smaller
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import (
@@ -35,7 +35,9 @@ from bertsecrets.pruning.shrink import (
     speedups_of,
     tests_of,
 )
+from bertsecrets.pruning.shrink_card import CARD, LOADERS, shrink_card
 from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words
+from bertsecrets.pruning.uniform import JUDGED, Answered, layers_in_turn, uniform_plan
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -96,7 +98,7 @@ class ShrinkModel(HeadAnalysis):
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
         # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
         with torch.inference_mode(False), torch.no_grad():
-            search = _Search(trainer, module.model, self.settings, self.run.folder)
+            search = _Search(trainer, module.model, self.settings, self.run)
             attempts = list(search.attempts())
         passed = [attempt for attempt in attempts if attempt["passed"]]
         chosen = passed[-1] if passed else None
@@ -105,21 +107,22 @@ class ShrinkModel(HeadAnalysis):
             kept_LH[layer] = 0
             kept_LH[layer, heads] = 1
         grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
-        return Result(Shrinking(), grid, search.extras(attempts), finish=partial(search.finish, chosen))
+        content = search.extras(attempts)
+        return Result(Shrinking(), grid, content, finish=partial(search.finish, chosen, content))
 
 
 class _Search:
     """A search for smaller models: its data, the whole model's answers, and what is tried."""
 
-    def __init__(self, trainer: pl.Trainer, model: nn.Module, settings: ShrinkSettings, folder: Path) -> None:
-        self.model, self.settings, self.folder = model, settings, folder
+    def __init__(self, trainer: pl.Trainer, model: nn.Module, settings: ShrinkSettings, run: Run) -> None:
+        self.model, self.settings, self.run = model, settings, run
         self.encoder = describe(model)
         self.device = next(self.encoder.model.parameters()).device
         self.data = data_of(trainer)
         self.evaluation = self.data.check_evaluation(settings.evaluation)
         self.context = trainer.precision_plugin.forward_context
         self.bar = partial(progress_over, visible=shows_progress(trainer))
-        self.finished = Finished(folder / "shrinking", [trainer.precision, self.data.task.name])
+        self.finished = Finished(run.folder / "shrinking", [trainer.precision, self.data.task.name])
         self.lengths = self.data.evaluation_dataset(self.evaluation).lengths
         self.length = settings.length or max(2, round(sum(self.lengths) / len(self.lengths)))
         self.table = self._timed()
@@ -133,8 +136,9 @@ class _Search:
             batches = _counted(self.data.training_sample(settings.examples), advance)
             scores = fisher_information(self.model, batches, context=self.context, seed=settings.seed)
         last: dict[str, Any] | None = None
+        planned = self._planner(scores)
         for speedup in self.speedups:
-            attempt = self._attempt(speedup, self._planned(scores, speedup))
+            attempt = self._attempt(speedup, self._planned(planned, speedup))
             _log.info(attempt_in_words(attempt, self.settings.max_loss / 100, self.settings.batch_size))
             yield attempt
             if not attempt["passed"]:
@@ -152,6 +156,7 @@ class _Search:
         training = len(self.data.training_split(max(settings.distilled_on, settings.examples)))
         return {
             "attempts": [{name: value for name, value in attempt.items() if name != "folder"} for attempt in attempts],
+            "shape": settings.shape,
             "margin": settings.max_loss / 100,
             "confidence": settings.confidence,
             "judged_on": len(self.lengths),
@@ -164,16 +169,18 @@ class _Search:
             "table": self.table.as_dict(),
         }
 
-    def finish(self, chosen: dict[str, Any] | None) -> None:
-        """Write the smaller model, then remove what an interrupted search would take up."""
+    def finish(self, chosen: dict[str, Any] | None, content: dict[str, Any]) -> None:
+        """Write the smaller model and its card, then remove what an interrupted search would take up."""
         if chosen is not None:
             # Weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                smaller, folder = load_pruned(chosen["folder"]), self.folder / FOLDER
+                smaller, folder = load_smaller(Path(chosen["folder"])), self.run.folder / FOLDER
                 write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
                 if chosen["int8"]:
                     shutil.copyfile(Path(chosen["folder"]) / _INT8_FILE, folder / _INT8_FILE)
-            _log.info(f"The smaller model is in {folder}; load it with bertsecrets.load_pruned.")
+            with atomic_write(folder / CARD) as temporary:
+                temporary.write_text(shrink_card(content, self.run.name, self.data.task), "utf-8")
+            _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
         self.finished.clear()
 
     def _timed(self) -> LatencyTable:
@@ -191,27 +198,37 @@ class _Search:
             temporary.write_text(json.dumps(table.as_dict()), "utf-8")
         return table
 
-    def _planned(self, scores: ComponentScores, speedup: float) -> Kept:
+    def _planner(self, scores: ComponentScores) -> Callable[[float], Kept]:
+        """What gives the plan for a speed-up."""
+        if self.settings.shape == "free":
+            return partial(plan, scores, self.table)
+        count = min(JUDGED, self.settings.examples)
+        answered = Answered(self.model, self.data.training_sample(count), self.context)
+        layers = self.encoder.num_layers
+        with self.bar(layers * (layers + 1) // 2 - 1, "leaving out layers", unit="set") as advance:
+            layer_sets = layers_in_turn(answered, advance)
+        return partial(uniform_plan, answered, layer_sets, scores, self.table)
+
+    def _planned(self, planned: Callable[[float], Kept], speedup: float) -> Kept:
         """What a model keeps that is measured to be as fast as asked; of the interrupted search if it had come so far.
 
         A layer timed alone finds its weights in the cache, which it does not in a model; a plan that turns out slower than asked is
         therefore made again with a higher demand, before any training.
         """
-        path = self.finished.folder / f"plan-{speedup:g}-{self.settings.seed}-{self.settings.examples}.json"
+        settings = self.settings
+        path = self.finished.folder / f"plan-{settings.shape}-{speedup:g}-{settings.seed}-{settings.examples}.json"
         if path.is_file():
             return Kept.from_dict(json.loads(path.read_text("utf-8")))
-        demand, kept = speedup, plan(scores, self.table, speedup)
+        demand, kept = speedup, planned(speedup)
         for _ in range(_TRIALS):
             smaller = keep_only(self.model, kept).eval()
-            size = self.settings.batch_size
-            latency = compare_latency(
-                self.encoder.model, smaller, self.length, [size], self.settings.latency_rounds + 1
-            )[size]
+            size, rounds = settings.batch_size, settings.latency_rounds + 1
+            latency = compare_latency(self.encoder.model, smaller, self.length, [size], rounds)[size]
             measured = latency.whole / latency.smaller
             if measured >= speedup:
                 break
             demand = min(demand * speedup / measured, 0.999 * self.table.fastest)
-            kept = plan(scores, self.table, demand)
+            kept = planned(demand)
         with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(kept.as_dict()), "utf-8")
         return kept
@@ -222,7 +239,7 @@ class _Search:
         how = (kept, settings.examples, settings.epochs, settings.distilled_on, settings.learning_rate, settings.seed)
         folder = self.finished.model_file(self.model, frozenset(), how).with_suffix("")
         if (folder / _DONE).is_file():
-            smaller = load_pruned(folder)
+            smaller = load_smaller(folder)
             _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} was already made.")
         else:
             examples = min(settings.distilled_on, len(self.data.training_split(settings.distilled_on)))
@@ -236,7 +253,7 @@ class _Search:
                     context=self.context,
                     advance=advance,
                 )
-            save_pruned(smaller, folder)
+            save_smaller(smaller, folder)
             (folder / _DONE).touch()
         torch.nn.Module.to(smaller, self.device).eval()
         return {
@@ -254,7 +271,7 @@ class _Search:
         """The same model with 8-bit weights, timed and tested in ONNX Runtime."""
         path = Path(attempt["folder"]) / _INT8_FILE
         if not path.is_file():
-            export_int8(load_pruned(attempt["folder"]), path, self.data.max_length)
+            export_int8(load_smaller(Path(attempt["folder"])), path, self.data.max_length)
         return {**attempt, **self._judged(OnnxClassifier(path)), "int8": True, "predicted": None}
 
     def _judged(self, smaller: Callable[..., Any]) -> dict[str, Any]:

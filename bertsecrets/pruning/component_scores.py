@@ -23,6 +23,11 @@ class ComponentScores:
     neuron_LF: Tensor
 
 
+def most_informative(score_G: Tensor, count: int) -> tuple[int, ...]:
+    """Numbers of the heads or neurons of one layer with the highest scores, ascending."""
+    return tuple(sorted(score_G.argsort(descending=True, stable=True)[:count].tolist()))
+
+
 def fisher_information(
     model: nn.Module, batches: Iterable[Batch], *, context: Context, seed: int = 0
 ) -> ComponentScores:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.pruning.removal import save_pruned
+from bertsecrets.pruning.removal import save_smaller
 from bertsecrets.results.files import atomic_write, folder_write
 
 
@@ -77,7 +77,7 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
 def write_smaller(
     model: PreTrainedModel, folder: Path, tokenizer: PreTrainedTokenizerFast, programs: Sequence[str], longest: int
 ) -> None:
-    """Write a model of :func:`bertsecrets.pruning.removal.save_pruned` with its tokenizer, and programs beside it.
+    """Write a model of :func:`bertsecrets.pruning.removal.keep_only` with its tokenizer, and programs beside it.
 
     Args:
         model: The model, on the CPU.
@@ -86,7 +86,7 @@ def write_smaller(
         programs: ``program`` (``model.pt2``) and ``onnx`` (``model.onnx``); others are left to the caller.
         longest: As for :func:`export_program`.
     """
-    save_pruned(model, folder)
+    save_smaller(model, folder)
     with folder_write(folder):
         tokenizer.save_pretrained(folder)
     if "program" in programs:

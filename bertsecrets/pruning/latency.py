@@ -1,5 +1,6 @@
 """Measured latency of a smaller model and the whole one, in turns."""
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -10,8 +11,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+_log = logging.getLogger(__name__)
+
 WARM_UP = 2
 """Rounds before those that are timed."""
+
+_SCATTER = 0.2
+"""Excess of the median over the fastest time that is reported; on a machine without other work it is below 0.1."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ def in_turns(
     advance: Callable[[int], object] | None = None,
 ) -> list[list[float]]:
     """Milliseconds of each call in so many rounds, after :data:`WARM_UP` more; the calls take turns, so that a busy machine slows
-    all alike.
+    all alike. On one thread of the CPU it is processor time, which leaves out when other programs ran instead.
 
     Args:
         calls: What is timed.
@@ -74,15 +80,26 @@ def in_turns(
         advance: Called with 1 after each round.
     """
     times: list[list[float]] = [[] for _ in calls]
+    clock = time.thread_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     for turn in range(rounds + WARM_UP):
         for call, spent in zip(calls, times, strict=True):
-            started = time.perf_counter()
+            started = clock()
             call()
             if device.type != "cpu":
                 # An accelerator works on after the call returns.
                 torch.accelerator.synchronize(device)
             if turn >= WARM_UP:
-                spent.append(1000 * (time.perf_counter() - started))
+                spent.append(1000 * (clock() - started))
         if advance is not None:
             advance(1)
     return times
+
+
+def warn_of_scatter(times: Sequence[float]) -> None:
+    """Say so where repeated times of one call scatter too much for a plan to rest on them."""
+    excess = statistics.median(times) / min(times) - 1
+    if excess > _SCATTER:
+        _log.warning(
+            f"Times scatter: half of the passes took {excess:.0%} longer than the fastest, so speed-ups may differ from what is planned. "
+            "Repeat it when nothing else runs, with more rounds (shrink.latency_rounds) or on one thread (OMP_NUM_THREADS=1)."
+        )

@@ -15,7 +15,7 @@ from torch import nn
 
 from bertsecrets.ablation.partial_passes import clean_pass
 from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.pruning.latency import in_turns
+from bertsecrets.pruning.latency import in_turns, warn_of_scatter
 from bertsecrets.pruning.removal import Kept, check_removable, narrow_layer
 
 Array = NDArray[np.float64]
@@ -36,6 +36,7 @@ class LatencyTable:
         widths: Numbers of neurons, ascending from 0.
         neurons_W: Of its feed-forward part with so many, more than with none; ascending.
         fixed: Of all else: embeddings, normalisations, the task head.
+        rest: The part of it that one layer takes without heads and neurons.
         layers: Number of layers.
         batch_size, length, threads, device, processor: The conditions.
     """
@@ -44,6 +45,7 @@ class LatencyTable:
     widths: tuple[int, ...]
     neurons_W: Array
     fixed: float
+    rest: float
     layers: int
     batch_size: int
     length: int
@@ -63,7 +65,11 @@ class LatencyTable:
 
     def predict(self, kept: Kept) -> float:
         """Milliseconds of a model with these heads and neurons."""
-        milliseconds = self.fixed + sum(float(self.heads_H[len(heads)]) for heads in kept.layers)
+        milliseconds = (
+            self.fixed
+            - self.rest * len(kept.left_out or ())
+            + sum(float(self.heads_H[len(heads)]) for heads in kept.layers)
+        )
         if kept.neurons is None:
             return milliseconds + self.layers * float(self.neurons_W[-1])
         counts = [len(neurons) for neurons in kept.neurons]
@@ -123,18 +129,22 @@ def measure_latency(
             layer = copy.deepcopy(encoder.layers[0])
             narrow_layer(encoder.family, layer, heads, range(head_count), range(neuron_count))
             calls.append(partial(layer, first.hidden_BSD, **first.arguments))
-        # What else the machine does only adds to a time.
-        whole, *milliseconds = (min(times) for times in in_turns(calls, rounds, device, advance))
+        times = in_turns(calls, rounds, device, advance)
+    warn_of_scatter(times[0])
+    # What else the machine does only adds to a time.
+    whole, *milliseconds = [min(own) for own in times]
     heads_H = _ascending(np.array(milliseconds[: heads + 1]))
     # The last head count is the whole layer, which is the last width, too.
     neurons_W = _ascending(np.array([*milliseconds[heads + 1 :], milliseconds[heads]]))
     # What is left of a layer without heads and neurons, such as its normalisations, is a part of what is fixed.
-    fixed = whole - encoder.num_layers * float(heads_H[-1] + neurons_W[-1])
+    fixed = max(whole - encoder.num_layers * float(heads_H[-1] + neurons_W[-1]), _LEAST * whole)
+    rest = milliseconds[heads] - float(heads_H[-1] + neurons_W[-1])
     return LatencyTable(
         heads_H,
         tuple(widths),
         neurons_W,
-        max(fixed, _LEAST * whole),
+        fixed,
+        min(max(rest, 0.0), (1 - _LEAST) * fixed / encoder.num_layers),
         encoder.num_layers,
         batch_size,
         length,

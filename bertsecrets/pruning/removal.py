@@ -18,10 +18,10 @@ import transformers
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe
+from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe, evaluating
 from bertsecrets.models.families.base import AttentionSite, Family, FeedForward
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
 from bertsecrets.results.files import atomic_write, folder_write
@@ -41,6 +41,8 @@ class Kept:
         num_heads: Heads of a layer before pruning.
         layers: For each layer the kept heads by their numbers before pruning, ascending; empty for a layer without heads.
         neurons: The same of the neurons of each feed-forward part; None if all are kept.
+        left_out: Of a uniform cut, the layers that are left out whole, so that their input passes on; all others keep their heads and
+            the same number of neurons. None for any other cut.
 
     Raises:
         UserError: If a head or neuron is not in ascending order or a head out of range, or no head is kept at all.
@@ -49,6 +51,7 @@ class Kept:
     num_heads: int
     layers: tuple[tuple[int, ...], ...]
     neurons: tuple[tuple[int, ...], ...] | None = None
+    left_out: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for layer, kept in enumerate(self.layers):
@@ -79,6 +82,7 @@ class Kept:
             values["num_heads"],
             tuple(map(tuple, values["layers"])),
             None if neurons is None else tuple(map(tuple, neurons)),
+            None if values["left_out"] is None else tuple(values["left_out"]),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -144,13 +148,81 @@ def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:
         kept: What is kept.
 
     Raises:
-        UserError: If it does not fit the model, or heads of this family cannot be removed, as in :func:`remove_heads`.
+        UserError: If it does not fit the model, or heads of this family cannot be removed, as in :func:`remove_heads`; or if the cut
+            is uniform and the configuration of this family does not describe the result.
     """
     encoder = describe(model)
     check_removable(encoder)
-    smaller = copy.deepcopy(encoder.model)
-    _remove(describe(smaller), kept)
-    return smaller
+    smaller = describe(copy.deepcopy(encoder.model))
+    _remove(smaller, kept)
+    return smaller.model if kept.left_out is None else _as_configured(smaller, kept)
+
+
+def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
+    """A model whose layers are alike, as its class makes it from a configuration; layers left out are gone.
+
+    Args:
+        encoder: The model, its feed-forward parts already narrow; it is changed.
+        kept: What it keeps.
+
+    Raises:
+        UserError: If the configuration of this family does not describe it, so that the answers differ.
+    """
+    family, model = encoder.family, encoder.model
+    assert family is not None
+    assert kept.left_out is not None
+    assert kept.neurons is not None
+    stay = [layer for layer in range(encoder.num_layers) if layer not in kept.left_out]
+    *path, name = family.layer_list.split(".")
+    parent: Any = family.part(model.base_model, ".".join(path)) if path else model.base_model
+    layers = nn.ModuleList(encoder.layers[layer] for layer in stay)
+    setattr(parent, name, layers)
+    config: Any = copy.deepcopy(model.config)
+    config.num_hidden_layers = len(stay)
+    width = "intermediate_size" if hasattr(config, "intermediate_size") else "hidden_dim"
+    setattr(config, width, len(kept.neurons[stay[0]]))
+    if isinstance(getattr(config, "layer_types", None), list):
+        config.layer_types = [config.layer_types[layer] for layer in stay]
+    make: Any = type(model)
+    weight = next(model.parameters())
+    ids_BS = torch.arange(5, 21, device=weight.device).view(2, 8)
+    inputs = {"input_ids": ids_BS, "attention_mask": torch.ones_like(ids_BS)}
+    try:
+        plain: Any = make(config)
+        plain.load_state_dict(model.state_dict())
+        plain.to(weight)
+        with torch.no_grad(), evaluating(model), evaluating(plain):
+            same = torch.allclose(plain(**inputs).logits, model(**inputs).logits, atol=1e-4)
+    # Wrong names or shapes are RuntimeErrors of torch; configurations check their values.
+    except (RuntimeError, ValueError, IndexError) as error:
+        same, reason = False, f" ({' '.join(str(error).split())[:120]})"
+    else:
+        reason = ""
+    if not same:
+        raise UserError(
+            f"The configuration of model type '{config.model_type}' does not describe a model with {len(stay)} of its layers and "
+            f"{getattr(config, width)} neurons in each{reason}; leave out shrink.shape=uniform."
+        )
+    result: PreTrainedModel = plain.train(model.training)
+    return result
+
+
+def save_smaller(model: PreTrainedModel, folder: Path) -> None:
+    """Write a model of :func:`keep_only` to a folder: of a uniform cut one that the library loads, else that of :func:`save_pruned`."""
+    if hasattr(model, REMOVED_HEADS):
+        save_pruned(model, folder)
+        return
+    with folder_write(folder):
+        model.save_pretrained(folder)
+
+
+def load_smaller(folder: Path) -> PreTrainedModel:
+    """The model of :func:`save_smaller`, in evaluation mode."""
+    if is_file(folder / HEADS):
+        return load_pruned(folder)
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(folder)
+    model.eval()
+    return model
 
 
 def save_pruned(model: nn.Module, folder: str | Path) -> None:

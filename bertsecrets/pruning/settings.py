@@ -63,6 +63,8 @@ class ShrinkSettings(Settings):
     Args:
         speedup: How many times as fast the smaller models are to be, tested in this order up to the first that fails; None for
             :data:`bertsecrets.pruning.shrink.SPEEDUPS`.
+        shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width, which the
+            library can load.
         max_loss: The loss of score that matters, in points (hundredths of the score), of every metric.
         confidence: Confidence at which such a loss must be ruled out.
         examples: Number of training examples that choose what goes, and that what remains is fitted to.
@@ -82,6 +84,7 @@ class ShrinkSettings(Settings):
     speedup: _SpeedUp | list[_SpeedUp] | None = Field(
         description="a number above 1, a list of them, ascending, or null"
     )
+    shape: Literal["free", "uniform"] = Field(description="free or uniform")
     max_loss: float = Field(
         gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )

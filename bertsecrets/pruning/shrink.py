@@ -16,7 +16,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.allocation import allocate
-from bertsecrets.pruning.component_scores import ComponentScores
+from bertsecrets.pruning.component_scores import ComponentScores, most_informative
 from bertsecrets.pruning.guarantee import Guarantee, guarantee
 from bertsecrets.pruning.latency_table import LatencyTable
 from bertsecrets.pruning.recovery import distill
@@ -149,13 +149,13 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
         raise UserError(
             f"No smaller model is {speedup:g} times as fast here; the fastest is {table.fastest:.1f} times. Ask for less."
         )
-    kept_heads = tuple(_best(scores.head_LH[layer], choice[2 * layer]) for layer in range(layers))
+    kept_heads = tuple(most_informative(scores.head_LH[layer], choice[2 * layer]) for layer in range(layers))
     if not any(kept_heads):
         # Without any head no token reads another; the cheapest plan has one all the same.
         layer = int(scores.head_LH.max(dim=1).values.argmax())
-        kept_heads = tuple(_best(scores.head_LH[at], int(at == layer)) for at in range(layers))
+        kept_heads = tuple(most_informative(scores.head_LH[at], int(at == layer)) for at in range(layers))
     widths = [table.widths[place] for place in choice[1::2]]
-    kept_neurons = tuple(_best(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
+    kept_neurons = tuple(most_informative(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
     return Kept(heads, kept_heads, kept_neurons)
 
 
@@ -163,10 +163,6 @@ def _lost(score_G: Tensor, kept: Iterable[int]) -> Array:
     """Information that is lost with the least informative ones, by the number that stays."""
     lost_G = np.concatenate([[0.0], np.sort(score_G.numpy()).cumsum()])
     return np.array([lost_G[len(score_G) - count] for count in kept])
-
-
-def _best(score_G: Tensor, count: int) -> tuple[int, ...]:
-    return tuple(sorted(score_G.argsort(descending=True, stable=True)[:count].tolist()))
 
 
 def make_smaller(
@@ -201,6 +197,9 @@ def make_smaller(
             learning_rate=settings.learning_rate,
             seed=settings.seed,
             context=context,
+            matched=None
+            if kept.left_out is None
+            else [layer for layer in range(len(kept.layers)) if kept.layers[layer]],
             advance=advance,
         )
     return smaller

@@ -36,8 +36,8 @@ class Shrinking(Experiment):
         return Section(
             cls.title,
             [answer_in_words(content), *_lost_most(shown)],
-            [_how(content)],
-            [_frontier_table(content), _tests_table(content), _groups_table(shown)],
+            [how_in_words(content)],
+            [frontier_table(content), tests_table(content), groups_table(shown)],
             [
                 FigureBlock(
                     cls.name,
@@ -133,7 +133,7 @@ def _lost_most(attempt: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _how(content: Mapping[str, Any]) -> str:
+def how_in_words(content: Mapping[str, Any]) -> str:
     table = content["table"]
     taught = (
         f", and taught by the whole model on {content['taught_on']:,} training examples"
@@ -150,7 +150,7 @@ def _how(content: Mapping[str, Any]) -> str:
     )
 
 
-def _frontier_table(content: Mapping[str, Any]) -> Table:
+def frontier_table(content: Mapping[str, Any]) -> Table:
     size = content["table"]["batch_size"]
     rows = []
     for attempt in content["attempts"]:
@@ -184,7 +184,7 @@ def _frontier_table(content: Mapping[str, Any]) -> Table:
     )
 
 
-def _tests_table(content: Mapping[str, Any]) -> Table:
+def tests_table(content: Mapping[str, Any]) -> Table:
     rows = [
         [
             number(attempt["asked"], 2),
@@ -201,7 +201,7 @@ def _tests_table(content: Mapping[str, Any]) -> Table:
     return Table(header, rows, "Tests of non-inferiority", folded=True)
 
 
-def _groups_table(attempt: Mapping[str, Any]) -> Table:
+def groups_table(attempt: Mapping[str, Any]) -> Table:
     rows = [
         [row["group"], f"{row['examples']:,}", number(row["whole"], 3), number(row["smaller"], 3)]
         for row in attempt["groups"]

@@ -6,7 +6,7 @@ import math
 import platform
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.files import read_yaml
-from bertsecrets.results.formatting import MISSING, head_label, number, p_value, visible
+from bertsecrets.results.formatting import MISSING, head_label, markdown_table, markdown_text, number, p_value, visible
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import NEEDED
@@ -167,7 +167,7 @@ def model_card(model: ExportedModel, location: str, has_heads: bool) -> str:
     config = {} if model.run is None else model.run.config()
     parts = [
         f"---\n{_metadata(model, scores, config).to_yaml()}\n---",
-        f"# {_text(model.name)}",
+        f"# {markdown_text(model.name)}",
         _introduction(model, config),
         "## Use",
         _usage(model, location, config),
@@ -234,7 +234,7 @@ def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:
     start = "the untrained architecture of" if init == RANDOM_INIT else "the pre-trained model"
     sentences = [
         f"A {'regression model' if task.is_regression else 'classifier'} of {'sentence pairs' if task.texts == 2 else 'sentences'} fine-tuned on the task "
-        f"`{_text(task.name)}` from {start} `{_text(_source(model.spec))}`; its answer is {what}."
+        f"`{markdown_text(task.name)}` from {start} `{markdown_text(_source(model.spec))}`; its answer is {what}."
     ]
     if GATES in model.record:
         sentences.append("Each head's gate is multiplied into its columns of the output projection.")
@@ -288,8 +288,8 @@ def _scores(scores: RunScores | None) -> str:
         sentences.append(
             "The model is not shown to beat it on the first set: nothing was learned that these examples can show."
         )
-    table = _table(["metric", "model", "95 % interval", "constant answer", "examples"], rows)
-    return f"{table}\n\n{_text(' '.join(sentences))}"
+    table = markdown_table(["metric", "model", "95 % interval", "constant answer", "examples"], rows)
+    return f"{table}\n\n{markdown_text(' '.join(sentences))}"
 
 
 def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable | None) -> list[str]:
@@ -305,7 +305,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
     first = ablation_sections(sweep, {})[0]
     rows = sorted(rows_of(HEAD, sweep), key=lambda row: float(row["delta"]))
     needed = [row for row in rows if row["verdict"] == NEEDED]
-    parts = [_text(first.findings[0])]
+    parts = [markdown_text(first.findings[0])]
     if needed:
         rest = f"; the {_SHOWN} with the largest loss of {len(needed)}" if len(needed) > _SHOWN else ""
         cells = [
@@ -320,7 +320,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
         change = f"change of {rows[0]['metric']}, points"
         parts += [
             f"Needed heads{rest}:",
-            _table(["head", change, f"{rows[0]['level']:.0%} interval", "p, corrected"], cells),
+            markdown_table(["head", change, f"{rows[0]['level']:.0%} interval", "p, corrected"], cells),
         ]
     return parts
 
@@ -345,11 +345,11 @@ def _reproduction(model: ExportedModel, config: Mapping[str, Any]) -> list[str]:
         ("training examples", _section(config, "data").get("limit_train") or ("all" if config else None)),
     ]
     rows = [[name, str(value)] for name, value in settings if value is not None and value != []]
-    parts.append(_table(["setting", "value"], rows))
+    parts.append(markdown_table(["setting", "value"], rows))
     used = model.record.get(VERSIONS)
     trained = used if isinstance(used, dict) else versions()
     listed = ", ".join(f"{name} {version}" for name, version in trained.items())
-    parts.append(f"{'Trained' if isinstance(used, dict) else 'Exported'} with {_text(listed)}.")
+    parts.append(f"{'Trained' if isinstance(used, dict) else 'Exported'} with {markdown_text(listed)}.")
     return parts
 
 
@@ -383,17 +383,6 @@ def _section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return config
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(_text(cell) for cell in line)} |" for line in lines)
-
-
-def _text(text: str) -> str:
-    """A text that Markdown shows as it is, in one line."""
-    line = visible(" ".join(text.split()))
-    return re.sub(r"([|<`])", lambda match: {"<": "&lt;"}.get(match[0], "\\" + match[0]), line)
-
-
 def _listed(names: Sequence[str]) -> str:
-    quoted = [f"“{_text(name)}”" for name in names]
+    quoted = [f"“{markdown_text(name)}”" for name in names]
     return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else "".join(quoted)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MISSING = "\N{EN DASH}"
 """Text for an undefined number."""
@@ -23,6 +23,22 @@ def visible(text: str) -> str:
     'label \\\\x1b[31m, \\\\u202egnp'
     """
     return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def markdown_text(text: str) -> str:
+    """A text that Markdown shows as it is, in one line.
+
+    >>> print(markdown_text("a|b <c>"))
+    a\\|b &lt;c>
+    """
+    line = visible(" ".join(text.split()))
+    return re.sub(r"([|<`])", lambda match: {"<": "&lt;"}.get(match[0], "\\" + match[0]), line)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown whose cells are shown as they are."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(markdown_text(cell) for cell in line)} |" for line in lines)
 
 
 def message(text: str) -> str:

@@ -2,12 +2,16 @@
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from cli.runs import door
+from huggingface_hub import ModelCard
 from pyarrow import parquet
+from transformers import AutoTokenizer
 
 import bertsecrets as bs
 from bertsecrets.pruning.export import OnnxClassifier
@@ -39,6 +43,42 @@ def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, 
     rows = parquet.read_table(folder / "heads.parquet").to_pylist()
     assert sum(row["value"] for row in rows if row["measure"] == "shrinking") == sum(map(len, last["heads"]))
     assert "A smaller, faster model" in (folder / "report.html").read_text("utf-8")
+
+
+_ALONE = """
+import sys
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+model, tokenizer = (kind.from_pretrained(sys.argv[1]) for kind in (AutoModelForSequenceClassification, AutoTokenizer))
+torch.save(model.eval()(**tokenizer("a good film", return_tensors="pt")).logits, sys.argv[2])
+assert not any(name.partition(".")[0] == "bertsecrets" for name in sys.modules)
+"""
+
+
+def test_a_uniform_model_answers_in_a_process_that_knows_transformers_alone(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    asked = (
+        "shrink.shape=uniform",
+        "shrink.speedup=1.1",
+        "shrink.max_loss=60",
+        "shrink.export=[onnx]",
+        "shrink.epochs=0",
+    )
+    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
+    assert result.returncode == 0, result.stderr
+    assert (
+        "load it with transformers.AutoModelForSequenceClassification.from_pretrained" in result.stdout + result.stderr
+    )
+    subprocess.run([sys.executable, "-c", _ALONE, folder / "shrunk", tmp_path / "logits.pt"], check=True)
+    logits = torch.load(tmp_path / "logits.pt")
+    tokens = AutoTokenizer.from_pretrained(folder / "shrunk")("a good film", return_tensors="pt")
+    if importlib.util.find_spec("onnxruntime") is not None:
+        torch.testing.assert_close(
+            OnnxClassifier(folder / "shrunk" / "model.onnx")(**tokens).logits, logits, atol=1e-5, rtol=0
+        )
+    (attempt,) = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
+    assert len({count for count in attempt["neurons"] if count}) == 1
+    assert ModelCard.load(folder / "shrunk" / "README.md").data.library_name == "transformers"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the extra export")

@@ -4,28 +4,35 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS, tiny_batch, tiny_model
+from huggingface_hub import ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification
 
+from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.allocation import allocate
-from bertsecrets.pruning.component_scores import ComponentScores, fisher_information
+from bertsecrets.pruning.component_scores import ComponentScores, fisher_information, most_informative
 from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
 from bertsecrets.pruning.recovery import answer_loss, distill
 from bertsecrets.pruning.refit import refitted
-from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned
+from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned, save_smaller
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import check_examples, plan, smallest_loss, speedups_of
+from bertsecrets.pruning.shrink_card import shrink_card
 from bertsecrets.pruning.shrink_experiment import Shrinking, answer_in_words
+from bertsecrets.pruning.uniform import Answered, layers_in_turn, uniform_plan
 from bertsecrets.statistics.intervals import paired_proportions
 
 NEURONS = 48
@@ -83,6 +90,85 @@ def test_logits_without_heads_and_neurons_are_those_of_the_gated_model(family: s
     torch.testing.assert_close(smaller(**batch).logits, expected, atol=1e-5, rtol=0)
     save_pruned(smaller, tmp_path)
     torch.testing.assert_close(load_pruned(tmp_path)(**batch).logits, smaller(**batch).logits, atol=0, rtol=0)
+
+
+UNIFORM = Kept(
+    HEADS, (tuple(range(HEADS)), (), tuple(range(HEADS))), (tuple(range(0, NEURONS, 2)), (), tuple(range(24))), (1,)
+)
+
+
+@pytest.mark.parametrize("family", [family for family in REMOVABLE if family != "deberta"])
+def test_a_uniform_cut_is_a_folder_that_the_library_loads(family: str, tmp_path: Path) -> None:
+    model, batch = tiny_model(family), tiny_batch()
+    wide = Kept(HEADS, (tuple(range(HEADS)),) * LAYERS, (UNIFORM.neurons[0], tuple(range(NEURONS)), UNIFORM.neurons[2]))  # type: ignore[index]
+    with gate(model, wide), without_parts(describe(model), [(1, "block")]):
+        expected = model(**batch).logits
+    smaller = keep_only(model, UNIFORM)
+    torch.testing.assert_close(smaller(**batch).logits, expected, atol=1e-5, rtol=0)
+    save_smaller(smaller, tmp_path)
+    assert not (tmp_path / "heads.json").exists()
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(plain(**batch).logits, smaller(**batch).logits, atol=0, rtol=0)
+    assert len(describe(plain).layers) == LAYERS - 1
+
+
+def test_a_uniform_cut_that_the_configuration_cannot_describe_is_refused() -> None:
+    model = tiny_model("bert")
+    # A layer that differs from all others in what no configuration says.
+    describe(model).layers[2].register_forward_hook(lambda _, __, output: 2 * output)
+    with pytest.raises(
+        UserError, match=r"model type 'bert' does not describe a model with 2 of its layers and 24 .*=uniform"
+    ):
+        keep_only(model, UNIFORM)
+
+
+def test_the_layers_that_go_are_those_without_which_answers_change_least() -> None:
+    model = tiny_model("bert")
+    answered = Answered(model, [batch_of(seed) for seed in range(3)], nullcontext)
+    sets = layers_in_turn(answered)
+    assert [len(left_out) for left_out in sets] == [0, 1, 2]
+    inputs = [batch_of(seed).inputs() for seed in range(3)]
+
+    def divergence(left_out: tuple[int, ...]) -> float:
+        kept = Kept(
+            HEADS,
+            tuple(() if layer in left_out else tuple(range(HEADS)) for layer in range(LAYERS)),
+            tuple(() if layer in left_out else tuple(range(NEURONS)) for layer in range(LAYERS)),
+            left_out,
+        )
+        smaller = keep_only(model, kept).eval()
+        losses = []
+        for own in inputs:
+            before, after = (other(**own).logits.log_softmax(-1) for other in (model, smaller))
+            losses.append(float((before.exp() * (before - after)).sum(-1).mean().detach()))
+        return sum(losses) / len(losses)
+
+    first = min(((layer,) for layer in range(LAYERS)), key=divergence)
+    second = min((tuple(sorted((*first, layer))) for layer in range(LAYERS) if layer not in first), key=divergence)
+    assert sets[1:] == [first, second]
+
+
+def test_a_uniform_plan_is_as_fast_as_asked_and_nearest_to_the_whole_model() -> None:
+    model = tiny_model("bert")
+    answered = Answered(model, [batch_of(seed) for seed in range(3)], nullcontext)
+    scores = fisher_information(model, [batch_of(5)], context=nullcontext)
+    sets = layers_in_turn(answered)
+
+    def cut(left_out: tuple[int, ...], width: int) -> Kept:
+        own = [() if layer in left_out else most_informative(scores.neuron_LF[layer], width) for layer in range(LAYERS)]
+        heads = [() if layer in left_out else tuple(range(HEADS)) for layer in range(LAYERS)]
+        return Kept(HEADS, tuple(heads), tuple(own), left_out)
+
+    # Of 32 ms, three layers of 24 neurons take 23, two whole ones 21.5, two of 24 neurons 15.5, one whole one 11, of 24 neurons 8.
+    for speedup, candidates in (
+        (1.2, [cut((), 24), cut(sets[1], 48), cut(sets[2], 48)]),
+        (2.0, [cut(sets[1], 24), cut(sets[2], 48)]),
+        (3.5, [cut(sets[2], 24)]),
+    ):
+        nearest = min(candidates, key=lambda kept: answered.divergence(keep_only(model, kept)))
+        assert uniform_plan(answered, sets, scores, TABLE, speedup) == nearest
+    with pytest.raises(UserError, match=r"layers are alike is 10 times as fast here; the fastest is 4\.0 times"):
+        uniform_plan(answered, sets, scores, TABLE, 10)
 
 
 def test_kept_neurons_that_do_not_fit_are_refused() -> None:
@@ -169,7 +255,7 @@ def test_an_allocation_is_the_best_of_all(parts: list[list[tuple[int, int]]], bu
 
 
 TABLE = LatencyTable(
-    np.array([0.0, 1, 2, 3, 4]), (0, 24, 48), np.array([0.0, 3, 6]), 2.0, LAYERS, 8, 16, 1, "cpu", "none"
+    np.array([0.0, 1, 2, 3, 4]), (0, 24, 48), np.array([0.0, 3, 6]), 2.0, 0.5, LAYERS, 8, 16, 1, "cpu", "none"
 )
 
 
@@ -229,6 +315,17 @@ def part_outputs(model: nn.Module, batch: Batch) -> list[Tensor]:
                 stack.callback(linear.register_forward_hook(lambda _, __, output: outputs.append(output)).remove)
         model(**batch.inputs())
     return [output[batch.inputs()["attention_mask"].bool()] for output in outputs]
+
+
+def test_a_uniform_cut_is_refitted_with_the_layers_that_stay() -> None:
+    model, new = tiny_model("bert").double(), batch_of(99, size=24)
+    fitted = refitted(model, UNIFORM, [batch_of(seed, size=24) for seed in range(4)], context=nullcontext)
+    whole = model(**new.inputs()).logits
+    errors = [
+        float(((keep_only(other, UNIFORM)(**new.inputs()).logits - whole) ** 2).mean().detach())
+        for other in (model, fitted)
+    ]
+    assert errors[1] < errors[0]
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "distilbert", "modernbert"])
@@ -327,21 +424,42 @@ def attempt(passed: bool, needed: float | None = None) -> dict[str, Any]:
     }
 
 
+CONTENT = {
+    "attempts": [attempt(True), attempt(False)],
+    "shape": "free",
+    "margin": 0.01,
+    "confidence": 0.95,
+    "judged_on": 400,
+    "chosen_on": 1024,
+    "taught_on": 0,
+    "epochs": 0,
+    "parameters": 20_000_000,
+    "total_heads": 4,
+    "total_neurons": 48,
+    "table": TABLE.as_dict(),
+}
+
+
+def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
+    task = Task.read("task", {"name": "sst2", "metrics": ["accuracy"], "texts": 1, "labels": ["negative", "positive"]})
+    card = shrink_card(CONTENT, "mine", task)
+    data = ModelCard(card).data
+    assert (data.library_name, data.tags) == ("bertsecrets", ["bertsecrets", "pruned"])
+    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("accuracy", 0.895)]
+    assert answer_in_words(CONTENT) in card
+    assert "load_pruned(folder)" in card
+    assert "| 2.00 | accuracy | 0.900 | 0.895 | 0.8 | 0.010 |" in card
+    assert "AutoModelForSequenceClassification.from_pretrained(folder)" in shrink_card(
+        {**CONTENT, "shape": "uniform"}, "mine", task
+    )
+
+
 def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
-    content = {
-        "attempts": [attempt(True), attempt(False)],
-        "margin": 0.01,
-        "confidence": 0.95,
-        "judged_on": 400,
-        "total_heads": 4,
-        "total_neurons": 48,
-        "table": TABLE.as_dict(),
-    }
-    assert answer_in_words(content) == (
+    assert answer_in_words(CONTENT) == (
         "A model with 3 of 8 heads and 31% of the neurons is 2.00 times as fast at batch 8 (30.0 → 15.0 ms) and 2.00 times at "
         "batch 1: accuracy 0.900 → 0.895, and a loss of 1 point or more is ruled out at 95% confidence on 400 examples."
     )
-    failed = answer_in_words({**content, "attempts": [attempt(False, 900.0)]})
+    failed = answer_in_words({**CONTENT, "attempts": [attempt(False, 900.0)]})
     assert "No smaller model is shown to be good enough" in failed
     assert "about 900 examples would show it" in failed
     assert Shrinking.columns[0].name == "kept"

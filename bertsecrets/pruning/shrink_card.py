@@ -1,0 +1,86 @@
+"""The model card of a smaller model: what it is, how to load it, and what was tested."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from bertsecrets.data.task import Task
+from bertsecrets.pruning.shrink_experiment import (
+    answer_in_words,
+    chosen_of,
+    frontier_table,
+    groups_table,
+    how_in_words,
+    tests_table,
+)
+from bertsecrets.results.formatting import markdown_table, markdown_text
+from bertsecrets.results.report.content import Table
+
+CARD = "README.md"
+
+LOADERS = {
+    "free": ("bertsecrets", "load_pruned"),
+    "uniform": ("transformers", "AutoModelForSequenceClassification.from_pretrained"),
+}
+"""What loads a smaller model, by ``shrink.shape``."""
+
+
+def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
+    """The card in Markdown, with the hub's metadata as YAML in front.
+
+    Args:
+        content: What the search recorded; a model of it passed.
+        name: Name of the run that made it.
+        task: The task that it was fine-tuned on.
+    """
+    chosen = chosen_of(content)
+    assert chosen is not None
+    library, loader = LOADERS[content["shape"]]
+    results = [
+        EvalResult(
+            task_type="text-classification",
+            dataset_type=task.name,
+            dataset_name=task.name,
+            metric_type=test["metric"],
+            metric_value=test["smaller"],
+        )
+        for test in chosen["tests"]
+    ]
+    metadata = ModelCardData(
+        eval_results=results,
+        library_name=library,
+        model_name=name,
+        pipeline_tag="text-classification",
+        tags=["bertsecrets", "pruned"],
+    )
+    texts = ", ".join(['"The cat sat."', '"The cat lay."'][: task.texts])
+    usage = [
+        "```python",
+        f"from {library} import {loader.partition('.')[0]}",
+        "from transformers import AutoTokenizer",
+        "",
+        'folder = "<this folder>"',
+        f"model, tokenizer = {loader}(folder), AutoTokenizer.from_pretrained(folder)",
+        f'logits = model(**tokenizer({texts}, return_tensors="pt")).logits',
+        "```",
+    ]
+    parts = [
+        f"---\n{metadata.to_yaml()}\n---",
+        f"# {markdown_text(name)}: a smaller model of the task `{markdown_text(task.name)}`",
+        markdown_text(answer_in_words(content)),
+        "## Use",
+        "\n".join(usage),
+        "## Speed",
+        _table(frontier_table(content)),
+        "## Tests",
+        _table(tests_table(content)),
+        *(["## Classes and lengths", _table(groups_table(chosen))] if chosen["groups"] else []),
+        "## How it was made",
+        markdown_text(how_in_words(content)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(table: Table) -> str:
+    return f"{table.caption}:\n\n{markdown_table(table.header, table.rows)}"
