@@ -286,7 +286,7 @@ def disable(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
     labels: Sequence[int] | Sequence[float],
-    plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "blocks"]] = ("heads",),
+    plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "neurons", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
     reference_texts: Sequence[Text] | None = None,

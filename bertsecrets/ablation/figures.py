@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.ablation.spared import Spared
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.figures.grids import draw_grid, fits, one_grid, write_in_cells
 from bertsecrets.results.figures.style import (
     ACCENTS,
@@ -50,6 +51,7 @@ def disabling_heatmap(
     margin: float | None = None,
     smallest_effect: float,
     unit: str = POINTS,
+    column: str = HEAD.column,
 ) -> Figure:
     """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue where it
     can be spared, hatched where there are not enough examples to tell.
@@ -63,6 +65,7 @@ def disabling_heatmap(
         margin: The loss that matters, in the unit of ``delta_LH``.
         smallest_effect: The smallest loss that the set could have shown, in the unit of ``delta_LH``; NaN if unknown.
         unit: What the colour bar measures; values are shown times 100.
+        column: What the cells of a layer are (:class:`bertsecrets.results.components.Kind`).
     """
     point_LH = 100 * np.asarray(delta_LH, np.float64)
     defined_LH = np.isfinite(point_LH)
@@ -70,6 +73,7 @@ def disabling_heatmap(
     spared_LH = np.asarray(dispensable_LH, bool) & defined_LH & ~certain_LH
     with house_style():
         figure, axes, cell_width = one_grid(title, *point_LH.shape, least_width=5.2, extra=1.8)
+        axes.set_xlabel(column)
         norm, colours = effect_scale(np.where(certain_LH, point_LH, 0.0) if certain_LH.any() else point_LH)
         mesh = draw_grid(axes, point_LH, norm, colours, coloured_RC=certain_LH)
         for layer, head in np.argwhere(spared_LH):
@@ -90,9 +94,9 @@ def disabling_heatmap(
         reach = f"smallest loss that this set could have shown: {number(100 * smallest_effect, 1)} points"
         footnote(
             figure,
-            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all heads); pale blue: "
+            f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all {column}s); pale blue: "
             f"{WORDS[DISPENSABLE]}{within(margin)}; hatched: {WORDS[INCONCLUSIVE]}; {reach}; "
-            f"{sample_size(count)}; layers and heads count from 0",
+            f"{sample_size(count)}; layers and {column}s count from 0",
         )
     return figure
 

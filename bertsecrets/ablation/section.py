@@ -451,6 +451,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
             count=count,
             margin=first["margin"],
             smallest_effect=smallest,
+            column=kind.column,
         )
         blocks.append(_block(stem, title, figure))
     if kind.axes == ("layer",):

@@ -15,7 +15,7 @@ FP32: Precision = "32-true"
 BF16: Precision = "bf16-mixed"
 MEASURED: Literal["measured"] = "measured"
 
-Component = Literal["heads", "attention", "ffn", "layers"]
+Component = Literal["heads", "attention", "ffn", "neurons", "layers"]
 """Names of kinds in :data:`bertsecrets.results.components.COMPONENTS`."""
 
 JUDGING = ("margin", "level", "correction", "false_discovery_rate", "resamples", "permutations", "seed")
@@ -34,8 +34,8 @@ class AblationSettings(Settings):
         mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample``, ``optimal`` (Li
             and Janson 2024), ``identity``, a mode of an installed package, or the ``module:Class`` or ``file.py:Class`` of one.
         components: What is disabled or left out one at a time, in place of the plans: ``heads``, ``attention`` (the attention
-            sublayer of a layer), ``ffn`` (its feed-forward sublayer) and ``layers`` (both: its input passes on). None: what the
-            plans say. A part of a layer has output 0 before the residual connection, in any mode.
+            sublayer of a layer), ``ffn`` (its feed-forward sublayer), ``neurons`` (groups of its neurons, as many as heads) and
+            ``layers`` (both sublayers: its input passes on). None: what the plans say. A part of a layer has output 0 before the residual connection, in any mode.
         layer: Layer or layers to which plans and components that go through all layers are restricted; None for all.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.

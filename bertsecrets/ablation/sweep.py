@@ -22,6 +22,7 @@ from bertsecrets.ablation.plan import (
     all_but_one,
     as_groups,
     cumulative,
+    every_group_of_neurons,
     every_head,
     every_layer,
     every_part,
@@ -49,7 +50,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, PARTS
+from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -66,6 +67,7 @@ _OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
     LAYER.plan: every_layer,
     ALL_BUT_ONE.plan: all_but_one,
     **{kind.plan: partial(every_part, kind) for kind in PARTS},
+    NEURONS.plan: every_group_of_neurons,
 }
 PLANS = (*_OF_COMPONENTS, "groups", "cumulative", "random", SIMILAR_GROUPS)
 

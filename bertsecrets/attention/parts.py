@@ -1,4 +1,4 @@
-"""Leave out parts of layers: the attention sublayer, the feed-forward sublayer, or the whole block."""
+"""Leave out parts of layers: the attention sublayer, the feed-forward sublayer, a group of its neurons, or the whole block."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,10 +10,18 @@ from torch import Tensor, nn
 from bertsecrets.attention.hooks import follow
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD
+from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, NEURONS
 
 Rows = Mapping[str, Tensor]
 """Name of a part -> the rows of a batch in which it is left out, bool ``[R, 1, 1]``."""
+
+
+_GROUP = f"{NEURONS.name}-"
+
+
+def neurons_part(group: int) -> str:
+    """Name of a group of neurons of a layer, as a part that is left out."""
+    return f"{_GROUP}{group}"
 
 
 def check_parts(encoder: Encoder) -> None:
@@ -29,7 +37,7 @@ def check_parts(encoder: Encoder) -> None:
 
 @contextmanager
 def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Iterator[None]:
-    """While open, the outputs of a layer's sublayers are 0 in some rows, before they are added to the residual stream.
+    """While open, outputs of a layer's sublayers, before they are added to the residual stream, or of neurons are 0 in some rows.
 
     Args:
         encoder: An encoder of a family with an adapter.
@@ -39,11 +47,23 @@ def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Itera
     family, projection = encoder.family, encoder.sites[layer].projection
     assert family is not None
     assert projection is not None
+    reader = family.feed_forward(encoder.layers[layer]).output
+    neurons, groups_of_layer = reader.in_features, encoder.num_heads
+
+    def silence(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        groups = {name: rows_R11 for name, rows_R11 in rows_of().items() if name.startswith(_GROUP)}
+        if not groups:
+            return None
+        neuron_RSF = args[0].clone()
+        for name, rows_R11 in groups.items():
+            group = int(name.removeprefix(_GROUP))
+            first, end = (neurons * bound // groups_of_layer for bound in (group, group + 1))
+            neuron_RSF[..., first:end].masked_fill_(rows_R11, 0)
+        return (neuron_RSF, *args[1:])
+
     with ExitStack() as stack:
-        for kind, module in (
-            (ATTENTION, projection),
-            (FEED_FORWARD, family.feed_forward(encoder.layers[layer]).output),
-        ):
+        stack.callback(reader.register_forward_pre_hook(silence).remove)
+        for kind, module in ((ATTENTION, projection), (FEED_FORWARD, reader)):
 
             def zero(_: nn.Module, args: Any, output_RSD: Tensor, name: str = kind.name) -> Tensor:
                 rows_R11 = rows_of().get(name)

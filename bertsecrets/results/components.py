@@ -22,8 +22,10 @@ class Kind:
         plan: The plan that disables every variant of this kind; empty if a plan names or draws them.
         component: Its name in ``ablation.components``; empty if it is no part of a model.
         axes: What the effects are a grid over: ``layer`` and ``head``, ``layer``, or nothing.
-        code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer.
-        label: Name of a variant on pages, with ``{component}``, or ``{heads}`` or ``{num_heads}`` of its row.
+        column: What the cells of a layer are, in a grid over layers and ``head``.
+        code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer, or the numbers ``{layer}``
+            and ``{head}``.
+        label: Name of a variant on pages, with ``{component}``, or ``{layer}``, ``{head}``, ``{heads}`` or ``{num_heads}`` of its row.
         title: What a figure over all variants shows.
         without: What the model lacks: "change of accuracy without ...".
         suffix: Tells the columns of such a grid from those of single heads.
@@ -36,6 +38,7 @@ class Kind:
     plan: str = ""
     component: str = ""
     axes: tuple[str, ...] = ()
+    column: str = "head"
     code: str = "{component}"
     label: str = "{component}"
     title: str = ""
@@ -46,10 +49,10 @@ class Kind:
     def code_of(self, layer: int, head: int | None = None) -> str:
         """Name of the variant of a head or layer in tables.
 
-        >>> ALL_BUT_ONE.code_of(3, 11), LAYER.code_of(3)
-        ('all-but-l03h11', 'l03')
+        >>> ALL_BUT_ONE.code_of(3, 11), LAYER.code_of(3), NEURONS.code_of(3, 11)
+        ('all-but-l03h11', 'l03', 'l03n11')
         """
-        return self.code.format(component=head_code(layer, head))
+        return self.code.format(component=head_code(layer, head), layer=layer, head=head)
 
     def label_of(self, row: Mapping[str, Any]) -> str:
         """Name of a row's variant on pages.
@@ -58,9 +61,12 @@ class Kind:
         'all but layer 3 · head 1'
         >>> GROUP.label_of({"layer": None, "head": None, "heads": "3-0 3-2", "num_heads": 2})
         'layer 3 · heads 0, 2'
+        >>> NEURONS.label_of({"layer": 3, "head": 1, "heads": "", "num_heads": 0})
+        'layer 3 · neurons 1'
         """
         component = "" if row["layer"] is None else head_label(row["layer"], row["head"])
-        return self.label.format(component=component, heads=_heads(row), num_heads=row["num_heads"])
+        fields = {name: row[name] for name in ("layer", "head", "num_heads")}
+        return self.label.format(component=component, heads=_heads(row), **fields)
 
     def size(self, layers: int, heads: int) -> tuple[int, int]:
         """Shape of a grid of effects in a model of so many layers, and heads of a layer; for kinds with axes."""
@@ -140,6 +146,23 @@ FEED_FORWARD = Kind(
     suffix="_ffn",
     done="left out",
 )
+NEURONS = Kind(
+    "neurons",
+    "group of neurons",
+    "groups of neurons",
+    plan="neurons",
+    component="neurons",
+    axes=_GRID,
+    column="group",
+    code="l{layer:02d}n{head:02d}",
+    label="layer {layer} · neurons {head}",
+    title="Groups of feed-forward neurons left out",
+    without="the group of neurons",
+    suffix="_neurons",
+    done="left out",
+)
+"""Neurons of a feed-forward part, in order, in as many groups of equal size as the layer has heads; ``head`` counts the groups."""
+
 BLOCK = Kind(
     "block",
     "block",
@@ -167,6 +190,7 @@ KINDS: dict[str, Kind] = {
         RANDOM,
         ATTENTION,
         FEED_FORWARD,
+        NEURONS,
         BLOCK,
     )
 }
