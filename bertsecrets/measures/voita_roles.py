@@ -220,9 +220,14 @@ class VoitaRoles(RatioMeasure):
         return rarest_B2S.to(word_BS.device)
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Thresholds, and for each relation the number of pairs and the share at the most frequent distance."""
+        """Thresholds, and for each relation the number of pairs, how many are at each distance (the head's place minus the
+        dependent's), and the share at the most frequent one."""
         baselines = {
-            relation: {"count": counts.total(), "share": counts.most_common(1)[0][1] / counts.total()}
+            relation: {
+                "count": counts.total(),
+                "share": counts.most_common(1)[0][1] / counts.total(),
+                "distances": {str(distance): count for distance, count in sorted(counts.items())},
+            }
             for relation, counts in self._distances.items()
             if counts
         }
@@ -237,7 +242,7 @@ class VoitaRoles(RatioMeasure):
         counts = ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in roles.items())
         size = view.value(PREVIOUS).size
         missing = "".join(f" The {role} role could not be judged here." for role in ROLES if role not in roles)
-        panels = [HeadPanel(role, _strength(view, role), passed_LH) for role, passed_LH in roles.items()]
+        panels = [HeadPanel(role, strength(view, role), passed_LH) for role, passed_LH in roles.items()]
         figure = head_panels(
             panels,
             title="Share of largest weights on the target of each role",
@@ -326,13 +331,13 @@ def _limits(view: MeasureView) -> dict[str, dict[str, float]]:
     thresholds = view.extras["thresholds"]
     limits = {
         POSITIONAL: dict.fromkeys((PREVIOUS, NEXT), thresholds["positional"]),
-        SYNTACTIC: {column: share + thresholds["gain"] for column, share in _judged(view).items()},
+        SYNTACTIC: {column: share + thresholds["gain"] for column, share in judged_relations(view).items()},
         RARE: {TWO_RAREST: thresholds["rare"]} if np.isfinite(view.value(TWO_RAREST)).any() else {},
     }
     return {role: own for role, own in limits.items() if own}
 
 
-def _judged(view: MeasureView) -> dict[str, float]:
+def judged_relations(view: MeasureView) -> dict[str, float]:
     """The columns of relations with enough pairs, with the shares at the most frequent distance."""
     return {
         relation + suffix: baseline["share"]
@@ -342,14 +347,14 @@ def _judged(view: MeasureView) -> dict[str, float]:
     }
 
 
-def _strength(view: MeasureView, role: str) -> Array:
+def strength(view: MeasureView, role: str) -> Array:
     """The highest share ``[layers, heads]`` among a role's columns."""
     strength_LH: Array = np.fmax.reduce([view.value(column) for column in _limits(view)[role]])
     return strength_LH
 
 
 def _table(view: MeasureView) -> Table:
-    judged = _judged(view)
+    judged = judged_relations(view)
     limits = {column: limit for own in _limits(view).values() for column, limit in own.items()}
     rows = []
     for column in view.columns:

@@ -20,7 +20,7 @@ from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Model, Studied
-from bertsecrets.papers.shows import BERT_BASE, by_layer, published
+from bertsecrets.papers.shows import by_layer, published
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.maps import MapPanel, gallery
@@ -59,21 +59,15 @@ class State:
         name: The model and its state, as named on the page.
         view: The numbers.
         pretrained: Whether it is the model before fine-tuning, of which the paper speaks.
-        published: Whether the paper's numbers are of this model.
     """
 
     name: str
     view: MeasureView
     pretrained: bool
-    published: bool
 
     def layer_means(self, column: str) -> Array:
         """Mean over heads, ``[layers]``."""
         return np.asarray(np.nanmean(self.view.value(column), axis=1))
-
-    def theirs(self, values: Sequence[float]) -> str:
-        """The paper's numbers by layer for a table cell; a dash for another model."""
-        return by_layer(values) if self.published else MISSING
 
 
 def states(models: Studied, experiment: str) -> list[State]:
@@ -84,9 +78,9 @@ def states(models: Studied, experiment: str) -> list[State]:
     measured: list[State] = []
     for group in models.tuned:
         parts = [*group.models, *([analyses[id(group)]] if id(group) in analyses else [])]
-        measured += _states(group.name, group.model, parts, experiment)
+        measured += _states(group.name, parts, experiment)
     for model in alone:
-        measured += _states(str(model.config["task"]["name"]), str(model.config["model"]["name"]), [model], experiment)
+        measured += _states(str(model.config["task"]["name"]), [model], experiment)
     return measured
 
 
@@ -94,16 +88,16 @@ def _key(model: Model) -> tuple[str, str]:
     return str(model.config["model"]["name"]), str(model.config["task"]["name"])
 
 
-def _states(name: str, model: str, models: Sequence[Model], experiment: str) -> Iterator[State]:
+def _states(name: str, models: Sequence[Model], experiment: str) -> Iterator[State]:
     parts = [part for one in models for part in one.parts if experiment in part.experiments]
     measured = [(part, part.experiments[experiment][1]) for part in parts]
     own = [view for part, view in measured if part.source == BEFORE_TRAINING]
     # Before fine-tuning, the models of all seeds are the same.
     first = [initial for _, view in measured if (initial := view.at(INITIAL)) is not None]
     for view in (own or first)[:1]:
-        yield State(f"{name}, {BEFORE}", view, True, model == BERT_BASE)
+        yield State(f"{name}, {BEFORE}", view, True)
     for view in [view for part, view in measured if part.source != BEFORE_TRAINING and view.step is not None][:1]:
-        yield State(f"{name}, {FINE_TUNED}", view, False, False)
+        yield State(f"{name}, {FINE_TUNED}", view, False)
 
 
 def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, apart: bool = False) -> list[Table]:
@@ -238,7 +232,7 @@ def positions(models: Studied) -> Section | None:
             model.name,
             f"{head_label(*(place := highest(model.view.value(column))))}: {number(model.view.value(column)[place])}",
             _heads(np.argwhere(model.view.value(column) > _HALF)),
-            _heads(theirs) if model.published else MISSING,
+            _heads(theirs),
         ]
         for column, (name, theirs) in {**names, same: ("current", ())}.items()
         for model in measured
@@ -320,7 +314,7 @@ def _layer_means(
             " ".join(columns.get(column, (column,))),
             model.name,
             by_layer(model.layer_means(column) / (model.layer_means(over) if over else 1.0)),
-            model.theirs(theirs[column]) if column in theirs else MISSING,
+            by_layer(theirs[column]) if column in theirs else MISSING,
         ]
         for column in (*columns, *beside)
         for model in measured
@@ -330,7 +324,9 @@ def _layer_means(
     lines: dict[str, list[LayerLine]] = {}
     for column, (panel, line) in columns.items():
         if first.view.has(column):
-            lines.setdefault(panel, []).append(LayerLine(line, first.view.value(column)))
+            lines.setdefault(panel, []).append(
+                LayerLine(line, first.view.value(column), None if over else theirs.get(column))
+            )
     return Section(
         "",
         tables=_tables(
@@ -566,7 +562,7 @@ def _relation_row(model: State, score: RelationScore) -> list[str]:
         _interval(score.gain, score.gain_low, score.gain_high, signed=True),
         p_value(score.p_value),
         MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
-        MISSING if theirs is None or len(theirs) < 4 or not model.published else head_label(*theirs[2:]),
+        MISSING if theirs is None or len(theirs) < 4 else head_label(*theirs[2:]),
     ]
 
 

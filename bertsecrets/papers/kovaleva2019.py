@@ -28,7 +28,7 @@ from bertsecrets.measures.linguistic.columns import feature_label, pair_label
 from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
 from bertsecrets.papers.models import Group, Studied
-from bertsecrets.papers.shows import BERT_BASE, beside_the_paper, published, published_for
+from bertsecrets.papers.shows import beside_the_paper, published, published_for
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
@@ -286,7 +286,7 @@ class _Sentences:
         name: Name of the set.
         grids: The measure's columns.
         example: The sentence that is drawn, if the run kept one.
-        published: The paper's highest heads; a dash for another model.
+        published: The paper's highest heads.
     """
 
     name: str
@@ -346,7 +346,7 @@ def _sentences(models: Studied, group: Group, view: MeasureView) -> _Sentences:
         f"{group.model} · {name}" if len({one.model for one in models.tuned}) > 1 else name,
         relation_grids(view),
         None if record is None else record.example,
-        known if group.model == BERT_BASE else MISSING,
+        known,
     )
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.callbacks.prune_first import PruneFirst
+from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.models.spec import RANDOM_INIT
@@ -29,6 +32,8 @@ from bertsecrets.settings import CONF
 
 _OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer", "trained")
 """Sections of a configuration that make a model; the others say what was measured of it."""
+_TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in (PruneFirst, TrainGates)}
+"""Callbacks that make another model; the others measure."""
 _NO_CONTROL = " · no control"
 _RETRAINED = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
@@ -330,7 +335,29 @@ def _model(parts: Sequence[FinishedRun]) -> Model:
     first = ordered[0]
     training = _training_config(first)
     config = {key: value for key, value in training.items() if key in _OF_TRAINING}
+    config["callbacks"] = _trained_with(first)
     return Model(first.folder, config, first.scores, first.heads, parts=ordered)
+
+
+def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
+    """The settings of the callbacks that made another model of a run, by name."""
+    callbacks = _training_config(run).get("callbacks") or {}
+    return {
+        name: settings
+        for name, settings in callbacks.items()
+        if isinstance(settings, Mapping) and settings.get("_target_") in _TRAIN_OTHERWISE
+    }
+
+
+def _trained_with(run: FinishedRun) -> str:
+    """These callbacks in words, with the settings that are not their defaults: ``gates penalty=0.03``."""
+    words = []
+    for name, settings in callbacks_of_training(run).items():
+        parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
+        defaults = {key: parameter.default for key, parameter in parameters.items()}
+        changed = [key for key in defaults if settings.get(key, defaults[key]) != defaults[key]]
+        words += [name, *(f"{key}={settings[key]}" for key in changed)]
+    return " ".join(words) or "none"
 
 
 def _joined(models: Sequence[Model]) -> list[Model]:

@@ -1,5 +1,6 @@
 """Figures and tables that any page can show, from its settings."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
@@ -18,9 +19,6 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, WORDS
 
 _Values = TypeVar("_Values")
-
-BERT_BASE = "bert_base"
-"""Our name of the model that the authors of the papers took."""
 
 
 @cache
@@ -141,13 +139,17 @@ def layers(
 
 
 def published_for(group: Group, values: Mapping[str, _Values]) -> _Values | None:
-    """The published values of the group's task; None if there are none, or if the model is not the papers'."""
-    return values.get(group.task) if group.model == BERT_BASE else None
+    """The published values of the group's task, whatever its model; None if there are none."""
+    return values.get(group.task)
 
 
-def by_layer(values: Sequence[float] | NDArray[np.float64]) -> str:
-    """One number per layer for a table cell, without leading zeros: ``.90 .50 1.00``."""
-    return " ".join(number(float(value), 2).removeprefix("0" if value < 1 else "") for value in values)
+def by_layer(values: Sequence[float] | NDArray[np.float64], *, signed: bool = False) -> str:
+    """One number per layer for a table cell, without leading zeros: ``.90 .50 1.00``, or ``+.10 −.53`` with signs."""
+    return " ".join(_short(number(float(value), 2, signed=signed)) for value in values)
+
+
+def _short(text: str) -> str:
+    return re.sub(r"^([+−]?)0(?=[.])", r"\1", text)
 
 
 def beside_the_paper(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:

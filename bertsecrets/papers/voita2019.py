@@ -6,13 +6,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.measures.voita_roles import PREVIOUS, ROLES, VoitaRoles, role_tests, roles_of
-from bertsecrets.papers.models import Studied
+from bertsecrets.importance.confidence import Confidence
+from bertsecrets.importance.relevance import RELEVANCE, Relevance
+from bertsecrets.measures.voita_roles import (
+    FROM_HEAD,
+    PREVIOUS,
+    ROLES,
+    VoitaRoles,
+    judged_relations,
+    role_tests,
+    roles_of,
+    strength,
+)
+from bertsecrets.papers.models import Model, Studied, callbacks_of_training
+from bertsecrets.papers.shows import published
+from bertsecrets.pruning.columns import KEPT
 from bertsecrets.pruning.experiment import curves_of
 from bertsecrets.pruning.figures import pruning_curves
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.pruning.first_experiment import FirstPruned
+from bertsecrets.pruning.gates_experiment import GATE, LearnedGates
+from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    footnote,
+    house_style,
+    new_figure,
+    panels_across,
+    sample_size,
+)
+from bertsecrets.results.formatting import MISSING, head_label, number, percent
 from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import Array
+from bertsecrets.statistics.ranks import rank_correlation
 
+_THEIRS = published("voita2019")
+_SAME = {"dobj": "obj"}
+_CONFIDENT = 0.8
+_FARTHEST = 7
 _MARGIN = 0.01
 
 
@@ -39,8 +71,145 @@ def roles(models: Studied) -> Section | None:
     return Section("", tables=[Table(["task", "heads", *ROLES], rows, caption)])
 
 
+def figure_1(models: Studied) -> Section | None:
+    """Section 4, figures 1 and 2: relevance, confidence and functions of heads; None if no run has two of them."""
+    rows = []
+    blocks: list[FigureBlock] = []
+    for group in models.tuned:
+        for model in group.models[:1]:
+            relevance = model.view(Relevance.name, lambda view: view.has(RELEVANCE))
+            confidence = model.view(Confidence.name, lambda view: view.has(Confidence.name))
+            by_role = model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))
+            grids = {
+                name: view.value(column)
+                for name, view, column in (
+                    ("relevance", relevance, RELEVANCE),
+                    ("confidence", confidence, Confidence.name),
+                )
+                if view is not None
+            }
+            panels = [HeadPanel(name, grid) for name, grid in grids.items()]
+            held = {} if by_role is None else roles_of(by_role)
+            if by_role is not None:
+                panels += [HeadPanel(role, strength(by_role, role), passed) for role, passed in held.items()]
+            if len(grids) + (by_role is not None) < 2:
+                continue
+            counts = [view.count(view.columns[0].name) for view in (relevance, confidence, by_role) if view is not None]
+            figure = head_panels(
+                panels,
+                title=f"{group.name}: importance, confidence and function of each head",
+                unit="share",
+                note="relevance: share of the layer's; functions are pale below their threshold; "
+                f"seed {model.seed}; {sample_size(counts)}",
+                limits=(0.0, 1.0),
+            )
+            caption = f"Figures 1 and 2 for {group.name}."
+            blocks.append(FigureBlock(f"voita_figure1_{len(blocks)}", figure, caption, "Heatmaps by layer and head."))
+            rows += [row for row in (_most_relevant(group.name, grids, held),) if row]
+    if not blocks:
+        return None
+    header = ["task", "of the most relevant head of each layer, with a function", "confidence above 0.8", "ρ of both"]
+    return Section(
+        "",
+        paragraphs=[
+            "In the paper a few heads of each layer are relevant, they are the confident ones but for the head of rare words in layer 0, and "
+            "nearly all of them have a function. Relevance is that of the answer's logit, split among the heads of a layer."
+        ],
+        tables=[Table(header, rows, "The most relevant heads (95 % interval of Spearman's ρ over heads)")]
+        if rows
+        else [],
+        figures=blocks,
+    )
+
+
+def _most_relevant(name: str, grids: Mapping[str, Array], held: Mapping[str, NDArray[np.bool_]]) -> list[str]:
+    if "relevance" not in grids:
+        return []
+    best_L = grids["relevance"].argmax(axis=1)
+    layers = np.arange(len(best_L))
+    with_role = int(np.logical_or.reduce(list(held.values()))[layers, best_L].sum()) if held else None
+    confident, agreement = MISSING, MISSING
+    if "confidence" in grids:
+        confident = f"{int((grids['confidence'][layers, best_L] > _CONFIDENT).sum())} of {len(layers)}"
+        ranks = rank_correlation(grids["relevance"], grids["confidence"])
+        agreement = f"{number(ranks.rho, 2)} ({number(ranks.low, 2)} to {number(ranks.high, 2)})"
+    return [name, MISSING if with_role is None else f"{with_role} of {len(layers)}", confident, agreement]
+
+
+def dependencies(models: Studied) -> Section | None:
+    """Section 5.2, table 1 and figure 3: the best head of each relation, and where the other word stands; None without annotated words."""
+    rows = []
+    distributions: dict[str, Mapping[str, int]] = {}
+    before = [(f"{name}, before fine-tuning", view) for name, view in models.before(VoitaRoles.name)]
+    tuned = [(group.name, view) for group in models.tuned for view in group.views(VoitaRoles.name, PREVIOUS)[:1]]
+    for name, view in (*before, *tuned):
+        relations = judged_relations(view) if "baselines" in view.extras else {}
+        for column, baseline in relations.items():
+            relation, back = column.removesuffix(FROM_HEAD), column.endswith(FROM_HEAD)
+            value_LH, stderr_LH, _ = view.grid(column)
+            place = highest(value_LH)
+            theirs = _THEIRS["relations"].get(_SAME.get(relation, relation))
+            about = view.extras["baselines"][relation]
+            distributions.setdefault(relation, about.get("distances", {}))
+            rows.append(
+                [
+                    name,
+                    f"{relation}, {'from' if back else 'to'} the head",
+                    f"{about['count']:,}",
+                    head_label(*place),
+                    f"{percent(value_LH[place])} ± {percent(1.96 * stderr_LH[place])}",
+                    percent(baseline),
+                    MISSING if theirs is None else f"{theirs[back][0]}: {theirs[back][1]}",
+                ]
+            )
+    if not rows:
+        return None
+    header = [
+        "model and task",
+        "relation",
+        "pairs",
+        "best head",
+        "pairs found, %",
+        "most frequent distance, %",
+        "paper (WMT)",
+    ]
+    return Section(
+        "",
+        paragraphs=[
+            "A head finds a pair of words where it attends most to the other word. The best of all heads is chosen and counted on the same "
+            "pairs, as in the paper's table 1, so that its share is somewhat too high; ± is 1.96 standard errors over texts."
+        ],
+        tables=[
+            Table(header, rows, "Relations, in both directions; paper: its best head, then its most frequent distance")
+        ],
+        figures=_distances(distributions),
+    )
+
+
+def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlock]:
+    """Figure 3: how often the head of a relation stands how far from the dependent."""
+    known = {relation: counts for relation, counts in distributions.items() if counts}
+    if not known:
+        return []
+    across = panels_across(len(known))
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 0.8 + 1.8 * -(-len(known) // across), "Where the syntactic head stands")
+        grid = figure.subplots(-(-len(known) // across), across, squeeze=False, sharex=True, sharey=True).ravel()
+        for axes, (relation, counts) in zip(grid, known.items(), strict=False):
+            total = sum(counts.values())
+            places = range(-_FARTHEST, _FARTHEST + 1)
+            axes.bar(places, [100 * counts.get(str(place), 0) / total for place in places], color=ACCENTS[0])
+            axes.set_title(f"{relation} ({total:,} pairs)")
+        for axes in grid[len(known) :]:
+            axes.set_visible(False)
+        figure.supxlabel("place of the head, in words from the dependent", fontsize=9.0)
+        figure.supylabel("% of pairs", fontsize=9.0)
+        footnote(figure, f"farther than {_FARTHEST} words: not drawn")
+    return [FigureBlock("voita_figure3", figure, "Figure 3, on these texts.", "Bar charts of distances by relation.")]
+
+
 def gates(models: Studied) -> Section | None:
-    """Section 6: how many heads gates leave open; None if no run fitted or learned gates."""
+    """Section 6: how many heads gates leave open, and at which score; None if no run fitted or learned gates."""
     rows: list[list[str]] = []
     blocks: list[FigureBlock] = []
     for group in models.tuned:
@@ -52,6 +221,7 @@ def gates(models: Studied) -> Section | None:
                     f"{group.name}, frozen",
                     f"{row['penalty']:g}",
                     f"{row['kept']} of {total}",
+                    MISSING if row["change"] is None else number(view.extras["baseline"] + row["change"]),
                     MISSING if row["change"] is None else number(100 * row["change"], 1, signed=True),
                     MISSING
                     if row["low"] is None
@@ -61,34 +231,68 @@ def gates(models: Studied) -> Section | None:
             ]
             blocks.append(_figure(group.name, view.extras, len(blocks)))
     for group in models.tuned:
-        for view in group.views("gates", "gate"):
-            gate_LH = view.value("gate")
+        for model in group.models:
+            learned = model.view(LearnedGates.name, lambda view: view.has(GATE))
+            shape = model.view(FirstPruned.name, lambda view: view.has(KEPT))
+            if learned is not None:
+                gate_LH, how = learned.value(GATE), "gates learned"
+            elif shape is not None:
+                gate_LH, how = shape.value(KEPT), "the kept heads alone, from the start"
+            else:
+                continue
             kept = f"{int((gate_LH >= 0.5).sum())} of {gate_LH.size}"
-            rows.append([f"{group.name}, fine-tuned", MISSING, kept, MISSING, MISSING])
+            score = next(iter(next(iter(model.scores["sets"].values()))["model"].values()))
+            rows.append(
+                [f"{group.name}, seed {model.seed}: {how}", _penalty(model), kept, number(score), MISSING, MISSING]
+            )
     if not rows:
         return None
-    header = ["task", "penalty", "heads kept", "change, points", "95 % interval"]
-    return Section("", tables=[Table(header, rows, "Heads kept by gates, first seed")], figures=blocks)
+    header = ["task", "penalty", "heads kept", "score", "change, points", "95 % interval"]
+    return Section(
+        "",
+        paragraphs=[
+            "The paper starts from a trained model and goes on training it with gates; here gates are fitted to the frozen model, and learned "
+            "together with fine-tuning. Its encoder, translating from English to Russian (48 heads, BLEU "
+            f"{_THEIRS['whole']}): "
+            + "; ".join(
+                f"{kept} heads {trained}, the same from scratch {scratch}"
+                for kept, (trained, scratch) in _THEIRS["pruned"].items()
+            )
+            + "."
+        ],
+        tables=[Table(header, rows, "Heads kept by gates; of the frozen model the first seed")],
+        figures=blocks,
+    )
+
+
+def _penalty(model: Model) -> str:
+    callbacks = callbacks_of_training(model.parts[0]).values()
+    return next((f"{settings['penalty']:g}" for settings in callbacks if "penalty" in settings), MISSING)
 
 
 def last_to_go(models: Studied) -> Section | None:
-    """Section 6.3: which heads with a role are left when gates are pushed shut; None without roles and gates of one model."""
+    """Section 6.3: which heads with a role are left when gates shut others; None without roles and gates of one model."""
     rows = []
     for group in models.tuned:
         for model in group.models:
-            roles_view = model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))
-            gates_view = model.view("causal_gates", lambda view: view.has("pushed_shut"))
-            if roles_view is None or gates_view is None:
+            by_role_view = model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))
+            shut = model.view("causal_gates", lambda view: view.has("pushed_shut"))
+            learned = model.view(LearnedGates.name, lambda view: view.has(GATE))
+            if by_role_view is None or (shut is None and learned is None):
                 continue
-            kept_LH = gates_view.value("pushed_shut") >= 0.5
-            by_role = roles_of(roles_view)
+            open_LH = (
+                shut.value("pushed_shut") if shut is not None else learned.value(GATE) if learned is not None else None
+            )
+            kept_LH = np.asarray(open_LH) >= 0.5
+            by_role = roles_of(by_role_view)
             kept = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
             without_LH = ~np.logical_or.reduce(list(by_role.values()))
-            rows.append([group.name, str(model.seed), *kept, _kept_of(without_LH, kept_LH)])
+            how = "frozen, pushed shut" if shut is not None else f"learned, penalty {_penalty(model)}"
+            rows.append([group.name, str(model.seed), how, *kept, _kept_of(without_LH, kept_LH)])
     if not rows:
         return None
-    caption = "Heads kept when pushed shut, of those with each role"
-    return Section("", tables=[Table(["task", "seed", *ROLES, "no role"], rows, caption)])
+    caption = "Heads kept, of those with each role"
+    return Section("", tables=[Table(["task", "seed", "gates", *ROLES, "no role"], rows, caption)])
 
 
 def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:

@@ -1,6 +1,7 @@
 """Curves of the score against the number of heads kept, and against what a smaller model costs."""
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -37,6 +38,7 @@ def pruning_curves(
     over: str = "examples",
     bands: bool | None = None,
     controls: Collection[str] = (),
+    published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> Figure:
     """Change of the score against the number of heads kept, a line for each order of removal.
 
@@ -50,6 +52,7 @@ def pruning_curves(
         over: What the intervals are over.
         bands: Whether every line is drawn with its interval, or none; None for the first one alone.
         controls: Names of scores that are drawn in grey.
+        published: Points of other people's curves, heads kept and change of the score, drawn as crosses.
     """
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.8, title)
@@ -71,6 +74,9 @@ def pruning_curves(
                     alpha=1 if len(orders) == 1 else 0.6,
                     label=None if number else name if len(orders) == 1 else f"{name} ({len(orders)} orders)",
                 )
+        for index, (name, points) in enumerate(published.items()):
+            kept_V, change_V = np.transpose(points)
+            axes.plot(kept_V, 100 * change_V, "x+"[index % 2], color="black", markersize=5, label=name)
         axes.axhline(0, color="black", linewidth=0.6)
         notes = [] if bands is False else [f"band{'s' * bool(bands)}: {level:.0%} interval over {over}"]
         if margin is not None:
@@ -83,7 +89,7 @@ def pruning_curves(
         axes.set_xlabel("heads kept")
         axes.set_ylabel(POINTS)
         axes.grid(linewidth=0.4, alpha=0.5)
-        if len(curves) > _INSIDE:
+        if len(curves) + len(published) > _INSIDE:
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
             axes.legend(frameon=False)

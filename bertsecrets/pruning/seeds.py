@@ -1,6 +1,7 @@
 """Pruning over seeds of fine-tuning: the section of a page that compares runs."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,10 @@ def _cells(interval: Interval | None) -> list[str]:
 
 
 def curves_over_seeds(
-    name: str, contents: Sequence[Mapping[str, Any]], intervals: Mapping[str, Mapping[int, Interval]]
+    name: str,
+    contents: Sequence[Mapping[str, Any]],
+    intervals: Mapping[str, Mapping[int, Interval]],
+    published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> Figure:
     """Mean curves over seeds of all scores, with their intervals where there are few.
 
@@ -121,6 +125,7 @@ def curves_over_seeds(
         name: Name of the condition, in the title.
         contents: What :func:`bertsecrets.pruning.search.as_extras` wrote, of each run.
         intervals: From :func:`over_seeds`.
+        published: Points of other people's curves: heads kept and change of the score.
     """
     first, seeds = contents[0], len(contents)
     curves: dict[str, list[Curve]] = {}
@@ -139,4 +144,5 @@ def curves_over_seeds(
         over="seeds",
         bands=len(curves) <= _READABLE_BANDS,
         controls=CONTROLS,
+        published=published,
     )

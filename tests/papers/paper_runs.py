@@ -106,7 +106,15 @@ def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float,
         }
         for place, (kept, low, high) in enumerate(path)
     ]
-    content = {"metric": "accuracy", "level": 0.95, "examples": 400, "curves": rows, "penalty": 0.01, "steps": 1}
+    content = {
+        "metric": "accuracy",
+        "level": 0.95,
+        "examples": 400,
+        "curves": rows,
+        "penalty": 0.01,
+        "steps": 1,
+        "baseline": 0.8,
+    }
     run.write_json(run.extras_path("causal_gates"), {"model": {**content, "choosing": 8}})
     run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
     run.declare(CausalGates().declaration(), VoitaRoles(1, 1).declaration())

@@ -15,15 +15,29 @@ import yaml
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from packages import installed, write_package
-from papers.paper_runs import BERT, by_layer, gated_run, models_in, pruned_run, relation, with_extras
+from papers.paper_runs import (
+    BERT,
+    VOITA_EXTRAS,
+    by_layer,
+    gated_run,
+    models_in,
+    pruned_run,
+    relation,
+    roles_measured,
+    with_extras,
+)
 from reporting.finished_runs import make_run
+from scipy import stats
 
 from bertsecrets.ablation.seeds import Sweep
 from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.sinks.kinds import Limits
 from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.measures.surface import Surface
+from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita2019
 from bertsecrets.papers.ledger import MARKDOWN, STORED, Ledger
 from bertsecrets.papers.names import page_files, page_name
@@ -31,12 +45,15 @@ from bertsecrets.papers.page import find_page, read_page
 from bertsecrets.papers.statements.judge import HOLDS, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.pruning.gates_experiment import LearnedGates
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import INITIAL, Run
+from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.splits import choosing_units
 
 OWN = """
@@ -143,13 +160,28 @@ def test_published_numbers_stand_beside_what_was_put_in(tmp_path: Path) -> None:
     assert "published numbers are left out" not in text
 
 
-def test_a_model_that_is_not_the_papers_has_no_published_numbers(tmp_path: Path) -> None:
+def test_published_numbers_stand_beside_those_of_another_model_and_are_said_to_be_the_papers(tmp_path: Path) -> None:
     columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
     make_run(tmp_path / "run", measured=[("initial", "offsets", columns)])
     text = unescape(find_page("clark2019").write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text())
-    assert "these runs minilm: the paper's numbers for heads and layers are left out" in text
+    assert "these runs minilm: its columns and dotted lines are that model's" in text
+    assert "layer 1 · head 4; layer 3 · head 5; layer 6 · head 11; layer 7 · head 4" in text
     assert text.count("<p>No run measured this.") == len(read_page(page_files()["clark2019"]).settings.sections) - 1
     assert [*(tmp_path / "page" / "figures").glob("clark_positions.*")]
+
+
+def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
+    columns = {name: by_layer(0.4, 0.2, 0.1) for name in ("cls", "sep_total", "punctuation")}
+    columns |= {name: by_layer(0.5, 0.5, 0.5) for name in ("sep_to_sep", "other_to_sep")}
+    make_run(tmp_path / "run", measured=[("initial", "surface", columns)])
+    section = clark2019.special_tokens(models_in(tmp_path))
+    assert section is not None
+    [first, _] = section.figures[0].figure.axes
+    dotted = [line for line in first.get_lines() if line.get_linestyle() == ":"]
+    theirs = yaml.safe_load(page_files()["clark2019"].read_text())["published"]["attention"]
+    assert [list(line.get_ydata()) for line in dotted] == [theirs[name] for name in ("cls", "sep_total", "punctuation")]
+    # Twelve layers over the width of three.
+    assert np.allclose(dotted[0].get_xdata(), np.linspace(0, 2, 12))
 
 
 def test_a_training_and_its_analysis_are_one_model_on_a_papers_page(tmp_path: Path) -> None:
@@ -467,9 +499,43 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     section = shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mrpc": [0.8, 0.7, 0.9]})
     assert section is not None
     assert [row[6:9] for row in rows_of(section)] == [["1.0", "11.0", "0.0"], ["11.0", "0.0", "0.0"]]
-    # Numbers of the paper are of its model alone.
-    assert all("paper (figure)" not in table.header for table in section.tables)
+    assert [row[-1] for row in rows_of(section)] == ["0.800: 0.700 to 0.900", "–"]
     assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
+
+
+def test_effects_on_two_sets_of_one_task_are_compared(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    first_LH, second_LH = generator.normal(size=(2, 3, 4)) / 100
+    made = make_run(tmp_path / "run", delta_LH=first_LH)
+    trained = {"name": "run", "init": "pretrained", "seed": 1, "folder": str(made)}
+    analysis = make_run(tmp_path / "analysis", checkpoint=str(made), trained=trained, delta_LH=second_LH)
+    for folder, name in ((made, "validation"), (analysis, "test")):
+        rows = Run.open(folder).ablation_table().rows()
+        rows = [{**row, "mode": "zero", "evaluation": name} for row in rows]
+        AblationTable.from_rows(rows).write(folder / "ablation.parquet")
+    ours, theirs = rows_of(michel2019.other_data(models_in(tmp_path)))
+    ranks = stats.spearmanr(first_LH.ravel(), second_LH.ravel()).statistic
+    linear = np.corrcoef(first_LH.ravel(), second_LH.ravel())[0, 1]
+    assert ours[:2] == ["mrpc, seed 1: validation (408 examples)", "test (408 examples)"]
+    assert [ours[2], ours[4]] == [number(float(ranks), 2), number(float(linear), 2)]
+    assert theirs == ["paper: MNLI, matched", "MNLI, mismatched", "–", "–", "0.68"]
+
+
+def test_importance_during_training_is_told_by_epoch(tmp_path: Path) -> None:
+    early_LH, late_LH = np.ones((2, 5)), np.arange(10.0).reshape(2, 5)
+    folder = make_run(tmp_path / "run", trainer={"max_epochs": 2})
+    identity = {"run": "run", "model": "minilm", "task": "mrpc", "init": "pretrained", "stage": "training"}
+    for step, value_LH in ((10, early_LH), (20, late_LH)):
+        count_LHC = torch.full((2, 5, 1), 408)
+        value_LHC = torch.tensor(value_LH)[..., None]
+        grid = HeadGrid("head_gradient", ("example",), value_LHC, torch.zeros_like(value_LHC), count_LHC)
+        Run.open(folder).add(HeadTable.from_grid(grid, **identity, step=step))
+    Run.open(folder).declare(HeadGradient(1, 1).declaration())
+    # Of 45 in all, the two largest of ten heads have 9 + 8; equal heads have a fifth, and no order.
+    assert rows_of(michel2019.during_training(models_in(tmp_path))) == [
+        ["mrpc", "10", "1.00", "20", "–"],
+        ["mrpc", "20", "2.00", "38", "1.00"],
+    ]
 
 
 def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
@@ -532,8 +598,73 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     models = models_in(tmp_path)
     assert rows_of(voita2019.roles(models)) == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
     assert [row[2:] for row in rows_of(voita2019.gates(models))] == [
-        ["9 of 12", "−0.5", "−1.0 to 0.0"],
-        ["3 of 12", "+5.0", "0.0 to 10.0"],
+        ["9 of 12", "0.795", "−0.5", "−1.0 to 0.0"],
+        ["3 of 12", "0.850", "+5.0", "0.0 to 10.0"],
     ]
     row = rows_of(voita2019.last_to_go(models))[0]
-    assert row == ["mrpc", "1", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
+    assert row == ["mrpc", "1", "frozen, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
+
+
+GATES = "bertsecrets.callbacks.train_gates.TrainGates"
+
+
+def test_models_trained_with_gates_of_two_strengths_are_two_models(tmp_path: Path) -> None:
+    for penalty, few in ((0.01, 6), (0.1, 2)):
+        gate_LH = (np.arange(12).reshape(3, 4) < few).astype(float)
+        measured = [("checkpoint", "gates", {"gate": gate_LH}), ("checkpoint", "voita_roles", roles_measured())]
+        callbacks = {"gates": {"_target_": GATES, "penalty": penalty}, "capture": {"_target_": "x.Y", "penalty": 1}}
+        folder = make_run(tmp_path / f"gates{penalty}", measured=measured, callbacks=callbacks)
+        run = Run.open(folder)
+        run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
+        run.declare(LearnedGates().declaration(), VoitaRoles(1, 1).declaration())
+    models = models_in(tmp_path)
+    rows = {row[1]: row for row in rows_of(voita2019.gates(models))}
+    assert {penalty: row[2] for penalty, row in rows.items()} == {"0.01": "6 of 12", "0.1": "2 of 12"}
+    # 0.01 is the default, so that it has no setting of its own.
+    assert {row[0] for row in rows.values()} == {
+        "mrpc · callbacks=gates, seed 1: gates learned",
+        "mrpc · callbacks=gates penalty=0.1, seed 1: gates learned",
+    }
+    kept = {row[2]: row[3] for row in rows_of(voita2019.last_to_go(models))}
+    assert kept == {"learned, penalty 0.01": "4 of 4", "learned, penalty 0.1": "2 of 4"}
+
+
+def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path) -> None:
+    relevance_LH = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7], [0.25, 0.3, 0.25, 0.2]])
+    confidence_LH = np.array([[0.9, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.5], [0.2, 0.95, 0.1, 0.3]])
+    columns = {"relevance": relevance_LH}, {"confidence": confidence_LH}, roles_measured()
+    names = ("relevance", "confidence", "voita_roles")
+    run = Run.open(
+        make_run(tmp_path / "run", measured=[("checkpoint", name, of) for name, of in zip(names, columns, strict=True)])
+    )
+    run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
+    section = voita2019.figure_1(models_in(tmp_path))
+    [row] = rows_of(section)
+    # The most relevant heads are 0-0, 1-3 and 2-1; the first has a function, the first and the last are confident.
+    assert row[:3] == ["mrpc", "1 of 3", "2 of 3"]
+    rho = stats.spearmanr(relevance_LH.ravel(), confidence_LH.ravel()).statistic
+    assert row[3].startswith(f"{number(float(rho), 2)} (")
+    assert section is not None
+    assert [axes.get_title() for axes in section.figures[0].figure.axes][:3] == [
+        "relevance",
+        "confidence",
+        "positional",
+    ]
+
+
+def test_relations_are_counted_in_both_directions_beside_the_papers(tmp_path: Path) -> None:
+    share_LH = np.full((3, 4), 0.1)
+    share_LH[1, 2] = 0.6
+    columns = roles_measured(nsubj_from_head=share_LH)
+    run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "voita_roles", columns)], stderr=0.01))
+    baselines = {"nsubj": {"count": 200, "share": 0.3, "distances": {"1": 60, "2": 30, "-9": 10}}}
+    run.write_json(run.extras_path("voita_roles"), {"model": {**VOITA_EXTRAS, "baselines": baselines}})
+    section = voita2019.dependencies(models_in(tmp_path))
+    to_head, from_head = rows_of(section)
+    assert to_head[1:3] == ["nsubj, to the head", "200"]
+    assert from_head[1:] == ["nsubj, from the head", "200", "layer 1 · head 2", "60.0 ± 2.0", "30.0", "45: 35"]
+    assert section is not None
+    [block] = section.figures
+    heights = [bar.get_height() for bar in block.figure.axes[0].patches]
+    assert sum(heights) == pytest.approx(90)
+    assert heights[8] == pytest.approx(60)

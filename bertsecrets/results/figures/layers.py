@@ -72,10 +72,12 @@ class LayerLine:
     Args:
         name: Its name in the legend.
         value_LH: ``[layers, heads]``; NaN is ignored.
+        published_L: A paper's means by layer of its own model, of any number of layers; None for no such line.
     """
 
     name: str
     value_LH: ArrayLike
+    published_L: ArrayLike | None = None
 
 
 def layer_scatter(
@@ -119,7 +121,9 @@ def layer_scatter(
             if len(lines) > 1 or (level is not None and axes is axes_N[0]):
                 axes.legend(frameon=False)
         figure.supylabel(unit, fontsize=9.0)
-        footnote(figure, f"{note}; dots: heads, lines: mean over the heads of a layer; layers count from 0")
+        published = any(line.published_L is not None for lines in panels.values() for line in lines)
+        theirs = "; dotted: the paper's model, its layers spread over the same width" if published else ""
+        footnote(figure, f"{note}; dots: heads, lines: mean over the heads of a layer{theirs}; layers count from 0")
     return figure
 
 
@@ -159,4 +163,7 @@ def _draw_heads(axes: Axes, line: LayerLine, shift: float, colour: str, marker: 
     mean_L = np.full(len(layers), np.nan)
     mean_L[defined_L] = np.nanmean(value_LH[defined_L], axis=1)
     axes.plot(layers, mean_L, color=colour, label=line.name)
+    if line.published_L is not None:
+        published_L = np.asarray(line.published_L, np.float64)
+        axes.plot(np.linspace(0, layers[-1], len(published_L)), published_L, color=colour, linestyle=":")
     axes.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])

@@ -1,0 +1,134 @@
+"""What of the four papers can be run here, with which number: docs/coverage.md.
+
+python benchmarks/coverage.py            # write the page from benchmarks/coverage.yaml and the stored results
+python benchmarks/coverage.py --check    # fail where the page differs from them
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jmespath
+import yaml
+
+from bertsecrets.papers.statements.test import interval_in_words
+from bertsecrets.results.formatting import MISSING
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS = ROOT / "benchmarks" / "coverage.yaml"
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENT = ROOT / "docs" / "coverage.md"
+
+INTRODUCTION = """# What of the papers can be run
+
+Every table, figure and experiment of Kovaleva et al. 2019, Clark et al. 2019, Voita et al. 2019 and Michel et al. 2019, and what their
+readers asked: the command, the page with more, one number from real data beside the published one, and what is missing.
+Numbers are taken from stored results by `python benchmarks/coverage.py`. *MiniLM* is all-MiniLM-L6-v2 and *MPNet* all-mpnet-base-v2,
+encoders tuned for sentence embeddings and not masked language models. The papers' numbers are of BERT-base or of translation
+models. Several seeds are averaged; *a (b to c)* is a number with its 95 % interval.
+"""
+
+_HEADER = ("", "item", "command", "models, tasks, seeds", "here", "paper", "not done, or different")
+_NUMBER = re.compile(r"\{\{ (.+?) \}\}")
+
+
+class MissingNumberError(ValueError):
+    """A number that a row names is not among the stored results."""
+
+
+@cache
+def stored(name: str) -> Any:
+    """A file of stored results."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+def rows() -> Iterator[tuple[str, dict[str, str]]]:
+    """Each paper with each of its rows."""
+    for part in yaml.safe_load(ROWS.read_text("utf-8")):
+        for row in part["rows"]:
+            yield part["paper"], row
+
+
+def filled(text: str) -> str:
+    """A text with its numbers.
+
+    Raises:
+        MissingNumberError: If there is no such number.
+    """
+    return _NUMBER.sub(lambda match: _number(*match[1].split(" ~ ")), text)
+
+
+def _number(kind: str, *about: str) -> str:
+    return {"stored": _stored, "statement": _statement, "page": _cell}[kind](*about)
+
+
+def _stored(name: str, query: str, form: str) -> str:
+    value = jmespath.search(query, stored(name))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise MissingNumberError(f"'{query}' gives {value!r} in {name}.json; expected a number.")
+    return format(value, form).replace("-", "−")
+
+
+def _statement(name: str, model: str) -> str:
+    subjects: Mapping[str, Any] = stored("statements")["statements"].get(name, {}).get("subjects", {})
+    matching = [cell for subject, cell in subjects.items() if subject.startswith(model)]
+    if len(matching) != 1:
+        raise MissingNumberError(f"'{name}' has {len(matching)} numbers of a model '{model}'; expected one.")
+    value, low, high = (
+        float("nan") if matching[0][key] is None else matching[0][key] for key in ("value", "low", "high")
+    )
+    return interval_in_words(value, low, high)
+
+
+def _cell(page: str, caption: str, where: str, column: str) -> str:
+    wanted = dict(pair.split("=") for pair in where.split(", "))
+    cells = [
+        row[table["header"].index(column)]
+        for table in stored("papers")["tables"]
+        if table["page"] == page and table["caption"].startswith(caption)
+        for row in table["rows"]
+        if all(row[table["header"].index(key)].startswith(value) for key, value in wanted.items())
+    ]
+    if len(cells) != 1 or cells[0] == MISSING:
+        raise MissingNumberError(f"'{column}' of '{caption}' on {page} where {where} is {cells}; expected one cell.")
+    return str(cells[0])
+
+
+def rendered() -> str:
+    """The page."""
+    lines = [INTRODUCTION]
+    before = ""
+    counts = {"rows": 0, "command": 0, "number": 0}
+    for paper, row in rows():
+        if paper != before:
+            lines += ["", f"## {paper}", "", f"| {' | '.join(_HEADER)} |", f"|{'---|' * len(_HEADER)}"]
+            before = paper
+        counts["rows"] += 1
+        counts["command"] += bool(row["command"])
+        counts["number"] += "{{" in row["ours"]
+        item = f"[{row['item']}]({row['page']})" if row["page"] else row["item"]
+        command = f"`{row['command']}`" if row["command"] else ""
+        cells = (row["id"], item, command, row["models"], filled(row["ours"]), row["theirs"], row["gap"])
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    total = f"Of {counts['rows']} rows {counts['command']} have a command and {counts['number']} a stored number."
+    return "\n".join([lines[0], total, *lines[1:], ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    text = rendered()
+    if not options.check:
+        DOCUMENT.write_text(text, "utf-8")
+    elif DOCUMENT.read_text("utf-8") != text:
+        sys.exit(f"{DOCUMENT} differs from the stored results: run python benchmarks/coverage.py.")
+
+
+if __name__ == "__main__":
+    main()
