@@ -7,17 +7,29 @@ from transformers import (
     AlbertConfig,
     AutoModelForSequenceClassification,
     BertConfig,
+    BigBirdConfig,
     CamembertConfig,
     DebertaConfig,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    EsmConfig,
+    EuroBertConfig,
+    GteConfig,
+    JinaEmbeddingsV3Config,
+    MegatronBertConfig,
+    MobileBertConfig,
     ModernBertConfig,
     MPNetConfig,
+    NomicBertConfig,
     PreTrainedConfig,
     PreTrainedModel,
+    RemBertConfig,
     RobertaConfig,
+    RobertaPreLayerNormConfig,
+    RoFormerConfig,
     XLMRobertaConfig,
+    XLMRobertaXLConfig,
 )
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 4, 32, 97
@@ -65,6 +77,30 @@ CONFIGS: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
 }
 FAMILIES = tuple(CONFIGS)
+"""Those that every test runs on."""
+
+_SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+CONFIGS |= {
+    "rembert": lambda: RemBertConfig(**SHAPE, **_SPECIAL, input_embedding_size=16, output_embedding_size=16),
+    "roformer": lambda: RoFormerConfig(**SHAPE, embedding_size=16),
+    "big_bird": lambda: BigBirdConfig(**SHAPE, **_SPECIAL, attention_type="original_full"),
+    "roberta-prelayernorm": lambda: RobertaPreLayerNormConfig(**SHAPE),
+    "xlm-roberta-xl": lambda: XLMRobertaXLConfig(**SHAPE),
+    "esm": lambda: EsmConfig(**SHAPE, pad_token_id=0, mask_token_id=4, position_embedding_type="rotary"),
+    "megatron-bert": lambda: MegatronBertConfig(**SHAPE),
+    "mobilebert": lambda: MobileBertConfig(
+        **SHAPE, embedding_size=16, intra_bottleneck_size=16, num_feedforward_networks=2
+    ),
+    "nomic_bert": lambda: NomicBertConfig(**SHAPE, pad_token_id=0),
+    "gte": lambda: GteConfig(**SHAPE, pad_token_id=0),
+    "jina_embeddings_v3": lambda: JinaEmbeddingsV3Config(**SHAPE, **_SPECIAL),
+    "eurobert": lambda: EuroBertConfig(**SHAPE, **_SPECIAL, mask_token_id=4, classifier_pooling="late"),
+    "eurobert-grouped": lambda: EuroBertConfig(
+        **SHAPE, **_SPECIAL, mask_token_id=4, num_key_value_heads=2, classifier_pooling="bos"
+    ),
+}
+MORE_FAMILIES = tuple(name for name in CONFIGS if name not in FAMILIES)
+"""Those that the tests of adapters and of sweeps run on."""
 
 
 def tiny_model(
@@ -78,6 +114,9 @@ def tiny_model(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * spread)
+        if family == "mobilebert":
+            # It reads the neighbours of a token, among them padding, whose vector is 0 as made.
+            model.get_input_embeddings().weight[config.pad_token_id] = 0
     return model.eval()
 
 

@@ -450,8 +450,9 @@ class _NoHeads(nn.Module):
         super().__init__()
         self.projection = projection
 
-    def forward(self, hidden_BSD: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        return (hidden_BSD[..., :0] if self.projection is None else self.projection(hidden_BSD)), None
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        # Some layers pass it by the library's name.
+        return (hidden_states[..., :0] if self.projection is None else self.projection(hidden_states)), None
 
 
 def _remove_attention(layer: nn.Module, site: AttentionSite) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import FAMILIES, HEADS, tiny_batch, tiny_model
+from families import FAMILIES, HEADS, MORE_FAMILIES, tiny_batch, tiny_model
 from transformers import AutoModelForSequenceClassification
 from transformers.pytorch_utils import prune_linear_layer
 
@@ -88,7 +88,7 @@ def cases() -> list[Any]:
         for family in FAMILIES
         for mode in MODES
         for limit in (None, 11, 40)
-    ]
+    ] + [pytest.param(family, mode, None) for family in MORE_FAMILIES for mode in ("uniform", "zero")]
 
 
 @pytest.mark.parametrize(("family", "mode", "max_tokens"), cases())

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, HEADS, tiny_batch, tiny_model
+from families import FAMILIES, HEADS, MORE_FAMILIES, tiny_batch, tiny_model
 from scipy import stats
 from torch import nn
 from transformers import AutoModelForSequenceClassification, XLMConfig
@@ -30,6 +30,10 @@ PATHS = {
     "distilbert": ("transformer.layer", "attention.out_lin", "ffn.lin2"),
     "mpnet": ("encoder.layer", "attention.attn.o", "output.dense"),
     "modernbert": ("layers", "attn.Wo", "mlp.Wo"),
+    "jina_embeddings_v3": ("layers", "self_attn.o_proj", "mlp.fc2"),
+    **dict.fromkeys(
+        ("nomic_bert", "gte", "eurobert", "eurobert-grouped"), ("layers", "self_attn.o_proj", "mlp.down_proj")
+    ),
 }
 """Layers, and the last linear map of each sublayer."""
 
@@ -88,7 +92,9 @@ def reduced(model: Any, family: str, variant: Variant) -> Any:
 
 
 @pytest.mark.parametrize("max_tokens", [None, pytest.param(11, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("family", [family for family in FAMILIES if not family.startswith("albert")])
+@pytest.mark.parametrize(
+    "family", [family for family in (*FAMILIES, *MORE_FAMILIES) if not family.startswith(("albert", "mobilebert"))]
+)
 @torch.no_grad()
 def test_the_engine_equals_a_model_without_the_part(family: str, max_tokens: int | None) -> None:
     model, batch = tiny_model(family).double(), tiny_batch()

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 import torch
-from families import FAMILIES, HEADS, tiny_batch, tiny_model
+from families import FAMILIES, HEADS, MORE_FAMILIES, tiny_batch, tiny_model
 from torch import Tensor
 
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
@@ -22,7 +22,7 @@ def watched(model: torch.nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, l
     return logits, maps
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
 def test_maps_equal_the_librarys_eager_maps(family: str) -> None:
     model, eager = tiny_model(family), tiny_model(family, attention="eager")
     batch = tiny_batch(pad_id=model.config.pad_token_id)
@@ -41,7 +41,7 @@ def test_maps_equal_the_librarys_eager_maps(family: str) -> None:
         assert (ours * (real[:, None, :, None] & ~real[:, None, None, :])).max() == 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
 @pytest.mark.parametrize("extra", [7, 64])
 def test_padding_changes_neither_logits_nor_maps(family: str, extra: int) -> None:
     model = tiny_model(family)
@@ -134,7 +134,7 @@ def expected_output(
             handle.remove()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean", "optimal", "resample", "identity"])
 def test_override_replaces_exactly_the_heads_output(family: str, mode: str) -> None:
     model = tiny_model(family)
@@ -153,7 +153,7 @@ def test_override_replaces_exactly_the_heads_output(family: str, mode: str) -> N
         assert torch.equal(model(**batch).logits, clean)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
 def test_the_values_times_the_maps_are_the_heads_outputs(family: str) -> None:
     """The adapter's values times the maps of `watch` must give the projection's input."""
     model = tiny_model(family)
@@ -198,7 +198,7 @@ def test_zeroing_a_head_equals_removing_it() -> None:
             assert (model(**batch).logits - expected).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
 def test_the_check_passes_on_every_family(family: str) -> None:
     model = tiny_model(family)
     model.train()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from families import FAMILIES, HEADS, tiny_batch, tiny_model
+from families import FAMILIES, HEADS, MORE_FAMILIES, tiny_batch, tiny_model
 from torch import Tensor, nn
 
 from bertsecrets.attention.gradients import attention_gradients
@@ -28,7 +28,7 @@ def gradients(model: nn.Module, batch: dict[str, Tensor]) -> tuple[list[Tensor],
     return [maps[layer] for layer in sorted(maps)], [slopes[layer] for layer in sorted(slopes)], order
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
 def test_gradients_equal_autograd_through_the_librarys_eager_maps(family: str) -> None:
     model, eager = tiny_model(family).double(), tiny_model(family, attention="eager").double()
     # The gradients of eager ModernBERT are undefined for rows with padding.
@@ -38,8 +38,8 @@ def test_gradients_equal_autograd_through_the_librarys_eager_maps(family: str) -
     output = eager(**batch, output_attentions=True)
     expected = torch.autograd.grad(summed_loss(output.logits), output.attentions)
     real_BS = batch["attention_mask"].bool()
-    # Eager ModernBERT takes its softmax in float32.
-    near = 1e-3 if family == "modernbert" else 1e-10
+    # Eager ModernBERT and EuroBERT take their softmax in float32.
+    near = {"modernbert": 1e-3, "eurobert": 1e-5}.get(family.partition("-")[0], 1e-10)
     for attention, theirs, slope, reference in zip(maps, output.attentions, slopes, expected, strict=True):
         real_BHQK = (real_BS[:, None, :, None] & real_BS[:, None, None, :]).expand_as(slope)
         assert (attention - theirs)[real_BHQK].abs().max() < near

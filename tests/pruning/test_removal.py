@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import HEADS, LAYERS, tiny_batch, tiny_model
+from families import HEADS, LAYERS, MORE_FAMILIES, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +16,7 @@ from bertsecrets.models.loading import load_folder
 from bertsecrets.pruning.removal import kept_heads
 
 REMOVABLE = ("bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "deberta-v3", "modernbert")
+MORE_REMOVABLE = [family for family in MORE_FAMILIES if family != "eurobert-grouped"]
 HEADS_TO_REMOVE = [(0, 1), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3), (2, 2)]
 
 
@@ -26,7 +27,7 @@ def gated_logits(model: torch.nn.Module, heads: list[tuple[int, int]], batch: di
     return logits_BC
 
 
-@pytest.mark.parametrize("family", REMOVABLE)
+@pytest.mark.parametrize("family", [*REMOVABLE, *MORE_REMOVABLE])
 def test_logits_equal_those_of_the_gated_model(family: str, tmp_path: Path) -> None:
     model, batch = tiny_model(family), tiny_batch()
     before = model(**batch).logits.detach()

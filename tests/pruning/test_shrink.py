@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import HEADS, LAYERS, tiny_batch, tiny_model
+from families import HEADS, LAYERS, MORE_FAMILIES, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,7 +74,10 @@ def gate(model: nn.Module, kept: Kept) -> ExitStack:
     return stack
 
 
-@pytest.mark.parametrize("family", REMOVABLE)
+NARROWABLE = [family for family in MORE_FAMILIES if family not in ("eurobert-grouped", "mobilebert")]
+
+
+@pytest.mark.parametrize("family", [*REMOVABLE, *NARROWABLE])
 def test_logits_without_heads_and_neurons_are_those_of_the_gated_model(family: str, tmp_path: Any) -> None:
     # Heads of the first DeBERTa cannot be removed, so neither can its model become smaller.
     model, batch = tiny_model(family), tiny_batch()
@@ -97,7 +100,7 @@ UNIFORM = Kept(
 )
 
 
-@pytest.mark.parametrize("family", [family for family in REMOVABLE if family != "deberta"])
+@pytest.mark.parametrize("family", [family for family in (*REMOVABLE, *NARROWABLE) if family not in ("deberta", "esm")])
 def test_a_uniform_cut_is_a_folder_that_the_library_loads(family: str, tmp_path: Path) -> None:
     model, batch = tiny_model(family), tiny_batch()
     wide = Kept(HEADS, (tuple(range(HEADS)),) * LAYERS, (UNIFORM.neurons[0], tuple(range(NEURONS)), UNIFORM.neurons[2]))  # type: ignore[index]
@@ -169,6 +172,13 @@ def test_a_uniform_plan_is_as_fast_as_asked_and_nearest_to_the_whole_model() -> 
         assert uniform_plan(answered, sets, scores, TABLE, speedup) == nearest
     with pytest.raises(UserError, match=r"layers are alike is 10 times as fast here; the fastest is 4\.0 times"):
         uniform_plan(answered, sets, scores, TABLE, 10)
+
+
+def test_what_no_head_or_neuron_can_be_cut_out_of_is_refused() -> None:
+    with pytest.raises(UserError, match="not separate by head"):
+        keep_only(tiny_model("eurobert-grouped"), NO_HEADS_REMOVED)
+    with pytest.raises(UserError, match="several feed-forward parts"):
+        keep_only(tiny_model("mobilebert"), NO_HEADS_REMOVED)
 
 
 def test_kept_neurons_that_do_not_fit_are_refused() -> None:

@@ -9,14 +9,35 @@ from bertsecrets.doors import load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.families.albert import Albert
 from bertsecrets.models.families.base import Family
-from bertsecrets.models.families.bert import Bert
+from bertsecrets.models.families.bert import Bert, BigBird, MegatronBert, PreNorm, RemBert, RoFormer
 from bertsecrets.models.families.deberta import Deberta
 from bertsecrets.models.families.deberta_v2 import DebertaV2
 from bertsecrets.models.families.distilbert import DistilBert
+from bertsecrets.models.families.longformer import Longformer
+from bertsecrets.models.families.mobilebert import MobileBert
 from bertsecrets.models.families.modernbert import ModernBert
 from bertsecrets.models.families.mpnet import MPNet
+from bertsecrets.models.families.rotary import EuroBert, JinaV3, NomicBert
 
-_ADAPTERS: tuple[Family, ...] = (Bert(), DistilBert(), Albert(), MPNet(), Deberta(), DebertaV2(), ModernBert())
+_ADAPTERS: tuple[Family, ...] = (
+    Bert(),
+    RemBert(),
+    RoFormer(),
+    BigBird(),
+    PreNorm(),
+    MegatronBert(),
+    MobileBert(),
+    DistilBert(),
+    Albert(),
+    MPNet(),
+    Deberta(),
+    DebertaV2(),
+    ModernBert(),
+    NomicBert(),
+    JinaV3(),
+    EuroBert(),
+    Longformer(),
+)
 
 FAMILIES: dict[str, Family] = {model_type: family for family in _ADAPTERS for model_type in family.model_types}
 

@@ -1,37 +1,85 @@
-"""BERT and the families that share its module names: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA and others."""
+"""BERT and the families that share its module names: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, RemBERT, RoFormer, BigBird and others."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family
+from bertsecrets.errors import UserError
+from bertsecrets.models.families.base import Family
 
 
 class Bert(Family):
     """``encoder.layer.i.attention.self`` with ``query``, ``key``, ``value``; ``attention.output.dense`` projects."""
 
-    model_types = (
+    model_types: tuple[str, ...] = (
         "bert",
         "camembert",
         "data2vec-text",
         "electra",
         "ernie",
         "roberta",
-        "roberta-prelayernorm",
         "xlm-roberta",
     )
-    embedding_modules = ("embeddings", "embeddings_project")
+    embedding_modules: tuple[str, ...] = ("embeddings", "embeddings_project")
     scaled_products = True
 
-    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
-        if model.config.model_type == "roberta-prelayernorm":
-            base: Any = model.base_model
-            hidden_BSD = base.LayerNorm(hidden_BSD)
-        return super().classify(model, hidden_BSD, real_BS)
 
-    def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        attention: Any = site.module
-        # Its maps read the layer's input after a normalisation.
-        is_normalised = attention.config.model_type == "roberta-prelayernorm"
-        return None if is_normalised else super().linear_attention_inputs(site)
+class RemBert(Bert):
+    """As BERT, but it bypasses the library's attention interface, and widens its embeddings in the encoder."""
+
+    model_types = ("rembert",)
+    embedding_modules = ("embeddings", "encoder.embedding_hidden_mapping_in")
+    dropout = "dropout"
+
+
+class RoFormer(Bert):
+    """As BERT, but it bypasses the library's attention interface, and turns queries and keys by their positions."""
+
+    model_types = ("roformer",)
+    dropout = "dropout"
+    scaled_products = False
+
+
+class BigBird(Bert):
+    """As BERT, but it bypasses the library's attention interface; refused where it attends in blocks."""
+
+    model_types = ("big_bird",)
+    dropout = "dropout"
+
+    def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
+        attention_type = getattr(base, "attention_type", None)
+        if attention_type != "original_full":
+            raise UserError(
+                f"This BigBird attends in blocks (attention_type is '{attention_type}'), so its heads have no map over all tokens; call "
+                "set_attention_type('original_full'), with which texts of up to 4,096 tokens fit."
+            )
+        return super().layers(base)
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        whole: Any = model
+        # Its pooler is a linear map that the task head does without.
+        logits_BC: Tensor = whole.classifier(hidden_BSD)
+        return logits_BC
+
+
+class PreNorm(Bert):
+    """BERT's names, but each sublayer reads its input after a normalisation, and the last output is normalised."""
+
+    model_types: tuple[str, ...] = ("esm", "roberta-prelayernorm", "xlm-roberta-xl")
+    scaled_products = False
+    last_norms: tuple[str, ...] = ("LayerNorm", "encoder.LayerNorm", "encoder.emb_layer_norm_after")
+    """Paths of the last normalisation, from the encoder; a model has one of them."""
+
+    def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
+        (norm,) = self.parts(model.base_model, self.last_norms)
+        return super().classify(model, norm(hidden_BSD), real_BS)
+
+
+class MegatronBert(PreNorm):
+    """As :class:`PreNorm`, but it bypasses the library's attention interface."""
+
+    model_types = ("megatron-bert",)
+    dropout = "dropout"
+    last_norms = ("encoder.ln",)
