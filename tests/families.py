@@ -1,36 +1,27 @@
 """Tiny random models of every supported family."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from transformers import (
     AlbertConfig,
     AutoModelForSequenceClassification,
     BertConfig,
-    BigBirdConfig,
     CamembertConfig,
     DebertaConfig,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
-    EsmConfig,
-    EuroBertConfig,
-    GteConfig,
-    JinaEmbeddingsV3Config,
-    MegatronBertConfig,
-    MobileBertConfig,
     ModernBertConfig,
     MPNetConfig,
-    NomicBertConfig,
     PreTrainedConfig,
     PreTrainedModel,
-    RemBertConfig,
     RobertaConfig,
-    RobertaPreLayerNormConfig,
-    RoFormerConfig,
     XLMRobertaConfig,
-    XLMRobertaXLConfig,
 )
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 4, 32, 97
 
@@ -80,24 +71,32 @@ FAMILIES = tuple(CONFIGS)
 """Those that every test runs on."""
 
 _SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    "rembert": ("rembert", {**_SPECIAL, "input_embedding_size": 16, "output_embedding_size": 16}),
+    "roformer": ("roformer", {"embedding_size": 16}),
+    "big_bird": ("big_bird", {**_SPECIAL, "attention_type": "original_full"}),
+    "roberta-prelayernorm": ("roberta-prelayernorm", {}),
+    "xlm-roberta-xl": ("xlm-roberta-xl", {}),
+    "esm": ("esm", {"pad_token_id": 0, "mask_token_id": 4, "position_embedding_type": "rotary"}),
+    "megatron-bert": ("megatron-bert", {}),
+    "mobilebert": (
+        "mobilebert",
+        {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 2},
+    ),
+    "nomic_bert": ("nomic_bert", {"pad_token_id": 0}),
+    "gte": ("gte", {"pad_token_id": 0}),
+    "jina_embeddings_v3": ("jina_embeddings_v3", _SPECIAL),
+    "eurobert": ("eurobert", {**_SPECIAL, "mask_token_id": 4, "classifier_pooling": "late"}),
+    "eurobert-grouped": (
+        "eurobert",
+        {**_SPECIAL, "mask_token_id": 4, "num_key_value_heads": 2, "classifier_pooling": "bos"},
+    ),
+}
+"""Model types and what their configurations need beside the shape."""
+
+# The lowest version of transformers that is promised lacks some.
 CONFIGS |= {
-    "rembert": lambda: RemBertConfig(**SHAPE, **_SPECIAL, input_embedding_size=16, output_embedding_size=16),
-    "roformer": lambda: RoFormerConfig(**SHAPE, embedding_size=16),
-    "big_bird": lambda: BigBirdConfig(**SHAPE, **_SPECIAL, attention_type="original_full"),
-    "roberta-prelayernorm": lambda: RobertaPreLayerNormConfig(**SHAPE),
-    "xlm-roberta-xl": lambda: XLMRobertaXLConfig(**SHAPE),
-    "esm": lambda: EsmConfig(**SHAPE, pad_token_id=0, mask_token_id=4, position_embedding_type="rotary"),
-    "megatron-bert": lambda: MegatronBertConfig(**SHAPE),
-    "mobilebert": lambda: MobileBertConfig(
-        **SHAPE, embedding_size=16, intra_bottleneck_size=16, num_feedforward_networks=2
-    ),
-    "nomic_bert": lambda: NomicBertConfig(**SHAPE, pad_token_id=0),
-    "gte": lambda: GteConfig(**SHAPE, pad_token_id=0),
-    "jina_embeddings_v3": lambda: JinaEmbeddingsV3Config(**SHAPE, **_SPECIAL),
-    "eurobert": lambda: EuroBertConfig(**SHAPE, **_SPECIAL, mask_token_id=4, classifier_pooling="late"),
-    "eurobert-grouped": lambda: EuroBertConfig(
-        **SHAPE, **_SPECIAL, mask_token_id=4, num_key_value_heads=2, classifier_pooling="bos"
-    ),
+    name: partial(CONFIG_MAPPING[kind], **SHAPE, **own) for name, (kind, own) in _MORE.items() if kind in CONFIG_MAPPING
 }
 MORE_FAMILIES = tuple(name for name in CONFIGS if name not in FAMILIES)
 """Those that the tests of adapters and of sweeps run on."""
