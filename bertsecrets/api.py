@@ -397,7 +397,7 @@ def plan(
         repeats: Simulated sweeps of each size.
 
     Raises:
-        UserError: If no heads were disabled one by one, there are fewer than 30 examples, or the score is a correlation.
+        UserError: If no heads were disabled one by one, or there are fewer than 30 examples.
     """
     if margin is not None and not (margin > 0 and math.isfinite(margin)):
         raise UserError(f"margin is {margin!r}; expected a positive number of points, or None.")

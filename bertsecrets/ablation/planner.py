@@ -16,6 +16,7 @@ from bertsecrets.ablation.seeds import FEW_FLIPS, Sweep, judge_over_seeds, verdi
 from bertsecrets.ablation.verdicts import (
     FAMILY_WISE,
     Correction,
+    change_influences,
     discordant,
     p_of_losses,
     p_of_margin,
@@ -61,15 +62,18 @@ class Pilot:
     Args:
         metric: The metric that judges.
         count: Number of examples N.
-        lost_SV, won_SV: Examples that each head loses and wins, in each of S runs that differ by seed.
+        change_SV: Change of the score without each head, in each of S runs that differ by seed.
+        variance_SV: Its variance over examples.
+        lost_SV, won_SV: Examples that each head loses and wins; empty for a correlation, whose errors count as normal.
         verdict_SV: The verdicts of each run.
         over_seeds: The verdicts over seeds; empty with one run.
         shared: Share of the noise of the examples that seeds have in common, 0 to 1.
-        moves_VN: What each head does to each example of the first run: 1 if it wins it, -1 if it loses it, else 0.
+        moves_VN: What each example of the first run does to each head's change: for classes 1 if it is won, -1 if it is lost, else 0.
         layers: Layer of each head.
         margin: The loss that matters, as a difference of scores.
         weight: What an example counts in the metric, relative to accuracy.
-        set_flips: Share of predictions that change without a set of heads that one may want to remove.
+        set_flips: Share of predictions that change without a set of heads that one may want to remove; for a correlation, the variance
+            of its change.
         groups: Number of groups among which a redundant one is judged.
         level, correction, false_discovery_rate: As for :func:`bertsecrets.ablation.verdicts.judge`.
         screened: Whether the pilot is a screened sweep, which may miss flips.
@@ -77,6 +81,8 @@ class Pilot:
 
     metric: str
     count: int
+    change_SV: Array
+    variance_SV: Array
     lost_SV: Counts
     won_SV: Counts
     verdict_SV: tuple[tuple[str, ...], ...]
@@ -105,49 +111,63 @@ class Pilot:
             margin: Another loss that matters than that of the sweeps, as a difference of scores.
 
         Raises:
-            UserError: If the metric is one of scores, there are fewer than :data:`FEWEST` examples, or the sweeps differ in
-                their examples.
+            UserError: If there are fewer than :data:`FEWEST` examples, or the sweeps differ in their examples.
         """
         first, *_ = sweeps
         row, count = first.rows[0], len(first.label_N)
         metric = row["metric"]
-        if metric not in CLASS_METRICS:
-            raise UserError(
-                f"'{first.name}' is judged by {metric}, a correlation of scores; the planner simulates flips of predicted classes, "
-                "so give the run of a task of classes."
-            )
         if count < FEWEST:
             raise UserError(
                 f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often a head "
                 "changes a prediction: disable heads on more examples first."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
-        pairs = [discordant(sweep.label_N, sweep.clean_N, sweep.prediction_VN) for sweep in sweeps]
-        moves_SVN = np.stack(
-            [(sweep.prediction_VN == sweep.label_N) * 1.0 - (sweep.clean_N == sweep.label_N) for sweep in sweeps]
-        )
-        layer_flips = [other["flips"] for other in LAYER.of(others)]
+        if metric in CLASS_METRICS:
+            pairs = np.stack([discordant(sweep.label_N, sweep.clean_N, sweep.prediction_VN) for sweep in sweeps], 1)
+            moves_SVN = np.stack(
+                [(sweep.prediction_VN == sweep.label_N) * 1.0 - (sweep.clean_N == sweep.label_N) for sweep in sweeps]
+            )
+            harm = typical_harm(metric, first.label_N, first.clean_N)
+            weight = 1.0 if metric == "accuracy" or harm <= 0 else harm * count
+            change_SV, variance_SV = moves_SVN.mean(-1), moves_SVN.var(-1) / count
+            of_set, alone = "flips", pairs.sum(0)[0] / count
+        else:
+            pairs, weight = np.zeros((2, 0, len(first.rows)), np.int64), 1.0
+            moves_SVN = np.stack(
+                [change_influences(metric, sweep.label_N, sweep.clean_N, sweep.prediction_VN) for sweep in sweeps]
+            )
+            change_SV, variance_SV = np.stack([sweep.change_V for sweep in sweeps]), moves_SVN.var(-1) / count
+            of_set, alone = "stderr", variance_SV[0]
+        of_layers = [other[of_set] for other in LAYER.of(others)]
         stated = margin or row["margin"] or 0.01
-        harm = typical_harm(metric, first.label_N, first.clean_N)
+        # The median layer, or as much as all heads together.
+        set_flips = float(np.median(of_layers)) ** (1 if metric in CLASS_METRICS else 2) if of_layers else alone.sum()
         return cls(
             metric=metric,
             count=count,
-            lost_SV=np.stack([lost_V for lost_V, _ in pairs]),
-            won_SV=np.stack([won_V for _, won_V in pairs]),
+            change_SV=change_SV,
+            variance_SV=variance_SV,
+            lost_SV=pairs[0],
+            won_SV=pairs[1],
             verdict_SV=tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
             over_seeds=over,
             shared=_shared(moves_SVN),
             moves_VN=moves_SVN[0],
             layers=tuple(row["layer"] for row in first.rows),
             margin=stated,
-            weight=1.0 if metric == "accuracy" or harm <= 0 else harm * count,
-            set_flips=float(np.median(layer_flips)) if layer_flips else _flips(pairs, count),
+            weight=weight,
+            set_flips=min(0.5, float(set_flips)),
             groups=len(GROUP.of(others)) or _GROUPS,
             level=row["level"],
             correction=row["correction"] or FAMILY_WISE,
             false_discovery_rate=row["false_discovery_rate"],
             screened=row["sweep"] == "screened",
         )
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether the metric judges predicted classes, which flip, and not scores, which move."""
+        return self.metric in CLASS_METRICS
 
     @property
     def effective_margin(self) -> float:
@@ -229,20 +249,14 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     """
     sizes = tuple(time * pilot.count for time in times)
     generator = np.random.default_rng([seed, 4])
-    runs_R = np.arange(repeats) % len(pilot.lost_SV)
+    runs_R = np.arange(repeats) % len(pilot.change_SV)
     undecided_RV = pilot.undecided_SV[runs_R]
-    lost_RV, won_RV = _rates(pilot, runs_R, generator)
-    flips, margin = typical_flips(pilot), pilot.effective_margin
-    half_R1, set_R1 = (np.full((repeats, 1), share / 2) for share in (flips, pilot.set_flips))
-    # Beside the pilot's heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to remove.
-    lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1, half_R1 + GROUP_LOSS * margin, set_R1])
-    won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1, half_R1, set_R1])
-    lost_MRW, won_MRW = np.stack([draw_flips(size, lost_RW, won_RW, generator) for size in sizes], 1)
-    tests = zip(lost_MRW, won_MRW, *count_tests(lost_MRW, won_MRW, sizes, margin), sizes, strict=True)
+    draw = _flip_sweeps if pilot.of_classes else _score_sweeps
+    true_RV, *drawn = draw(pilot, runs_R, sizes, generator)
     settled_M, goals_M = zip(
         *(
-            _one_seed(pilot, size, lost, won, p_loss, p_margin, won_RV - lost_RV, undecided_RV, generator)
-            for lost, won, p_loss, p_margin, size in tests
+            _one_seed(pilot, size, *of_size, true_RV, undecided_RV, generator)
+            for size, *of_size in zip(sizes, *drawn, strict=True)
         ),
         strict=True,
     )
@@ -260,11 +274,50 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     )
 
 
+def _flip_sweeps(
+    pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
+) -> tuple[Array, ...]:
+    """True effects of the heads, ``[R, V]``, and changes, variances and p-values (loss, margin) of M sizes, ``[M, R, W]`` each.
+
+    Beside the pilot's V heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to remove.
+    """
+    lost_RV, won_RV = _rates(pilot, runs_R, generator)
+    margin = pilot.effective_margin
+    half_R1, set_R1 = (np.full((len(runs_R), 1), share / 2) for share in (typical_flips(pilot), pilot.set_flips))
+    lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1, half_R1 + GROUP_LOSS * margin, set_R1])
+    won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1, half_R1, set_R1])
+    lost_MRW, won_MRW = np.stack([draw_flips(size, lost_RW, won_RW, generator) for size in sizes], 1)
+    size_M11 = np.reshape(sizes, (-1, 1, 1))
+    # The variance of a change, with a flip more where there are few.
+    variance_MRW = (lost_MRW + won_MRW + 1) / size_M11**2
+    tests = count_tests(lost_MRW, won_MRW, sizes, margin)
+    return won_RV - lost_RV, (won_MRW - lost_MRW) / size_M11, variance_MRW, *tests
+
+
+def _score_sweeps(
+    pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
+) -> tuple[Array, ...]:
+    """The same for a correlation: changes are normal around true effects, which are the pilot's, shrunk as far as they are noise."""
+    trust_SV, middle_S1 = _shrinkage(pilot.change_SV, pilot.variance_SV)
+    mean_SV = middle_S1 + trust_SV * (pilot.change_SV - middle_S1)
+    error_SV = np.sqrt(trust_SV * pilot.variance_SV)
+    true_RV = mean_SV[runs_R] + error_SV[runs_R] * generator.standard_normal(mean_SV[runs_R].shape)
+    margin, ones_R1 = pilot.margin, np.ones((len(runs_R), 1))
+    true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
+    typical = [_typical(pilot, pilot.variance_SV)] * 4
+    of_one_RW = np.hstack([pilot.variance_SV[runs_R], ones_R1 * [*typical, pilot.set_flips]]) * pilot.count
+    variance_MRW = of_one_RW / np.reshape(sizes, (-1, 1, 1))
+    error_MRW = np.sqrt(np.maximum(variance_MRW, np.finfo(float).tiny))
+    change_MRW = true_RW + error_MRW * generator.standard_normal(error_MRW.shape)
+    p_loss_MRW, p_margin_MRW = special.ndtr(change_MRW / error_MRW), special.ndtr(-(change_MRW + margin) / error_MRW)
+    return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW
+
+
 def _one_seed(
     pilot: Pilot,
     size: int,
-    lost_RW: Counts,
-    won_RW: Counts,
+    change_RW: Array,
+    variance_RW: Array,
     p_loss_RW: Array,
     p_margin_RW: Array,
     true_RV: Array,
@@ -277,13 +330,10 @@ def _one_seed(
     influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
     correlation = np.eye(family)
     correlation[:heads, :heads] = error_correlation(
-        influence_VN * math.sqrt(pilot.count / size), np.full(heads, 1 / size)
+        influence_VN * math.sqrt(pilot.count / size), np.abs(pilot.moves_VN).max(1) / size
     )
     draw_WR = joint_draws(correlation, generator, _DRAWS)
     settled, needed, spared, redundant = 0, 0, 0, 0
-    change_RW = (won_RW - lost_RW) / size
-    # The variance of a change, with a flip more where there are few.
-    variance_RW = (lost_RW + won_RW + 1) / size**2
     for repeat in range(repeats):
         verdict = verdicts_together(
             p_loss_RW[repeat, :family],
@@ -340,6 +390,35 @@ def _several_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, undecided_V: NDArray[np.bool_], generator: np.random.Generator
 ) -> float:
     """The share of heads undecided over seeds that sweeps of this size with so many seeds settle together."""
+    draw = _flips_of_seeds if pilot.of_classes else _scores_of_seeds
+    change_SRV, covariance_RV = draw(pilot, size, seeds, repeats, generator)
+    settled = 0
+    for repeat in range(repeats):
+        effects = effects_over_seeds(
+            change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.level
+        )
+        verdict = verdicts_over_seeds(effects, pilot.correction, pilot.level, pilot.false_discovery_rate)[1]
+        settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
+    return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
+
+
+def _scores_of_seeds(
+    pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
+) -> tuple[Array, Array]:
+    """Changes of a correlation over seeds, ``[S, R, V]``, and the covariance of two seeds, ``[R, V]``."""
+    mean_V, error_V, spread_V = seed_model(pilot)
+    variance_V = pilot.variance_SV.mean(0) * pilot.count / size
+    shape = (repeats, len(mean_V))
+    common_RV = mean_V + np.hypot(error_V, np.sqrt(pilot.shared * variance_V)) * generator.standard_normal(shape)
+    own_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
+    change_SRV = common_RV + own_V * generator.standard_normal((seeds, *shape))
+    return change_SRV, np.broadcast_to(pilot.shared * variance_V, shape)
+
+
+def _flips_of_seeds(
+    pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
+) -> tuple[Array, Array]:
+    """The same of a score of classes, from flips."""
     flips_V = _posterior_flips(pilot)
     mean_V, error_V, spread_V = seed_model(pilot)
     shape = (repeats, len(mean_V))
@@ -377,14 +456,7 @@ def _several_seeds(
             axis=0,
         )
         covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], stderr_of_width(width, pilot.level) ** 2)
-    settled = 0
-    for repeat in range(repeats):
-        effects = effects_over_seeds(
-            change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.level
-        )
-        verdict = verdicts_over_seeds(effects, pilot.correction, pilot.level, pilot.false_discovery_rate)[1]
-        settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
-    return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
+    return change_SRV, covariance_RV
 
 
 def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generator) -> tuple[Counts, Counts]:
@@ -488,28 +560,38 @@ def _posterior_flips(pilot: Pilot) -> Array:
 
 def typical_flips(pilot: Pilot) -> float:
     """Share of flips of a head that is typical of those without a verdict, or of all heads if each has one."""
-    flips_SV = np.broadcast_to(_posterior_flips(pilot), pilot.lost_SV.shape)
+    return _typical(pilot, np.broadcast_to(_posterior_flips(pilot), pilot.lost_SV.shape))
+
+
+def _typical(pilot: Pilot, number_SV: Array) -> float:
+    """The median of a number over the heads without a verdict, or over all if each has one."""
     undecided_SV = pilot.undecided_SV
-    return float(np.median(flips_SV[undecided_SV] if undecided_SV.any() else flips_SV))
+    return float(np.median(number_SV[undecided_SV] if undecided_SV.any() else number_SV))
 
 
 def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
     """Each head's mean effect over seeds, what the pilots leave open of it, and its spread between seeds, ``[V]`` each.
 
-    The variance between seeds beyond the noise of examples is taken to be in proportion to a head's flips; means are shrunk
+    The variance between seeds beyond the noise of examples is taken to be in proportion to that noise; means are shrunk
     towards that of all heads as far as their spread over heads is noise.
     """
-    flips_V, seeds = _posterior_flips(pilot), len(pilot.lost_SV)
-    change_SV = (pilot.won_SV - pilot.lost_SV) / pilot.count
-    own_V = (1 - pilot.shared) * flips_V / pilot.count
-    excess = float((change_SV.var(0, ddof=1) - own_V).sum() / flips_V.sum())
-    spread_V = np.sqrt(max(excess, 0.0) * flips_V)
-    noise_V = (spread_V**2 + own_V) / seeds + pilot.shared * flips_V / pilot.count
-    observed_V = change_SV.mean(0)
-    between = max(float(observed_V.var() - noise_V.mean()), 1e-12)
-    trust_V = between / (between + noise_V)
-    middle = float(np.average(observed_V, weights=1 / (between + noise_V)))
+    seeds = len(pilot.change_SV)
+    variance_V = _posterior_flips(pilot) / pilot.count if pilot.of_classes else pilot.variance_SV.mean(0)
+    own_V = (1 - pilot.shared) * variance_V
+    excess = float((pilot.change_SV.var(0, ddof=1) - own_V).sum() / max(variance_V.sum(), np.finfo(float).tiny))
+    spread_V = np.sqrt(max(excess, 0.0) * variance_V)
+    noise_V = (spread_V**2 + own_V) / seeds + pilot.shared * variance_V
+    observed_V = pilot.change_SV.mean(0)
+    trust_V, middle = _shrinkage(observed_V, noise_V)
     return middle + trust_V * (observed_V - middle), np.sqrt(trust_V * noise_V), spread_V
+
+
+def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
+    """How far effects are to be trusted, by their spread over heads and their noise, and what they are shrunk to, ``[..., 1]``."""
+    between_X1 = (observed_XV.var(-1, keepdims=True) - noise_XV.mean(-1, keepdims=True)).clip(1e-12)
+    weight_XV = 1 / (between_X1 + noise_XV)
+    middle_X1 = (weight_XV * observed_XV).sum(-1, keepdims=True) / weight_XV.sum(-1, keepdims=True)
+    return between_X1 * weight_XV, middle_X1
 
 
 def _shared(moves_SVN: Array) -> float:
@@ -522,12 +604,6 @@ def _shared(moves_SVN: Array) -> float:
     of_sum = float((centred_SVN.sum(0) ** 2).sum())
     common = (of_sum - seeds * own) / (seeds * (seeds - 1))
     return min(max(common / own, 0.0), 1.0) if own else 0.0
-
-
-def _flips(pairs: Sequence[tuple[Counts, Counts]], count: int) -> float:
-    """Mean share of flips of a whole layer's worth of heads, at most one half."""
-    lost_V, won_V = pairs[0]
-    return min(0.5, float((lost_V + won_V).sum()) / count)
 
 
 def _finite(value: float) -> float | None:

@@ -42,6 +42,9 @@ SAMPLE = "sample"
 MODE = "mode"
 """``<MODE>_<mode>`` is the key of a record among a run's checks: ``words``, what a disabled head's output is."""
 
+SECONDS = "time"
+"""``<SECONDS>_<mode>`` is the key of a record among a run's checks: the ``seconds`` that its sweep took; empty if it was resumed."""
+
 POWER_PLAN = "power"
 """``<POWER_PLAN>_<mode>`` is the key of a record among a run's checks: that of :meth:`bertsecrets.ablation.planner.Planned.record`."""
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
@@ -34,7 +35,7 @@ from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
 from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.screening import SWEEP, Screening, screened_sweep, why_not
-from bertsecrets.ablation.section import MODE, POWER_PLAN, SAMPLE
+from bertsecrets.ablation.section import MODE, POWER_PLAN, SAMPLE, SECONDS
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
@@ -127,7 +128,7 @@ class Judged:
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
-        if not undecided or not enough or self.outcomes.taken_NV is not None or self.task.is_regression:
+        if not undecided or not enough or self.outcomes.taken_NV is not None:
             return {}
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return plan_power(pilot, repeats=_REPEATS, times=_TIMES).record()
@@ -313,6 +314,7 @@ class Sweep:
         batches = subject.batches(decision.examples)
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
         looks, records = None, {}
+        started = time.monotonic()
         with progress_over(total, "disabling", visible=subject.progress, unit="variant·example") as options["progress"]:
             if settings.looks > 1:
                 outcomes, looks = self._in_looks(subject, plan, decision.examples, parts, options)
@@ -329,6 +331,7 @@ class Sweep:
             MODE: {"words": mode.words},
             LOOKS: {} if looks is None else asdict(looks),
             SAMPLE: self._sample(subject, outcomes),
+            SECONDS: {} if parts is not None and parts.loaded else {"seconds": time.monotonic() - started},
         }
         return Judged(outcomes, subject.task, subject.evaluation, settings, records, looks, parts)
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from bertsecrets.ablation.forecast import duration
 from bertsecrets.ablation.planner import (
     CORRELATION,
     GROUP_LOSS,
@@ -24,7 +26,7 @@ from bertsecrets.ablation.planner import (
     plan_power,
     typical_flips,
 )
-from bertsecrets.ablation.section import latest_rows, rounded
+from bertsecrets.ablation.section import SECONDS, latest_rows, rounded
 from bertsecrets.ablation.seeds import Sweep, read_sweep
 from bertsecrets.ablation.spared import points
 from bertsecrets.errors import UserError
@@ -38,6 +40,7 @@ from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.statistics.power import POWER
 
@@ -53,19 +56,32 @@ _GOALS = {
 """Short names of what may be shown."""
 
 
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a training, and of a sweep of the pilot's examples, on the machine that ran the pilots."""
+
+    training: float
+    sweep: float
+
+    def of(self, planned: Planned, seeds: int, examples: float) -> float:
+        """Seconds of sweeps of so many seeds and examples, and of training the seeds that are not there yet."""
+        new = max(0, seeds - len(planned.pilot.change_SV))
+        return new * self.training + seeds * self.sweep * examples / planned.pilot.count
+
+
 class PowerPlan(PageView):
     """What it takes to tell more about heads: prints its answer, plots, shows itself in a notebook and turns into pandas.
 
     Args:
         planned: The simulated power.
         names: The runs that were its pilots.
+        costs: What they cost; None if that is not known.
     """
 
-    def __init__(self, planned: Planned, names: Sequence[str] = ()) -> None:
-        self.planned = planned
-        super().__init__(
-            Report(_TITLE, ", ".join(names), facts=_facts(planned), sections=[_settling(planned), _goals(planned)])
-        )
+    def __init__(self, planned: Planned, names: Sequence[str] = (), costs: Costs | None = None) -> None:
+        self.planned, self.costs = planned, costs
+        sections = [_settling(planned, costs), _goals(planned)]
+        super().__init__(Report(_TITLE, ", ".join(names), facts=_facts(planned), sections=sections))
 
     def __repr__(self) -> str:
         return "\n".join(self.report.lead)
@@ -127,7 +143,25 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
         )
     others = latest_rows(Run.open(runs[0].folder).ablation_table())
     pilot = Pilot.of(sweeps, others, None if margin is None else margin / 100)
-    return PowerPlan(plan_power(pilot, repeats=repeats), [sweep.name for sweep in sweeps])
+    return PowerPlan(plan_power(pilot, repeats=repeats), [sweep.name for sweep in sweeps], _costs(runs, sweeps))
+
+
+def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[Sweep]) -> Costs | None:
+    """The mean times of the runs' trainings and sweeps; None where one is not known, as in runs of earlier versions."""
+    trainings, seconds = [], []
+    for run, sweep in zip(runs, sweeps, strict=True):
+        trained, *_ = run.weights
+        record = Run.open(run.folder).checks().get(f"{SECONDS}_{sweep.rows[0]['mode']}")
+        if not record or not (trained / "scores.json").is_file():
+            return None
+        seconds.append(record["seconds"])
+        disabling = [
+            check["seconds"]
+            for name, check in Run.open(trained).checks().items()
+            if name.startswith(f"{SECONDS}_") and check
+        ]
+        trainings.append(RunScores.read(trained / "scores.json").seconds - sum(disabling))
+    return Costs(float(np.mean(trainings)), float(np.mean(seconds)))
 
 
 def _sweep(run: FinishedRun) -> Sweep:
@@ -152,7 +186,7 @@ def _variants(sweep: Sweep) -> list[tuple[Any, ...]]:
 def _facts(planned: Planned) -> list[tuple[str, str]]:
     pilot = planned.pilot
     return [
-        ("pilot", f"{pilot.count:,} examples, {len(pilot.lost_SV)} seed{'s' * (len(pilot.lost_SV) > 1)}"),
+        ("pilot", f"{pilot.count:,} examples, {len(pilot.change_SV)} seed{'s' * (len(pilot.change_SV) > 1)}"),
         ("heads", str(len(pilot.layers))),
         ("without a verdict", f"{planned.undecided[1]:.0f}"),
         ("metric", pilot.metric),
@@ -160,8 +194,8 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
     ]
 
 
-def answer(planned: Planned) -> str:
-    """What it takes to settle the heads without a verdict, in a sentence."""
+def answer(planned: Planned, costs: Costs | None = None) -> str:
+    """What it takes to settle the heads without a verdict, in two sentences, with its time where that is known."""
     undecided, pilot = round(planned.undecided[1]), planned.pilot
     if not undecided and not any(planned.undecided.values()):
         return f"Each of the {len(pilot.layers)} heads has a verdict: {pilot.count:,} examples were enough."
@@ -171,15 +205,25 @@ def answer(planned: Planned) -> str:
         examples = planned.examples(planned.settled[1])
         what = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
         first = (
-            f"To settle {what}: about {rounded(examples):,} examples."
+            f"To settle {what}: about {rounded(examples):,} examples{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
             else f"Even {planned.sizes[-1]:,} examples settle less than {what}: losses near the margin of {points(pilot.margin)} take very "
             "many; a larger margin takes fewer (margin=2)."
         )
-    return f"{first} {_seeds_in_words(planned)}"
+    return f"{first} {_seeds_in_words(planned, costs)}"
 
 
-def _seeds_in_words(planned: Planned) -> str:
+def _time(planned: Planned, costs: Costs | None, seeds: int, examples: float) -> str:
+    """The time that so many seeds and examples take, in parentheses."""
+    if costs is None:
+        return ""
+    new = max(0, seeds - len(planned.pilot.change_SV))
+    trainings = f"{new} more training{'s' * (new > 1)} and " if new else ""
+    sweeps = f"{seeds} sweeps" if seeds > 1 else "a sweep"
+    return f" ({trainings}{sweeps}: about {duration(costs.of(planned, seeds, examples))} on this machine)"
+
+
+def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     several = {seeds: planned.examples(power_M) for seeds, power_M in planned.settled.items() if seeds > 1}
     if not several:
         return (
@@ -188,7 +232,13 @@ def _seeds_in_words(planned: Planned) -> str:
         )
     if not any(planned.undecided[seeds] for seeds in several):
         return "Over seeds, each head has a verdict, too."
-    cheapest = min(several, key=lambda seeds: (seeds * several[seeds], seeds))
+    cheapest = min(
+        several,
+        key=lambda seeds: (
+            seeds * several[seeds] if costs is None else costs.of(planned, seeds, several[seeds]),
+            seeds,
+        ),
+    )
     open_heads = round(planned.undecided[cheapest])
     if math.isinf(several[cheapest]):
         return (
@@ -198,14 +248,14 @@ def _seeds_in_words(planned: Planned) -> str:
     with_examples = [seeds for seeds in several if math.isfinite(several[seeds])]
     text = (
         f"Over seeds, {open_heads} heads have no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} seeds with about "
-        f"{rounded(several[cheapest]):,} examples each"
+        f"{rounded(several[cheapest]):,} examples each{_time(planned, costs, cheapest, several[cheapest])}"
     ).replace("0%", "0 %")
     fewest = min(with_examples)
     helps = several[max(several)] < 0.8 * several[fewest]
     return f"{text}; {'more seeds take fewer examples' if helps else 'more seeds do not help'}."
 
 
-def _settling(planned: Planned) -> Section:
+def _settling(planned: Planned, costs: Costs | None) -> Section:
     pilot = planned.pilot
     rows = [
         [
@@ -218,13 +268,18 @@ def _settling(planned: Planned) -> Section:
     ]
     header = ["", "open heads", *(f"{size:,}" for size in planned.sizes), "for 80 %"]
     notes = [
-        "Simulated, not by a formula: new examples lose and win answers at rates that the pilot leaves possible, and each simulated sweep "
-        "is judged over all heads as sweeps are. A head counts as settled if it is shown to be needed or to be spared.",
+        (
+            "Simulated, not by a formula: new examples lose and win answers at rates that the pilot leaves possible"
+            if pilot.of_classes
+            else f"Simulated: changes of {pilot.metric} are normal around effects that the pilot leaves possible"
+        )
+        + ", and each simulated sweep is judged over all heads as sweeps are. A head counts as settled if it is shown to be needed or to "
+        "be spared.",
         "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
     ]
     if pilot.screened:
         notes.append("The pilot is a screened sweep: flips that it missed are not simulated.")
-    if pilot.metric != "accuracy":
+    if pilot.of_classes and pilot.metric != "accuracy":
         notes.append(f"An example counts for {pilot.metric} as a typical wrong answer does.")
     title = "Share of the heads without a verdict that get one"
     figure = partial(
@@ -232,7 +287,7 @@ def _settling(planned: Planned) -> Section:
     )
     return Section(
         "What settles the open heads?",
-        [answer(planned)],
+        [answer(planned, costs)],
         notes,
         [Table(header, rows, f"{title}, by number of examples")],
         [FigureBlock("plan_map", figure, f"{title}, by examples and seeds.", f"Chart: {title.lower()}.")],
@@ -241,13 +296,18 @@ def _settling(planned: Planned) -> Section:
 
 def _goals(planned: Planned) -> Section:
     pilot = planned.pilot
-    margin, flips = points(pilot.margin), f"{100 * typical_flips(pilot):.1f} %"
+    margin = points(pilot.margin)
+    flips, set_flips = (
+        (f", and changes {100 * share:.1f} % of the answers" for share in (typical_flips(pilot), pilot.set_flips))
+        if pilot.of_classes
+        else ("", "")
+    )
     what = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
-        SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing, and changes {flips} of the answers",
+        SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
         REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.margin, 1)} points together, among {pilot.groups} groups",
         RANKS: f"a rank correlation of {CORRELATION:g} with the true effects, over {len(pilot.layers)} heads",
-        SET: f"pruning: a set that loses nothing, and changes {100 * pilot.set_flips:.1f} % of the answers",
+        SET: f"pruning: a set that loses nothing{set_flips}",
     }
     rows = [
         [what[goal], *map(_percent, power_M), _examples(planned, power_M)] for goal, power_M in planned.goals.items()
@@ -282,7 +342,7 @@ def _told(examples: float, planned: Planned, what: str) -> str:
 
 
 def _note(pilot: Pilot) -> str:
-    seeds = len(pilot.lost_SV)
+    seeds = len(pilot.change_SV)
     return f"simulated from {pilot.count:,} examples of {seeds} run{'s' * (seeds > 1)}; margin {points(pilot.margin)}"
 
 

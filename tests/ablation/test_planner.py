@@ -16,6 +16,7 @@ from bertsecrets.ablation.planner import (
     seed_model,
 )
 from bertsecrets.ablation.seeds import Sweep
+from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import judge, p_of_losses, p_of_margin, paired_tests
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
@@ -116,13 +117,63 @@ def test_without_a_flip_some_are_still_possible() -> None:
     assert 60 < planned.examples(planned.settled[1]) < 1000
 
 
-@pytest.mark.parametrize(
-    ("metric", "count", "words"),
-    [("pearson", 400, "a correlation of scores"), ("accuracy", 29, "on 29 examples; expected at least 30")],
-)
-def test_what_cannot_be_planned_is_said(metric: str, count: int, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        pilot([0, 1], [1, 0], count, metric=metric)
+def test_few_examples_are_refused() -> None:
+    with pytest.raises(UserError, match="on 29 examples; expected at least 30"):
+        pilot([0, 1], [1, 0], 29)
+
+
+def scored(
+    count: int, noise_V: Array, generator: np.random.Generator, examples: np.random.Generator | None = None
+) -> tuple[Array, Array, Array]:
+    """Labels, clean predictions and those of heads, each of which adds to the error of the model, or takes from it."""
+    label_N, other_N = (examples or generator).standard_normal((2, count))
+    clean_N = label_N + 0.5 * other_N
+    move_VN = 0.15 * generator.standard_normal((len(noise_V), count))
+    return label_N, clean_N, clean_N + move_VN + noise_V[:, None] * other_N
+
+
+def swept_scores(data: tuple[Array, Array, Array]) -> Sweep:
+    judged = judge("pearson", *data, resamples=100, permutations=400)
+    return swept(judged.verdict, *data, metric="pearson")
+
+
+def test_a_correlation_is_planned_by_normal_errors() -> None:
+    """The error of a change is that of resampling; the power to remove a set is the normal distribution's."""
+    data = scored(400, np.linspace(-0.05, 0.05, 8), np.random.default_rng(3))
+    shown = Pilot.of([swept_scores(data)])
+    resampled_RV = bootstrap_changes("pearson", *data, 2000, np.random.default_rng(0))
+    np.testing.assert_allclose(np.sqrt(shown.variance_SV[0]), resampled_RV.std(0), rtol=0.1)
+    planned = plan_power(shown, repeats=2000, times=(1, 4, 16))
+    error_M = math.sqrt(shown.set_flips) / np.sqrt([1, 4, 16])
+    np.testing.assert_allclose(planned.goals[SET], stats.norm.cdf(0.01 / error_M - 1.645), atol=0.04)
+    assert (np.diff(planned.settled[1]) > -0.05).all()
+    # Over seeds, an effect that they share stays, and what differs between them is averaged.
+    sweeps = [
+        swept_scores(scored(400, np.linspace(-0.05, 0.05, 8), np.random.default_rng(seed), np.random.default_rng(9)))
+        for seed in (4, 5, 6)
+    ]
+    settled = plan_power(Pilot.of(sweeps), repeats=40, times=(1, 16)).settled
+    assert settled[10][1] > settled[2][0]
+
+
+@pytest.mark.slow
+def test_the_promised_share_is_settled_for_a_correlation() -> None:
+    """Pilots of a known population of scores, and sweeps of the size that is promised to settle 80 %."""
+    generator = np.random.default_rng(7)
+    settled, undecided = 0, 0
+    for simulation in range(50):
+        noise_V = generator.normal(0, 0.02, 24)
+        first = swept_scores(scored(150, noise_V, generator))
+        open_heads = [v for v, row in enumerate(first.rows) if row["verdict"] == INCONCLUSIVE]
+        planned = plan_power(Pilot.of([first]), repeats=40, times=(1, 2, 4, 8, 16), seed=simulation)
+        size = planned.examples(planned.settled[1]) if open_heads else math.inf
+        if math.isinf(size):
+            continue
+        again = swept_scores(scored(math.ceil(size), noise_V, generator))
+        undecided += len(open_heads)
+        settled += sum(again.rows[v]["verdict"] != INCONCLUSIVE for v in open_heads)
+    assert undecided > 100
+    assert 0.74 <= settled / undecided <= 0.88
 
 
 def test_the_spread_between_seeds_is_found_and_settles_what_it_can() -> None:

@@ -1,6 +1,7 @@
 """Plans from folders of runs and from notebooks: the answer, its page, and what cannot be planned."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.power_page import plan_runs
+from bertsecrets.reporting.power_page import Costs, PowerPlan, plan_runs
+from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 from tests.reporting.finished_runs import make_run
 
@@ -74,6 +76,27 @@ def test_seeds_are_a_second_axis_and_must_differ(tmp_path: Path) -> None:
         plan_runs([runs[0], disabled(tmp_path / "again", 1)])
     with pytest.raises(UserError, match="disabled heads on different examples"):
         plan_runs([runs[0], disabled(tmp_path / "other", 4, count=100)])
+
+
+def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: Path) -> None:
+    """A run of 3.5 seconds, of which its sweep took 1.5; 3 seeds need 8 times the examples that 5 need."""
+    runs = [disabled(tmp_path / f"run{seed}", seed) for seed in (1, 2, 3)]
+    assert "on this machine" not in repr(plan_runs(runs, repeats=20))
+    for run in runs:
+        Run.open(Path(run)).add_checks({"time_uniform": {"seconds": 1.5}})
+    plan = plan_runs(runs, repeats=20)
+    assert plan.costs == Costs(training=2.0, sweep=1.5)
+    never, at_once, late = np.zeros(7), np.ones(7), np.array([0, 0, 0, 0.8, 1, 1, 1])
+    settled = {1: late, 2: never, 3: late, 5: at_once, 10: at_once}
+    planned = replace(plan.planned, settled=settled, undecided=dict.fromkeys(settled, 4.0))
+    # 3 sweeps of 8 times the examples take 36 s, two trainings and 5 sweeps 11.5 s.
+    cheap = repr(PowerPlan(planned, costs=plan.costs))
+    assert "about 3,300 examples (a sweep: about 12 s on this machine)." in cheap
+    assert (
+        "is 5 seeds with about 410 examples each (2 more trainings and 5 sweeps: about 12 s on this machine)" in cheap
+    )
+    dear = repr(PowerPlan(planned, costs=Costs(training=600.0, sweep=1.5)))
+    assert "is 3 seeds with about 3,300 examples each (3 sweeps: about 36 s on this machine)" in dear
 
 
 def test_what_cannot_be_planned_is_one_sentence(tmp_path: Path) -> None:
