@@ -13,7 +13,7 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.scoring import Array, judged_metrics
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import Effects, Verdicts, effects_of, judge_together, level_of_needed
+from bertsecrets.ablation.verdicts import Effects, Unseen, Verdicts, effects_of, judge_together, level_of_needed
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
@@ -47,7 +47,7 @@ def judged_rows(
         settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
     together = outcomes.together()
-    parts = [(places, part.predictions(task)) for places, part in together]
+    parts = [(places, part.predictions(task), part.unseen) for places, part in together]
     means = _mean_changes(together, task, looks or {}, settings["level"])
     rows = []
     for metric in judged_metrics(task):
@@ -103,7 +103,7 @@ def judged_rows(
 
 def _verdicts(
     metric: str,
-    parts: Sequence[tuple[Sequence[int], tuple[Array, Array, Array]]],
+    parts: Sequence[tuple[Sequence[int], tuple[Array, Array, Array], Unseen | None]],
     variants: Set[int],
     looks: Mapping[int, Look],
     settings: Mapping[str, Any],
@@ -112,7 +112,7 @@ def _verdicts(
     chosen: list[tuple[int, int]] = []
     effects: list[Effects] = []
     own = {name: value for name, value in settings.items() if name not in ("false_discovery_rate", "correction")}
-    for places, (label_N, clean_N, prediction_VN) in parts:
+    for places, (label_N, clean_N, prediction_VN), unseen in parts:
         rows = [row for row, place in enumerate(places) if place in variants]
         if rows:
             count = len(label_N)
@@ -127,6 +127,7 @@ def _verdicts(
                     ),
                     look=looks.get(count, ONLY_LOOK),
                     family=len(variants),
+                    unseen=None if unseen is None else unseen.rows(rows),
                     **own,
                 )
             )

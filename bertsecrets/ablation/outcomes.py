@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.verdicts import Unseen
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -25,6 +26,7 @@ from bertsecrets.results.files import atomic_write
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
 _TAKEN = "taken"
+_AUDIT = "audit"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Outcomes:
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
         taken_NV: In a sweep that stopped early, the pairs that were evaluated, bool; the logits of the others are NaN. None if
             all variants have all examples.
+        audit: In a screened sweep, the number of audited pairs, and of those with another prediction than the rule says.
     """
 
     plan: Plan
@@ -52,6 +55,16 @@ class Outcomes:
     weight_NV: Tensor | None = None
     estimate_NVC: Tensor | None = None
     taken_NV: Tensor | None = None
+    audit: tuple[int, int] | None = None
+
+    @property
+    def unseen(self) -> Unseen | None:
+        """What a screened sweep left out; None for an exact one."""
+        if self.weight_NV is None:
+            return None
+        # Sweeps of earlier versions say only what they audited.
+        audited, missed = self.audit or (int((self.weight_NV > 1).sum()), 0)
+        return Unseen((self.weight_NV == 0).sum(0).numpy(), audited, missed)
 
     def together(self) -> list[tuple[list[int], "Outcomes"]]:
         """The variants that share their examples, by their places in the plan, each with the outcomes on these examples."""
@@ -145,7 +158,7 @@ class Outcomes:
             }
         if self.taken_NV is not None:
             tensors[_TAKEN] = self.taken_NV
-        _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
+        _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan)), _AUDIT: json.dumps(self.audit)})
 
     @classmethod
     def read(cls, path: Path) -> "Outcomes":
@@ -156,6 +169,9 @@ class Outcomes:
                 there = set(file.keys())
                 optional = [file.get_tensor(name) if name in there else None for name in (*_SCREENED, _TAKEN)]
                 outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS), *optional)
+                audit = json.loads(file.metadata().get(_AUDIT, "null"))
+                if audit is not None:
+                    outcomes = replace(outcomes, audit=(int(audit[0]), int(audit[1])))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
                 f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
@@ -246,8 +262,13 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
         return torch.cat(known, 1)[:, order] if known else None
 
     logits_NVC = torch.cat([part.logits_NVC for part in parts.values()], 1)[:, order]
-    screened = [joined([getattr(part, name) for part in parts.values()]) for name in ("weight_NV", "estimate_NVC")]
-    return Outcomes(plan, first.index_N, first.label_N, first.clean_NC, logits_NVC, *screened)
+    weight_NV, estimate_NVC = (
+        joined([getattr(part, name) for part in parts.values()]) for name in ("weight_NV", "estimate_NVC")
+    )
+    audits = [part.audit for part in parts.values() if part.audit is not None]
+    audit = (sum(audited for audited, _ in audits), sum(missed for _, missed in audits)) if audits else None
+    common = (first.index_N, first.label_N, first.clean_NC)
+    return Outcomes(plan, *common, logits_NVC, weight_NV, estimate_NVC, audit=audit)
 
 
 class Collected(Metric):

@@ -255,8 +255,8 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     true_RV, *drawn = draw(pilot, runs_R, sizes, generator)
     settled_M, goals_M = zip(
         *(
-            _one_seed(pilot, size, *of_size, true_RV, undecided_RV, generator)
-            for size, *of_size in zip(sizes, *drawn, strict=True)
+            _one_seed(pilot, size, change, variance, p_loss, p_margin, true_RV, undecided_RV, generator)
+            for size, change, variance, p_loss, p_margin in zip(sizes, *drawn, strict=True)
         ),
         strict=True,
     )

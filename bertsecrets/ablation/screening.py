@@ -6,7 +6,7 @@ With bf16 there are three tiers: pairs that are estimated to first order, pairs 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,13 @@ BF16_REACH = 20.0
 """A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of bf16."""
 
 FRAGILE = 2
-"""An example is fragile, and evaluated for every variant, if so many active pairs have another prediction."""
+"""A variant is fragile, and evaluated on every example, if so many of its active pairs have another prediction."""
+
+COMMON = 0.05
+"""A variant that changes a larger share of the predictions makes no example fragile: whole layers do so to half of them."""
+
+_BORROWED_ERRORS = 16
+"""A variant's mean square error is shrunk towards that of its layer's variants of one kind, as if by so many more pairs."""
 
 _BOTH = 0.25
 """Share of the pilot's pairs that are evaluated in bf16 and in fp32 to measure bf16's errors."""
@@ -100,7 +106,8 @@ class ScreeningRecord:
         audited: Those of them that the audit evaluated.
         missed: Audited pairs whose prediction changed, against the rule.
         whole: Variants evaluated whole, because the audit found a miss.
-        fragile: Pairs outside of the rule's reach that were evaluated because their example is fragile; not among the inactive.
+        fragile: Pairs outside of the rule's reach that were evaluated because their example or variant is fragile; not among the
+            inactive.
         bound: At most so many predictions are not those of the exact sweep, at a confidence of :data:`LEVEL` (see
             :func:`missed_bound`).
         precision: See :class:`Screening`.
@@ -181,6 +188,42 @@ def bf16_errors(squares_V: Tensor, count_V: Tensor, layer_V: Sequence[int]) -> T
     return ((squares_L + _BORROWED * square) / (count_L + _BORROWED)).sqrt()[of_V]
 
 
+def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) -> Tensor:
+    """The root mean square of each variant's errors, shrunk towards that of its group: a few pairs may lack the rare large ones.
+
+    Args:
+        squares_V, count_V: Sum of the squared errors of each variant's pairs, and their number.
+        group_V: From :func:`error_groups`.
+    """
+    of_V = torch.tensor(group_V, device=squares_V.device)
+    zero_G = squares_V.new_zeros(max(group_V) + 1)
+    # An error that is not a number says nothing of other variants.
+    known_V = squares_V.isfinite()
+    squares_G, count_G = (
+        zero_G.index_add(0, of_V, torch.where(known_V, total_V, 0.0)) for total_V in (squares_V, count_V)
+    )
+    return ((squares_V + _BORROWED_ERRORS * (squares_G / count_G)[of_V]) / (count_V + _BORROWED_ERRORS)).sqrt()
+
+
+def error_groups(plan: Plan, layer_V: Sequence[int]) -> list[int]:
+    """A number for each variant, the same for those that edit as many heads of the same layer."""
+    keys = [(layer, len(variant.heads)) for layer, variant in zip(layer_V, plan.variants, strict=True)]
+    order = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return [order[key] for key in keys]
+
+
+def fragile(changed_NV: Tensor, changed_V: Tensor, examples: int) -> Tensor:
+    """Which pairs belong to a fragile example or variant: where one change is found, there are others that slopes do not show.
+
+    Args:
+        changed_NV: Active pairs with another prediction, of all or some of the examples.
+        changed_V: Their number for each variant, over all examples.
+        examples: Number of all examples.
+    """
+    rare_V = changed_V <= COMMON * examples
+    return (changed_NV & rare_V).any(1, keepdim=True) | (changed_V >= FRAGILE)
+
+
 def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
     """How large errors of an example are relative to those of others, ``[B, 1]``: the square root of its sensitivity.
 
@@ -220,8 +263,8 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
             text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
     if record.get("fragile"):
         text += (
-            f"Of the evaluated pairs {record['fragile']:,} belong to examples of which other heads or layers, {FRAGILE} or more, change the "
-            "prediction: these were evaluated for every one. "
+            f"Of the evaluated pairs {record['fragile']:,} belong to examples whose prediction another head or layer changes, or to a head or "
+            f"layer that changes {FRAGILE} predictions or more: these were evaluated whole. "
         )
     if record.get("onednn"):
         text += "Linear layers in fp32 were computed by oneDNN. "
@@ -230,7 +273,8 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
     elif record["whole"]:
         text += f"{record['whole']} variants with such pairs were evaluated on all examples. "
     return text + (
-        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's."
+        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's. "
+        "Intervals and what can be spared allow for changes that the audit leaves open."
     )
 
 
@@ -258,7 +302,7 @@ class _Share:
         self.drawn_BV = torch.from_numpy(draws_BV < screening.audit).to(clean_BC.device)
         self.done_BV = torch.zeros_like(self.drawn_BV)
         self.counted_BV = torch.zeros_like(self.drawn_BV)
-        self.fragile_B1 = torch.zeros_like(self.drawn_BV[:, :1])
+        self.fragile_BV = torch.zeros_like(self.drawn_BV)
         # What is known of a pair's logits without an exact evaluation: first the estimate.
         self.rough_BVC = self.estimate_BVC
         self.bf16_BV = torch.zeros_like(self.drawn_BV)
@@ -279,17 +323,13 @@ class _Share:
 
     @property
     def active_BV(self) -> Tensor:
-        """The pairs that the rule evaluates: those within reach, and all of fragile examples."""
-        return self.counted_BV | self.fragile_B1
+        """The pairs that the rule evaluates: those within reach, and all of fragile examples and variants."""
+        return self.counted_BV | self.fragile_BV
 
-    def find_fragile(self, sure_BV: Tensor) -> None:
-        """Find the examples of which several pairs within reach have another prediction.
-
-        Much of what the slopes of the logits miss lies in the same examples as what they find.
-        """
+    def changed_BV(self, sure_BV: Tensor) -> Tensor:
+        """Which pairs within reach have another prediction."""
         logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
-        changed_BV = self.counted_BV & (logits_BVC.argmax(-1) != self.class_B[:, None])
-        self.fragile_B1 = changed_BV.sum(1, keepdim=True) >= FRAGILE
+        return self.counted_BV & (logits_BVC.argmax(-1) != self.class_B[:, None])
 
     def errors_BV(self, sure_BV: Tensor) -> Tensor:
         """Margin minus estimated margin, of evaluated pairs, relative to the example's scale; float64.
@@ -410,9 +450,9 @@ def screened_sweep(
 
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
     that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
-    (exact minus estimated margin) divided by its example's scale. The sweep evaluates all pairs of ``pilot`` random examples,
-    then the active ones, until no more become active, and then all pairs of the examples of which :data:`FRAGILE` active pairs
-    have another prediction. An example's scale is the square root of its sensitivity: the root mean
+    (exact minus estimated margin) divided by its example's scale, shrunk towards that of its layer (:func:`expected_errors`). The
+    sweep evaluates all pairs of ``pilot`` random examples, then the active ones, until no more become active, and then all pairs of
+    :func:`fragile` examples and variants. An example's scale is the square root of its sensitivity: the root mean
     square, over variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in
     the pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
     evaluated whole. The estimate of an inactive pair predicts the class of the unedited model.
@@ -456,7 +496,8 @@ def screened_sweep(
             weight_BV,
             share.rough_BVC,
         )
-    return collected.outcomes(), record
+    audit = (record.audited + record.audited_bf16, record.missed + record.missed_bf16)
+    return replace(collected.outcomes(), audit=audit), record
 
 
 def _split(batch: Batch, max_tokens: int) -> Iterator[Batch]:
@@ -560,9 +601,11 @@ class _Sweep:
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
-        # Their errors do not move the rule: they say nothing of other examples.
+        changed_V = self._number(lambda share: share.changed_BV(self.sure_BV(share)))
+        examples = int(self._number(lambda share: torch.ones_like(share.counted_BV))[0])
+        # Their errors do not move the rule: they say nothing of other pairs.
         for share in self.shares:
-            share.find_fragile(self.sure_BV(share))
+            share.fragile_BV = fragile(share.changed_BV(self.sure_BV(share)), changed_V, examples)
             self._evaluate(share)
 
     def sure_BV(self, share: _Share) -> Tensor:
@@ -585,7 +628,8 @@ class _Sweep:
         squares_V, count_V = self._totals(
             shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
         )
-        return (self.screening.reach * (squares_V / count_V).sqrt()).float(), count_V
+        error_V = expected_errors(squares_V, count_V, error_groups(self.engine.plan, self.pairs.layer_V))
+        return (self.screening.reach * error_V).float(), count_V
 
     def _count(self, share: _Share) -> None:
         # A margin that is not a number is not shown to be out of reach.
@@ -594,8 +638,7 @@ class _Sweep:
     def take_audit(self) -> ScreeningRecord:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
 
-        def number(of: Callable[[_Share], Tensor]) -> Tensor:
-            return self._totals(self.shares, lambda share: (share.margin_BV, of(share)))[1]
+        number = self._number
 
         def inactive_BV(share: _Share) -> Tensor:
             return ~share.active_BV
@@ -632,8 +675,12 @@ class _Sweep:
             again=again,
             audited_bf16=int(audited_bf16_V.sum()),
             missed_bf16=missed_bf16,
-            fragile=int(number(lambda share: share.fragile_B1 & ~share.counted_BV).sum()),
+            fragile=int(number(lambda share: share.fragile_BV & ~share.counted_BV).sum()),
         )
+
+    def _number(self, of: Callable[[_Share], Tensor]) -> Tensor:
+        """How many pairs of each variant are so, over all processes."""
+        return self._totals(self.shares, lambda share: (share.margin_BV, of(share)))[1]
 
     def _totals(self, shares: Sequence[_Share], of: Callable[[_Share], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Sums of squares and numbers of pairs of all processes, by variant; float64.

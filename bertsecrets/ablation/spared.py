@@ -9,7 +9,7 @@ import numpy as np
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.scoring import Array, judged_metrics
-from bertsecrets.ablation.verdicts import change_limits, p_against_margin, p_against_margins
+from bertsecrets.ablation.verdicts import Unseen, change_limits, p_against_margin, p_against_margins
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
@@ -79,25 +79,30 @@ def spared_heads(
         rows = [row for row, place in enumerate(places) if place in heads]
         if rows:
             label_N, clean_N, prediction_VN = part.predictions(task)
-            parts.append(((label_N, clean_N, prediction_VN[rows]), (looks or {}).get(len(label_N), ONLY_LOOK)))
+            unseen = None if part.unseen is None else part.unseen.rows(rows)
+            data = (label_N, clean_N, prediction_VN[rows])
+            parts.append((data, (looks or {}).get(len(label_N), ONLY_LOOK), unseen))
     records = [_spared(metric, outcomes.plan.mode, parts, judging) for metric in judged_metrics(task)]
     return {f"{SPARED}_{record.metric}_{record.mode}": asdict(record) for record in records}
 
 
 def _spared(
-    metric: str, mode: str, parts: list[tuple[tuple[Array, Array, Array], Look]], judging: Mapping[str, Any]
+    metric: str,
+    mode: str,
+    parts: list[tuple[tuple[Array, Array, Array], Look, Unseen | None]],
+    judging: Mapping[str, Any],
 ) -> Spared:
     margin, level, rate = (float(judging[name]) for name in ("margin", "level", "false_discovery_rate"))
     margin_M = np.unique(np.append(MARGINS, margin))
     judged = int(np.searchsorted(margin_M, margin))
     p_parts, limit_parts = [], []
-    for data, look in parts:
-        p_MV = p_against_margins(metric, *data, margin_M)
+    for data, look, unseen in parts:
+        p_MV = p_against_margins(metric, *data, margin_M, unseen)
         # The verdicts' own p-values at their margin.
-        p_MV[judged] = p_against_margin(metric, *data, margin)
+        p_MV[judged] = p_against_margin(metric, *data, margin, unseen)
         p_parts.append(look.one_sided(p_MV))
         tail = look.level(min(2 * (1 - level), 1 - 1e-9)) / 2
-        limit_parts.append(change_limits(metric, *data)(np.full(p_MV.shape[1], tail))[0])
+        limit_parts.append(change_limits(metric, *data, unseen)(np.full(p_MV.shape[1], tail))[0])
     p_MV, low_V = np.concatenate(p_parts, axis=1), np.concatenate(limit_parts)
     shown_MV = np.stack([np.nan_to_num(corrected(p_V), nan=1.0) <= rate for p_V in p_MV])
     return Spared(

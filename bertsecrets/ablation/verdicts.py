@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from bertsecrets.ablation.scoring import (
     CLASS_METRICS,
@@ -25,10 +26,12 @@ from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import (
     Limits,
     Tail,
+    at_many_tails,
     exceeds,
     exceeds_each,
     influenced_change,
     paired_proportions,
+    with_unseen,
 )
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
@@ -43,9 +46,40 @@ Correction = Literal["family_wise", "false_discovery"]
 FAMILY_WISE: Correction = "family_wise"
 FALSE_DISCOVERY: Correction = "false_discovery"
 
+_UNSEEN = 32
+"""More unseen changes than this count as all."""
+
 _RANGE = {"accuracy": 1.0, "f1": 1.0, "macro_f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
 _FEW_MOVED = 30
 """Fewer moved predictions do not show how much one of them can do to a correlation."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """What a screened sweep left out, and what its audit says about that.
+
+    Args:
+        left_V: Number of examples on which each variant was not evaluated.
+        audited: Number of random pairs of a variant and an example that were evaluated as a check.
+        missed: How many of them had another prediction.
+    """
+
+    left_V: NDArray[np.int64]
+    audited: int
+    missed: int
+
+    def rows(self, rows: Sequence[int]) -> "Unseen":
+        """The same of some of the variants."""
+        return Unseen(self.left_V[list(rows)], self.audited, self.missed)
+
+    def chances_VK(self) -> Array:
+        """Probability that 0 to K - 1 changes of each variant were not seen.
+
+        Beta-binomial: the rate of changes among the pairs left out is what the audit leaves open from Jeffreys' prior.
+        """
+        changes_K = np.arange(_UNSEEN)
+        open_ = (self.missed + 0.5, self.audited - self.missed + 0.5)
+        return np.asarray(stats.betabinom.pmf(changes_K, self.left_V[:, None], *open_))
 
 
 @dataclass(frozen=True)
@@ -223,6 +257,7 @@ def effects_of(
     needed: float,
     look: Look = ONLY_LOOK,
     family: int | None = None,
+    unseen: Unseen | None = None,
 ) -> Effects:
     """The effects of variants on the same examples, before any correction for their number.
 
@@ -231,6 +266,8 @@ def effects_of(
         needed: Level of *needed* over all variants (:func:`level_of_needed`), for ``smallest_effect``.
         look: Which of several looks at growing examples this is: p-values and limits allow for the others.
         family: Number of variants for whose correction ``smallest_effect`` allows; None for V.
+        unseen: What a screened sweep left out: limits and ``p_loss`` allow for it. Losses are not shown by what was not seen, so that
+            ``p_value`` does not depend on it.
 
     Raises:
         UserError: As for :func:`judge`.
@@ -242,14 +279,22 @@ def effects_of(
     _check(label_N, clean_N, prediction_VN, margin, resamples, permutations)
     variants = len(prediction_VN)
     tests = paired_tests(
-        metric, label_N, clean_N, prediction_VN, margin=margin, permutations=permutations, seed=seed, look=look
+        metric,
+        label_N,
+        clean_N,
+        prediction_VN,
+        margin=margin,
+        permutations=permutations,
+        seed=seed,
+        look=look,
+        unseen=unseen,
     )
     change_RV = bootstrap_changes(metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0]))
     # A resample whose score is undefined is left out; a variant without two others has no standard error.
     known_V = np.isfinite(change_RV).sum(0) > 1
     stderr_V = np.full(variants, np.nan)
     stderr_V[known_V] = np.nanstd(change_RV[:, known_V], axis=0, ddof=1)
-    limits = change_limits(metric, label_N, clean_N, prediction_VN)
+    limits = change_limits(metric, label_N, clean_N, prediction_VN, unseen)
     low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
     moved_VN = prediction_VN - clean_N
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
@@ -281,40 +326,55 @@ def paired_tests(
     permutations: int,
     seed: int,
     look: Look = ONLY_LOOK,
+    unseen: Unseen | None = None,
 ) -> PairedTests:
     """The two tests of each variant: of no change, and of a loss of the margin or more.
 
     Args:
         metric, label_N, clean_N, prediction_VN, margin, permutations, seed: As for :func:`judge`, of type float64.
-        look: As for :func:`effects_of`.
+        look, unseen: As for :func:`effects_of`.
     """
     baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
     if metric == "accuracy":
         p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
     else:
         p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
-    loss_V = p_against_margin(metric, label_N, clean_N, prediction_VN, margin)
+    loss_V = p_against_margin(metric, label_N, clean_N, prediction_VN, margin, unseen)
     return PairedTests(baseline, score_V, score_V - baseline, look.two_sided(p_V), look.one_sided(loss_V))
 
 
-def p_against_margin(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, margin: float) -> Array:
-    """One-sided p-values of a loss of the margin or more, ``[V]``; arguments as for :func:`judge`."""
-    if metric == "accuracy":
+def p_against_margin(
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    margin: float,
+    unseen: Unseen | None = None,
+) -> Array:
+    """One-sided p-values of a loss of the margin or more, ``[V]``; arguments as for :func:`judge` and :func:`effects_of`."""
+    if metric == "accuracy" and (unseen is None or not unseen.left_V.any()):
         return p_of_margin(*discordant(label_N, clean_N, prediction_VN), len(label_N), margin)
     baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
-    return exceeds(change_limits(metric, label_N, clean_N, prediction_VN), score_V - baseline, -margin)
+    return exceeds(change_limits(metric, label_N, clean_N, prediction_VN, unseen), score_V - baseline, -margin)
 
 
-def p_against_margins(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, margin_M: Array) -> Array:
+def p_against_margins(
+    metric: str,
+    label_N: Array,
+    clean_N: Array,
+    prediction_VN: Array,
+    margin_M: Array,
+    unseen: Unseen | None = None,
+) -> Array:
     """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``, within 1 % of them."""
-    if metric == "accuracy":
+    if metric == "accuracy" and unseen is None:
         cells_2V = np.stack(discordant(label_N, clean_N, prediction_VN))
         (lost_U, won_U), which_V = np.unique(cells_2V, axis=1, return_inverse=True)
         count = len(label_N)
         p_MU = exceeds_each(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -margin_M)
         return np.asarray(p_MU[:, which_V.ravel()])
     baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
-    return exceeds_each(change_limits(metric, label_N, clean_N, prediction_VN), score_V - baseline, -margin_M)
+    return exceeds_each(change_limits(metric, label_N, clean_N, prediction_VN, unseen), score_V - baseline, -margin_M)
 
 
 def _scores(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[float, Array]:
@@ -438,12 +498,27 @@ def verdicts_of(p_needed_V: Array, p_margin_V: Array, alpha: float, rate: float)
     )
 
 
-def change_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
+def change_limits(
+    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, unseen: Unseen | None = None
+) -> Tail:
     """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions score 0.
 
-    They are at most as far apart as the metric reaches.
+    They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see :func:`effects_of`).
     """
     limits, most = _unbounded_limits(metric, label_N, clean_N, prediction_VN), _RANGE[metric]
+    if unseen is not None and unseen.left_V.any():
+        if metric == "accuracy":
+            # Many variants share their counts, and limits at many tails take long.
+            cells_2U, which_V = np.unique(
+                np.stack(discordant(label_N, clean_N, prediction_VN)), axis=1, return_inverse=True
+            )
+            lost_U, won_U = cells_2U
+            of_U = at_many_tails(paired_proportions(lost_U, won_U, len(label_N)), len(lost_U))
+            low_TV, high_TV = (of_TU[:, which_V.ravel()] for of_TU in of_U)
+        else:
+            low_TV, high_TV = at_many_tails(limits, len(prediction_VN))
+        step = largest_flip(metric, label_N, clean_N)
+        limits = with_unseen((low_TV, high_TV), step, unseen.chances_VK(), most)
 
     def within(tail: Array) -> Limits:
         low_V, high_V = limits(tail)

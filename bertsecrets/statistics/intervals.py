@@ -175,6 +175,59 @@ def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
     return np.where(undefined, np.nan, np.where(over, p, 1 - p))
 
 
+def at_many_tails(limits: Tail, variants: int) -> Limits:
+    """Limits of V effects at 64 tails from one in a million to one half, ``[64, V]`` each."""
+    return limits(np.broadcast_to(_TAILS[:, None], (len(_TAILS), variants)))
+
+
+def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, most: float) -> Tail:
+    """Limits that allow for changes which were not seen, as a function of the tail.
+
+    The lower limit takes all of them to be losses, the upper one to be gains: each is a quantile of the mixture of confidence
+    distributions that are moved by 0, 1, 2 ... steps.
+
+    Args:
+        limits: From :func:`at_many_tails`.
+        step: The most that one unseen change can do.
+        chance_VK: Probability of 0 to K - 1 unseen changes; what is missing to 1 counts as a change of ``most``.
+        most: The largest possible change.
+    """
+    low_TV, high_TV = limits
+    chance_VK = np.asarray(chance_VK, np.float64)
+    mixed = [
+        _mixture(low_TV, high_TV, step, chance_VK, most),
+        # The upper limits are the lower ones of what is won, with the sign changed.
+        _mixture(-high_TV, -low_TV, step, chance_VK, most),
+    ]
+
+    def within(tail: Array) -> Limits:
+        log_tail = np.log(np.asarray(tail, np.float64))
+        low, fall = (
+            np.stack([np.interp(log_tail[..., v], np.log(_TAILS), of_TV[:, v]) for v in range(of_TV.shape[1])], -1)
+            for of_TV in mixed
+        )
+        return low, -fall
+
+    return within
+
+
+def _mixture(low_TV: Array, high_TV: Array, step: float, chance_VK: Array, most: float) -> Array:
+    """Lower limits of the mixture at all tails, ``[T, V]``."""
+    share_T = np.concatenate([_TAILS, 1 - _TAILS[-2::-1]])
+    point_TV = np.concatenate([low_TV, high_TV[-2::-1]])
+    shift_K = step * np.arange(chance_VK.shape[1])
+    mixed_TV = np.full_like(low_TV, np.nan)
+    for v in np.flatnonzero(np.isfinite(point_TV).all(axis=0)):
+        point_X = np.unique(point_TV[:, v, None] - shift_K)
+        # Below its last point a distribution holds nearly nothing, and what is left of the chances lies lowest.
+        below_KX = np.interp(point_X + shift_K[:, None], point_TV[:, v], share_T, left=0.0)
+        below_X = chance_VK[v] @ below_KX + max(1 - chance_VK[v].sum(), 0.0)
+        positive = below_X > 0
+        mixed_TV[:, v] = np.interp(np.log(_TAILS), np.log(below_X[positive]), point_X[positive])
+        mixed_TV[below_X[0] > _TAILS, v] = -most
+    return mixed_TV
+
+
 def exceeds_each(limits: Tail, estimate_V: ArrayLike, bound_B: ArrayLike) -> Array:
     """The p-values of :func:`exceeds` for several bounds, ``[B, V]``, within 1 % of them.
 
@@ -185,7 +238,7 @@ def exceeds_each(limits: Tail, estimate_V: ArrayLike, bound_B: ArrayLike) -> Arr
         bound_B: The tested values.
     """
     estimate, bound = np.asarray(estimate_V, np.float64), np.asarray(bound_B, np.float64)
-    low_TV, high_TV = limits(np.broadcast_to(_TAILS[:, None], (len(_TAILS), len(estimate))))
+    low_TV, high_TV = at_many_tails(limits, len(estimate))
     log_T = np.log(_TAILS)
     p_BV = np.full((len(bound), len(estimate)), np.nan)
     for v in np.flatnonzero(np.isfinite(estimate) & np.isfinite(low_TV).all(axis=0)):

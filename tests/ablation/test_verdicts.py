@@ -1,14 +1,25 @@
 """Verdicts on simulated data whose truth is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from references import metric_value
+from scipy import stats
 from scipy.optimize import brentq
 from scipy.stats import binom, binomtest
 
 from benchmarks.verdicts import loss_errors, useless_heads
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
-from bertsecrets.ablation.verdicts import FALSE_DISCOVERY, FAMILY_WISE, change_limits, judge
+from bertsecrets.ablation.verdicts import (
+    FALSE_DISCOVERY,
+    FAMILY_WISE,
+    Unseen,
+    change_limits,
+    judge,
+    p_against_margin,
+    p_against_margins,
+)
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import exceeds, paired_proportions
@@ -295,3 +306,60 @@ def test_the_smallest_effect_follows_the_correction() -> None:
     for correction, alpha in ((FAMILY_WISE, 0.05), (FALSE_DISCOVERY, 0.2)):
         judged = judge(*data, correction=correction, **settings)
         assert judged.smallest_effect[0] == pytest.approx(detectable_loss(0.0, 200, 2 * alpha / 8))
+
+
+def test_what_was_not_seen_may_be_losses_or_gains() -> None:
+    """Against the mixture by its definition: the p-value with k further losses of one example, weighted by their chances."""
+    count = 400
+    lost_V, won_V = np.array([0, 0, 1, 3, 2]), np.array([0, 1, 0, 0, 2])
+    clean_N = np.repeat([0.0, 1.0], 200)
+    label_N, prediction_VN = np.zeros(count), np.tile(clean_N, (5, 1))
+    for row_N, lost, won in zip(prediction_VN, lost_V, won_V, strict=True):
+        row_N[:lost], row_N[count - won :] = 1.0, 0.0
+    unseen = Unseen(np.array([300, 300, 200, 0, 300]), audited=468, missed=1)
+    # A rate of changes from Jeffreys' prior and the audit, by integration over the rate.
+    rate_X = np.linspace(0, 0.05, 20_001)[1:]
+    density_X = stats.beta.pdf(rate_X, 1.5, 467.5)
+    density_X /= density_X.sum()
+    chance_VK = np.array(
+        [[(stats.binom.pmf(k, left, rate_X) * density_X).sum() for k in range(12)] for left in (300, 300, 200, 0, 300)]
+    )
+    np.testing.assert_allclose(unseen.chances_VK()[:, :12], chance_VK, atol=1e-4)
+    estimate_V, limits = (won_V - lost_V) / count, paired_proportions(lost_V, won_V, count)
+    expected_V = sum(chance_VK[:, k] * exceeds(limits, estimate_V, -0.01 + k / count) for k in range(12))
+    own_V = p_against_margin("accuracy", label_N, clean_N, prediction_VN, 0.01, unseen)
+    np.testing.assert_allclose(own_V, expected_V, rtol=0.05)
+    # Losses and gains that were not seen are equally likely to be as large.
+    mirrored = change_limits("accuracy", label_N, 1 - clean_N, 1 - prediction_VN, unseen)
+    tail_V = np.full(5, 0.025)
+    low_V, high_V = change_limits("accuracy", label_N, clean_N, prediction_VN, unseen)(tail_V)
+    np.testing.assert_allclose(low_V, -mirrored(tail_V)[1], atol=1e-9)
+    seen_low_V, seen_high_V = limits(tail_V)
+    assert (low_V[[0, 1, 2, 4]] < seen_low_V[[0, 1, 2, 4]] - 0.001).all()
+    assert (high_V[[0, 1, 2, 4]] > seen_high_V[[0, 1, 2, 4]] + 0.001).all()
+    # A variant that was evaluated whole keeps its limits.
+    assert (low_V[3], high_V[3]) == pytest.approx((seen_low_V[3], seen_high_V[3]), abs=1e-4)
+    # Without any audit nothing is ruled out.
+    blind = p_against_margin("accuracy", label_N, clean_N, prediction_VN, 0.01, replace(unseen, audited=0, missed=0))
+    assert (blind[[0, 1, 2, 4]] > 0.3).all()
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+def test_unseen_changes_widen_other_metrics_too(metric: str) -> None:
+    generator = np.random.default_rng(3)
+    label_N = generator.integers(0, 2, 300).astype(float)
+    clean_N = np.where(generator.random(300) < 0.8, label_N, 1 - label_N)
+    prediction_VN = np.where(generator.random((4, 300)) < 0.01, 1 - clean_N, clean_N)
+    data = (metric, label_N, clean_N, prediction_VN)
+    unseen = Unseen(np.full(4, 200), audited=300, missed=0)
+    (low_V, high_V), (seen_low_V, seen_high_V) = (
+        change_limits(*data, each)(np.full(4, 0.025)) for each in (unseen, None)
+    )
+    assert (low_V < seen_low_V).all()
+    assert (high_V > seen_high_V).all()
+    seen_V = p_against_margin(*data, 0.03)
+    lower = seen_V < 0.5
+    assert lower.any()
+    assert (p_against_margin(*data, 0.03, unseen) > seen_V)[lower].all()
+    many = p_against_margins(*data, np.array([0.02, 0.03]), unseen)
+    np.testing.assert_allclose(many[1], p_against_margin(*data, 0.03, unseen), rtol=0.02)
