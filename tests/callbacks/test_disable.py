@@ -106,7 +106,7 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ),
         (
             {"components": ["mlp"]},
-            r"ablation\.components is \['mlp'\]; expected a list of heads, attention, ffn, layers",
+            r"ablation\.components is \['mlp'\]; expected a list of heads, attention, ffn, neurons, layers",
         ),
         ({"plans": ["random"], "group_size": 13}, r"Random groups of 13 heads"),
         ({"plans": ["groups"], "plan_file": "none.yaml"}, r"none\.yaml cannot be read"),
