@@ -46,6 +46,9 @@ from bertsecrets.statistics.power import POWER
 
 _TITLE = "How many examples, and how many seeds?"
 
+_FALL = 0.05
+"""A fall of the power with more examples that is more than chance, and is explained."""
+
 _GOALS = {
     NEEDED: WORDS[NEEDED],
     SPARED: WORDS[DISPENSABLE],
@@ -277,6 +280,11 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         "be spared.",
         "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
     ]
+    if any(np.max(power_M) - power_M[-1] > _FALL for seeds, power_M in planned.settled.items() if seeds > 1):
+        notes.append(
+            "With few seeds, more examples may settle less: once the noise of examples is small, an interval over seeds rests on the "
+            "spread of these few, whose Student's t limits are wide."
+        )
     if pilot.screened:
         notes.append("The pilot is a screened sweep: flips that it missed are not simulated.")
     if pilot.of_classes and pilot.metric != "accuracy":

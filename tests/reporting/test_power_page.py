@@ -95,6 +95,9 @@ def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: P
     assert (
         "is 5 seeds with about 410 examples each (2 more trainings and 5 sweeps: about 12 s on this machine)" in cheap
     )
+    assert "more examples may settle less" not in " ".join(PowerPlan(planned).report.sections[0].paragraphs)
+    falling = replace(planned, settled={**settled, 2: np.array([0.3, 0.5, 0.5, 0.5, 0.5, 0.4, 0.4])})
+    assert "more examples may settle less" in " ".join(PowerPlan(falling).report.sections[0].paragraphs)
     dear = repr(PowerPlan(planned, costs=Costs(training=600.0, sweep=1.5)))
     assert "is 3 seeds with about 3,300 examples each (3 sweeps: about 36 s on this machine)" in dear
 
