@@ -162,6 +162,7 @@ def compare_effects(comparison: Comparison) -> Section | None:
 def _heads(comparison: Comparison) -> Section | None:
     panels: list[HeadPanel] = []
     single: list[int] = []
+    counted: dict[str, tuple[int, int] | None] = {}
     repeated: dict[str, NDArray[np.float64]] = {}
     counts: list[int] = []
     replicated: list[int] = []
@@ -176,6 +177,7 @@ def _heads(comparison: Comparison) -> Section | None:
         panels.append(HeadPanel(label, 100 * delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5))
         counts += [effect.fewest, effect.count]
         replicated.append(len(delta_RLH))
+        counted[label] = (int(effect.needed_LH.sum()), int(effect.dispensable_LH.sum())) if effect.judged else None
         rows += condition_rows(label, "ablation", effect.what, delta_RLH, np.full_like(delta_RLH, np.nan))
         if len(delta_RLH) > 1:
             repeated[label] = delta_RLH
@@ -217,7 +219,48 @@ def _heads(comparison: Comparison) -> Section | None:
     title = "Heads: disabling (figure 8 of Kovaleva et al.)"
     # Where nothing else can be said, why is the finding.
     findings, notes = (findings, judged.notes) if findings else (list(judged.notes[:1]), judged.notes[1:])
-    return Section(title, findings, [*paragraphs, *notes], tables, [block], rows=rows)
+    answer = _answer_in_words(counted, np.size(panels[0].value_LH), replicated)
+    return Section(title, findings, [*paragraphs, *notes], tables, [block], rows=rows, summary=answer)
+
+
+_NAMED = 3
+"""Conditions that the answer names one by one."""
+
+
+def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, replicated: Sequence[int]) -> str:
+    """How many heads each condition needs and can spare, in one sentence.
+
+    Args:
+        counted: For each condition, the heads that are needed and that can be spared; None where its seeds cannot be judged together.
+        total: Heads of a model.
+        replicated: Seeds of each condition.
+    """
+    known = {label: counts for label, counts in counted.items() if counts is not None}
+    if not known:
+        return "Which heads are needed over seeds cannot be told from these runs."
+    low, high = min(replicated), max(replicated)
+    seeds = "one seed" if high == 1 else f"{high} seeds" if low == high else f"{low} to {high} seeds"
+    seeds += " each" * (len(replicated) > 1)
+    if len(counted) == 1:
+        needed, spared = next(iter(known.values()))
+        alone = (
+            "no head alone is needed"
+            if not needed
+            else f"{needed} {_are(needed)} needed on {'its' if needed == 1 else 'their'} own"
+        )
+        first = f"{spared or 'none'} of {total} heads can each be spared; {alone}."
+        return f"Over {seeds}, {first}" if high > 1 else f"{first[0].upper()}{first[1:]}"
+    if len(known) <= _NAMED:
+        parts = [
+            f"{label} needs {needed or 'none'} and can spare {spared or 'none'}"
+            for label, (needed, spared) in known.items()
+        ]
+        return f"Of {total} heads, one at a time, {'; '.join(parts)} ({seeds})."
+    fewest, most = (pick(known, key=lambda label: known[label][0]) for pick in (min, max))
+    few, many = known[fewest][0], known[most][0]
+    if few == many:
+        return f"Each of {len(known)} conditions needs {few or 'none'} of {total} heads on its own ({seeds})."
+    return f"Of {total} heads, from {few or 'none'} ({fewest}) to {many} ({most}) are needed, one at a time ({seeds})."
 
 
 _OVER_SEEDS = (

@@ -32,6 +32,8 @@ from bertsecrets.statistics.replicates import Interval, mean_interval
 
 PAGE = "comparison.html"
 
+_SCORES = "Scores"
+
 CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
 
@@ -62,7 +64,7 @@ def write_comparison(
     flat = [part for section in sections for part in section.flat()]
     rows = [row for section in flat for row in section.rows]
     report = Report(
-        title="Runs compared" if _models(conditions) > 1 else f"{conditions[0].runs[0].name}: all that its runs hold",
+        title=_title(conditions, flat),
         subtitle=_runs_in_words(runs, conditions, varying),
         facts=[
             (name, ", ".join(sorted({condition.factors[name] for condition in conditions})))
@@ -102,6 +104,21 @@ def _experiments(conditions: Sequence[Condition], varying: Sequence[str], truste
         section = experiment_of(declaration, trusted).compare(Comparison(replicates, pairs))
         sections += [section] if section is not None else []
     return sections
+
+
+def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
+    """The answer of the page in a sentence: on the heads that are needed if any were disabled, else the first finding about heads or scores."""
+    experiments = conditions[0].runs[0].experiments
+    if _models(conditions) == 1 and "ablation" in experiments:
+        disabled = DisabledHeads.of(experiments["ablation"][1].run)
+        if disabled is not None:
+            return disabled.title()
+    summaries = [section.summary for section in sections if section.summary]
+    about_heads = [section.line for section in sections if section.findings and not section.title.startswith(_SCORES)]
+    about_scores = [section.line for section in sections if section.findings]
+    return next(
+        iter([*summaries, *about_heads, *about_scores]), "These runs have no score and no number of a head to compare."
+    )
 
 
 def _models(conditions: Sequence[Condition]) -> int:
@@ -182,7 +199,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     )
     header = ["condition", "metric", "seeds", "mean", "95 % interval", "constant answer", "examples"]
     return Section(
-        "Scores (table 1 of Kovaleva et al.)" if "init" in varying else "Scores",
+        f"{_SCORES} (table 1 of Kovaleva et al.)" if "init" in varying else _SCORES,
         findings,
         [
             "The interval is over seeds: it shows how much fine-tuning itself varies, not how large the development set is. "

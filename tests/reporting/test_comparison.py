@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,12 +105,53 @@ def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
     analysed = {"checkpoint": str(training), "trained": trained, "reference": None}
     make_run(tmp_path / "analysis", delta_LH=delta_LH, significant_LH=delta_LH < -0.1, **analysed)
     text = compare(tmp_path).read_text()
-    assert "<h1>run: all that its runs hold</h1>" in text
+    assert "<h1>None of 2 heads is shown to be spared; one is needed on its own.</h1>" in text
     rows = re.findall(r'<tr data-layer="0" data-head="\d">.*?</tr>', text)
     assert ["needed" in re.sub(r"<[^>]*>", "|", row).split("|") for row in rows] == [False, True]
     header, *_ = (tmp_path / "comparison" / "heads_together.csv").read_text().splitlines()
     assert "drift/cosine" in header
     assert "ablation/" in header
+
+
+def title_of(folder: Path) -> str:
+    """The title of the page of all runs of a folder."""
+    title = re.search(r"<h1>(.*?)</h1>", compare(folder).read_text())
+    assert title is not None
+    return title[1]
+
+
+def test_the_title_says_what_each_condition_needs_and_can_spare(tmp_path: Path) -> None:
+    delta_LH = np.array([[-0.2, -0.15, -0.12], [-0.1, 0.0, -0.02]])
+    tasks = ("mrpc", "rte", "stsb", "wnli")
+    for needed, task in enumerate(tasks):
+        certain_LH = np.arange(6).reshape(2, 3) < needed
+        spared_LH = np.array([[False, True, True], [False, True, False]])
+        folder = tmp_path / "all four" / task
+        make_run(
+            folder, task=task, delta_LH=delta_LH, significant_LH=certain_LH, dispensable_LH=spared_LH & ~certain_LH
+        )
+    for name, chosen in {"one": tasks[1:2], "two": tasks[0:3:2]}.items():
+        for task in chosen:
+            shutil.copytree(tmp_path / "all four" / task, tmp_path / name / task)
+    assert title_of(tmp_path / "one") == "3 of 6 heads can each be spared; 1 is needed on its own."
+    assert (
+        title_of(tmp_path / "two")
+        == "Of 6 heads, one at a time, mrpc needs none and can spare 3; stsb needs 2 and can spare 2 (one seed each)."
+    )
+    assert (
+        title_of(tmp_path / "all four")
+        == "Of 6 heads, from none (mrpc) to 3 (wnli) are needed, one at a time (one seed each)."
+    )
+
+
+def test_without_disabled_heads_the_title_is_the_first_finding(tmp_path: Path, sweep: Path) -> None:
+    assert title_of(sweep) == "Which heads are needed over seeds cannot be told from these runs."
+    for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.6)):
+        make_run(tmp_path / "scores" / init, init=init, accuracy=accuracy)
+    title = "Highest mean accuracy: pretrained has 0.800; lowest: random normal has 0.600."
+    assert title_of(tmp_path / "scores") == title
+    page = (tmp_path / "scores" / "comparison" / "comparison.html").read_text()
+    assert f'class="answer">{title}' not in page
 
 
 def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:

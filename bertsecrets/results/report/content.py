@@ -392,8 +392,8 @@ class Report:
 
     @property
     def answer(self) -> str:
-        """What the page says in a sentence: the first finding of a section, else the first note on its sections."""
-        findings = [finding for section in self.sections for finding in section.findings]
+        """What the page says beside its title: the first finding of a section, else the first note on its sections."""
+        findings = [finding for section in self.sections for finding in section.findings if finding != self.title]
         return next(iter([*findings, *(self.notes if self.headed else [])]), "")
 
     @property
