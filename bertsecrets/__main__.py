@@ -1,5 +1,6 @@
 """``python -m bertsecrets <command> ...`` runs a command from any folder, without a checkout of the repository."""
 
+import os
 import sys
 from typing import NoReturn
 
@@ -34,11 +35,22 @@ _OPTION = "--config-name="
 """Names the command in the arguments of processes and jobs that a command starts with ``-m bertsecrets.__main__``."""
 
 
+_COMPLETION = "-sc"
+"""Hydra's option for the completion of a shell."""
+
+
 def main() -> None:
     """Run the command that the first argument names with the remaining arguments."""
     exit_on_signals()
     if not any(argument.startswith(_OPTION) for argument in sys.argv[1:]):
         command = sys.argv[1] if len(sys.argv) > 1 else "--help"
+        if command == _COMPLETION:
+            if "".join(sys.argv[2:3]).startswith("query="):
+                _complete()
+                return
+            # The script that a shell reads is the same for every command.
+            command = "train"
+            sys.argv.insert(1, command)
         if command in ("-h", "--help"):
             print(_USAGE)  # noqa: T201
             return
@@ -52,6 +64,22 @@ def main() -> None:
     from bertsecrets.cli.command_line import run_command
 
     run_command("train")
+
+
+def _complete() -> None:
+    """Print what may follow on the command line that a shell completes: a command, then what Hydra offers for it."""
+    line, point = os.environ.get("COMP_LINE", ""), int(os.environ.get("COMP_POINT", "0"))
+    program, _, typed = line[:point].partition(" ")
+    command, space, settings = typed.lstrip().partition(" ")
+    if not space:
+        print(" ".join(name for name in COMMANDS if name.startswith(command)))  # noqa: T201
+    elif command in COMMANDS:
+        rest = f"{program} {settings}"
+        os.environ.update(COMP_LINE=rest, COMP_POINT=str(len(rest)))
+        sys.argv.insert(1, f"{_OPTION}{'train' if command == 'resume' else command}")
+        from bertsecrets.cli.command_line import run_command
+
+        run_command("train")
 
 
 def _resumed() -> str:

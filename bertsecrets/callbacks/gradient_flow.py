@@ -53,9 +53,7 @@ class GradientFlow(pl.Callback, Experiment):
         Column("update_ratio", "size of one optimiser step relative to the weights", "update norm ÷ weight norm"),
     )
 
-    def __init__(
-        self, run: Run, points: Annotated[int, Field(ge=1, description="a whole number from 1")] = 100
-    ) -> None:
+    def __init__(self, run: Run, points: Annotated[int, Field(ge=1, description="a whole number from 1")] = 30) -> None:
         self.run = run
         self.points = points
         self._encoder: Encoder | None = None

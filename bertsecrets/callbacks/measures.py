@@ -154,15 +154,19 @@ class MeasureHeads(pl.Callback):
         taken = self.grids if pl_module.is_scored and step == self._step else []
         self.grids = self._take(trainer, pl_module.model, measures, others, stage, step, taken)
         self._step = step
+        # Loggers have the numbers that stand.
+        fresh = [
+            (one, grid) for one, grid in zip(due, self.grids, strict=True) if not any(grid is old for old in taken)
+        ]
         means = {
             f"{grid.measure}/{column.name}/mean": grid.column(column.name).nanmean().item()
-            for grid in self.grids
+            for _, grid in fresh
             for column in grid.described
             if column.role != "p_value"
         }
         for logger in trainer.loggers:
             logger.log_metrics(means, step=step)
-        for (watched, measure), grid in zip(due, self.grids, strict=True):
+        for (watched, measure), grid in fresh:
             log_grids(trainer, [grid.only(_tracked(measure, grid, watched))], step, measure)
 
     def _is_due(self, watched: Watched) -> bool:

@@ -1,5 +1,6 @@
 """Every command: its settings, its help, and the settings of ``analyze`` that it replaces."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,25 @@ def test_commands_run_as_modules_and_are_resumed(tmp_path: Path) -> None:
     lost = run("resume", f"folder={tmp_path / 'nowhere'}")
     assert (lost.returncode, lost.stderr.count("\n")) == (1, 1)
     assert "holds no run and no sweep" in lost.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("bertsecrets ", list(LISTED)),
+        ("bertsecrets an", ["analyze"]),
+        ("bertsecrets analyze analysis=disable_l", ["analysis=disable_layers"]),
+        ("bertsecrets compare ru", ["runs="]),
+        ("bertsecrets nonsense ru", []),
+    ],
+)
+def test_a_shell_completes_commands_and_their_settings(typed: str, offered: list[str]) -> None:
+    program = "import sys; sys.argv[0] = 'bertsecrets'; from bertsecrets.__main__ import main; main()"
+    completed = subprocess.run(
+        [sys.executable, "-c", program, "-sc", "query=bash"],
+        env={**os.environ, "COMP_LINE": typed, "COMP_POINT": str(len(typed))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert completed.stdout.split() == offered

@@ -40,6 +40,15 @@ def test_an_unreachable_server_does_not_stop_the_run(trained: tuple[Path, str]) 
     assert json.loads((folder / "wandb.json").read_text())["mode"] == "offline"
 
 
+def test_a_heatmap_is_logged_once_a_step(trained: tuple[Path, str]) -> None:
+    folder, _ = trained
+    (log,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    history = [leaves(record.history.item) for record in read_log(log) if record.HasField("history")]
+    steps = [line["trainer/global_step"] for line in history if "drift/cosine/heatmap/_type" in line]
+    # Two validations, of which the second is that of the report's weights.
+    assert len(steps) == len(set(steps)) == 2
+
+
 def test_the_api_key_is_written_nowhere(trained: tuple[Path, str]) -> None:
     folder, said = trained
     assert KEY not in said
