@@ -66,6 +66,7 @@ class Pruning(Experiment):
                 ),
                 _costs_figure(cls.name, content),
             ],
+            summary=answer_in_words(content),
         )
 
     @classmethod
@@ -109,6 +110,21 @@ class Pruning(Experiment):
             for kept, by_score in sorted(changes.items())
         ]
         return {KEPT_AXIS: points}
+
+
+def answer_in_words(content: Mapping[str, Any]) -> str:
+    """The outcome in a few words, the title of the page.
+
+    Args:
+        content: From :func:`bertsecrets.pruning.search.as_extras`.
+    """
+    chosen, total, metric, margin = content["chosen"], content["total"], content["metric"], in_points(content["margin"])
+    ruled_out = f"a loss of {metric} of {margin} or more is {'' if chosen['holds'] else 'not '}ruled out"
+    if chosen["asked"]:
+        return f"With {chosen['kept']} of {total} heads, {ruled_out}."
+    if chosen["holds"]:
+        return f"{total - chosen['kept']} of {total} heads can go together: {ruled_out}."
+    return f"No smaller model is shown to lose less than {margin} of {metric}."
 
 
 def guarantee_in_words(content: Mapping[str, Any]) -> str:

@@ -257,7 +257,10 @@ def overview(
     about = {
         head: [
             *([] if disabled is None else disabled.about(head)),
-            *(f"{column.title}: {column.label} {number(float(column.value_LH[head]))}." for column in first),
+            *(
+                f"{column.title}: {column.label} {number(float(column.value_LH[head]), 0 if _whole(column.value_LH) else 3)}."
+                for column in first
+            ),
             *(f"{column.title}: {column.value_LH[head]}." for column in texts if column.name != "verdict"),
         ]
         for head in heads.heads
@@ -412,5 +415,13 @@ def _lowest(value_LH: NDArray[np.float64]) -> tuple[int, int]:
 
 
 def _digits(value_LH: NDArray[np.float64]) -> int:
-    """Digits with which most cells of a grid fit: two for numbers up to one, else one."""
+    """Digits with which most cells of a grid fit: two for numbers up to one, none for counts, else one."""
+    if _whole(value_LH):
+        return 0
     return 2 if np.nanmax(np.abs(value_LH), initial=0.0) <= 1 else 1
+
+
+def _whole(value_LH: NDArray[np.float64]) -> bool:
+    """Whether all numbers are whole, and some are not 0 or 1."""
+    defined_N = value_LH[np.isfinite(value_LH)]
+    return bool((defined_N == defined_N.round()).all() and np.abs(defined_N).max(initial=0.0) > 1)

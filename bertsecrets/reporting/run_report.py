@@ -160,7 +160,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         # The grid alone does not say what an analysis found.
         screen = replace(screen, notes=[*firsts[:1], *screen.notes])
     report = Report(
-        title=_title(run, experiments, disabled, analysis=analysis, learned=not nothing_learned),
+        title=_title(run, experiments, sections, disabled, analysis=analysis, learned=not nothing_learned),
         subtitle=run.name,
         facts=_facts(run, scores, config),
         answers=[] if nothing_learned else answers(views, sections),
@@ -203,16 +203,18 @@ def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[
 def _title(
     run: Run,
     experiments: Mapping[str, tuple[Declaration, MeasureView]],
+    sections: Mapping[str, Section],
     disabled: DisabledHeads | None,
     *,
     analysis: bool,
     learned: bool,
 ) -> str:
-    """The answer of the page in a sentence; without disabled heads, what the page is about."""
+    """The answer of the page in a sentence: on disabled heads, else that of an analysis; without either, what the page is about."""
     if disabled is not None:
         return disabled.title()
     if analysis:
-        return _analysis_title(run, experiments)
+        answer = next((section.summary for section in sections.values() if section.summary), "")
+        return answer or _analysis_title(run, experiments)
     if not learned:
         return f"{run.model} is not shown to have learned {run.task}; its heads are not judged."
     return f"What changed inside {run.model} on {run.task}"
@@ -263,6 +265,7 @@ def _not_interpreted(section: Section) -> Section:
     return replace(
         section,
         findings=(),
+        summary="",
         paragraphs=["These numbers are not interpreted: the model is not shown to beat a constant answer."],
         highlights=None,
         parts=[_not_interpreted(part) for part in section.parts],

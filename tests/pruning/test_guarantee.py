@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.experiment import guarantee_in_words, knee_in_words
+from bertsecrets.pruning.experiment import answer_in_words, guarantee_in_words, knee_in_words
 from bertsecrets.pruning.guarantee import examples_needed, guarantee
 from bertsecrets.pruning.search import Order, choose
 from bertsecrets.pruning.sets import SetResults
@@ -167,6 +167,25 @@ def test_a_head_table_may_be_of_the_tested_examples(tables: list[str], expected:
     chosen = {"score": "exact", "kept": 58, "asked": False, "holds": True, "change": 0.001, "bound": 0.007}
     content = {"total": 72, "metric": "accuracy", "margin": 0.01, "confidence": 0.95, "examples": 408, "curves": []}
     assert expected in guarantee_in_words({**content, "chosen": chosen, "from_tables": tables})
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds", "expected"),
+    [
+        (False, True, "14 of 72 heads can go together: a loss of accuracy of 1 point or more is ruled out."),
+        (False, False, "No smaller model is shown to lose less than 1 point of accuracy."),
+        (True, True, "With 58 of 72 heads, a loss of accuracy of 1 point or more is ruled out."),
+        (True, False, "With 58 of 72 heads, a loss of accuracy of 1 point or more is not ruled out."),
+    ],
+)
+def test_the_title_of_the_page_is_the_outcome(asked: bool, holds: bool, expected: str) -> None:
+    content = {
+        "total": 72,
+        "metric": "accuracy",
+        "margin": 0.01,
+        "chosen": {"kept": 58, "asked": asked, "holds": holds},
+    }
+    assert answer_in_words(content) == expected
 
 
 @pytest.mark.parametrize(

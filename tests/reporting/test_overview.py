@@ -57,6 +57,15 @@ def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title:
     assert disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers).title() == title
 
 
+def test_counts_are_shown_as_whole_numbers(tmp_path: Path) -> None:
+    counts = {"removed": np.array([[7.0, 70.0], [14.0, 0.0]])}
+    folder = make_run(tmp_path / "run", measured=[("training", "counted", counts)])
+    screen = report_run(Run.open(folder), 6).report.overview
+    assert screen is not None
+    assert screen.colourings[0].texts == [["7", "70"], ["14", "0"]]
+    assert screen.about[0, 1][-1].endswith(" 70.")
+
+
 def test_metrics_that_disagree_are_said_to(tmp_path: Path) -> None:
     alike = disabled(tmp_path / "one", needed=True, spared=True)
     assert not any("disagree" in note for note in alike.notes())
