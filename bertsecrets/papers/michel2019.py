@@ -4,6 +4,7 @@ Published numbers are of BERT (base, uncased) on MNLI; layers count from 0. Numb
 paper; their last digit may be wrong.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -65,7 +66,8 @@ def single_heads(models: Studied) -> Section | None:
         panels = figure.subplots(-(-len(measured) // across), across, squeeze=False).ravel()
         for axes, (group, effect) in zip(panels, measured, strict=False):
             score_V = (effect.baseline_R[:, None, None] + effect.delta_RLH).mean(axis=0).ravel()
-            axes.hist(score_V[np.isfinite(score_V)], bins=_BINS, color=ACCENTS[0], edgecolor="white", linewidth=0.4)
+            edges = _bin_edges(score_V[np.isfinite(score_V)], len(effect.delta_RLH) * effect.count)
+            axes.hist(score_V[np.isfinite(score_V)], bins=edges, color=ACCENTS[0], edgecolor="white", linewidth=0.4)
             axes.axvline(float(effect.baseline_R.mean()), color="black", linewidth=0.8, linestyle="--")
             axes.set_title(group.title)
             axes.set_xlabel(effect.metric)
@@ -83,6 +85,14 @@ def single_heads(models: Studied) -> Section | None:
     return Section(
         "", figures=[FigureBlock("michel_figure1", figure, caption, "Histograms of scores, one for each task.")]
     )
+
+
+def _bin_edges(score_V: NDArray[np.float64], count: int) -> list[float]:
+    """Ends of bars around the scores that the examples allow, so that a bar stands over its score; wider ones where there are many."""
+    step = 1 / count
+    step *= max(1, math.ceil(float(np.ptp(score_V)) / step / _BINS))
+    bars = round(float(np.ptp(score_V)) / step) + 1
+    return [float(score_V.min()) + step * (place - 0.5) for place in range(bars + 1)]
 
 
 @dataclass(frozen=True)
@@ -343,7 +353,14 @@ def during_training(models: Studied) -> Section | None:
         ],
         tables=[Table(header, rows, "Importance of heads at each validation")],
         figures=blocks,
+        summary=_change_of_concentration(rows),
     )
+
+
+def _change_of_concentration(rows: Sequence[Sequence[str]]) -> str:
+    """The first task's first and last validation, in words."""
+    first, *_, last = [row for row in rows if row[0] == rows[0][0]]
+    return f"{first[0]}: a fifth of the heads has {first[3]} % of the importance at step {first[1]}, {last[3]} % at step {last[1]}"
 
 
 def _concentration(value_N: NDArray[np.float64]) -> float:
