@@ -52,6 +52,9 @@ BF16_REACH = 20.0
 FRAGILE = 2
 """A variant is fragile, and evaluated on every example, if so many of its active pairs have another prediction."""
 
+MOST_FRAGILE = 1 / 3
+"""If a larger share of the variants is fragile, none is evaluated whole: the sweep would hardly be screened."""
+
 COMMON = 0.05
 """A variant that changes a larger share of the predictions makes no example fragile: whole layers do so to half of them."""
 
@@ -221,7 +224,10 @@ def fragile(changed_NV: Tensor, changed_V: Tensor, examples: int) -> Tensor:
         examples: Number of all examples.
     """
     rare_V = changed_V <= COMMON * examples
-    return (changed_NV & rare_V).any(1, keepdim=True) | (changed_V >= FRAGILE)
+    whole_V = changed_V >= FRAGILE
+    if whole_V.double().mean() > MOST_FRAGILE:
+        whole_V = torch.zeros_like(whole_V)
+    return (changed_NV & rare_V).any(1, keepdim=True) | whole_V
 
 
 def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:

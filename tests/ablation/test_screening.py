@@ -257,6 +257,7 @@ def test_examples_and_heads_with_a_change_are_evaluated_whole(monkeypatch: pytes
     exact = exact_sweep(model, plan_of(model), data)
     changed_NV = exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]
     narrow = Screening(pilot=4, reach=1.0, audit=1e-9)
+    monkeypatch.setattr(screening_module, "MOST_FRAGILE", 1.0)
     outcomes, record = screened_sweep(model, plan_of(model), data, narrow)
     monkeypatch.setattr(screening_module, "fragile", no_fragile_pairs)
     active, without = screened_sweep(model, plan_of(model), data, narrow)
@@ -277,6 +278,18 @@ def test_examples_and_heads_with_a_change_are_evaluated_whole(monkeypatch: pytes
     fragile_NV = evaluated_NV & ~active_NV
     torch.testing.assert_close(outcomes.logits_NVC[fragile_NV], exact.logits_NVC[fragile_NV], atol=1e-6, rtol=1e-5)
     assert (changed_NV & ~evaluated_NV).sum() < (changed_NV & ~active_NV).sum() / 2
+
+
+def test_where_most_heads_are_fragile_none_is_evaluated_whole() -> None:
+    changed_NV = torch.zeros(100, 6, dtype=torch.bool)
+    changed_NV[:2, :2] = True
+    pairs_NV = screening_module.fragile(changed_NV, changed_NV.sum(0), 100)
+    assert pairs_NV[:, :2].all()
+    assert pairs_NV[:2].all()
+    assert not pairs_NV[2:, 2:].any()
+    changed_NV[4:6, 2] = True
+    pairs_NV = screening_module.fragile(changed_NV, changed_NV.sum(0), 100)
+    assert torch.equal(pairs_NV.expand(-1, 6), changed_NV.any(1, keepdim=True).expand(-1, 6))
 
 
 def test_slopes_of_passes_in_parts_are_those_of_one_pass() -> None:
