@@ -86,7 +86,7 @@ def _statement(name: str, model: str) -> str:
 
 
 def _cell(page: str, caption: str, where: str, column: str) -> str:
-    wanted = dict(pair.split("=") for pair in where.split(", "))
+    wanted = dict(pair.split("=") for pair in where.split("; "))
     cells = [
         row[table["header"].index(column)]
         for table in stored("papers")["tables"]
@@ -113,7 +113,7 @@ def rendered() -> str:
         counts["number"] += "{{" in row["ours"]
         item = f"[{row['item']}]({row['page']})" if row["page"] else row["item"]
         command = f"`{row['command']}`" if row["command"] else ""
-        cells = (row["id"], item, command, row["models"], filled(row["ours"]), row["theirs"], row["gap"])
+        cells = (row["id"], item, command, row["models"], filled(row["ours"]), row["theirs"], filled(row["gap"]))
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     total = f"Of {counts['rows']} rows {counts['command']} have a command and {counts['number']} a stored number."
     return "\n".join([lines[0], total, *lines[1:], ""])

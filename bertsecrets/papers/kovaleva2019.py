@@ -27,7 +27,8 @@ from bertsecrets.measures.frame_relations.record import (
 from bertsecrets.measures.linguistic.columns import feature_label, pair_label
 from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
-from bertsecrets.papers.models import Group, Studied
+from bertsecrets.models.spec import RANDOM_INIT
+from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.shows import beside_the_paper, published, published_for
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
@@ -65,6 +66,7 @@ class _Scores:
         task: Name of the group.
         metric: Name of the metric.
         pretrained, random: Each seed's score; NaN where undefined. ``random`` is empty if there is no such run.
+        untrained: Scores of the pre-trained encoder with an untrained classifier; empty if there is no such run.
         constant: A constant answer's score; NaN where undefined.
         published: The paper's scores, for a table cell.
         count: Number of examples.
@@ -74,6 +76,7 @@ class _Scores:
     metric: str
     pretrained: list[float]
     random: list[float]
+    untrained: list[float]
     constant: float
     published: str
     count: int
@@ -90,6 +93,7 @@ def initialisation(models: Studied) -> Section | None:
             scores.metric,
             _percent(scores, scores.pretrained),
             _percent(scores, scores.random) if scores.random else MISSING,
+            _percent(scores, scores.untrained) if scores.untrained else MISSING,
             number(100 * scores.constant, 1),
             scores.published,
         ]
@@ -110,13 +114,17 @@ def initialisation(models: Studied) -> Section | None:
         baseline="constant answer",
         note="rings: seeds; bars: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
     )
-    header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "constant answer", "paper"]
+    header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "pre-trained, untrained classifier"]
+    header += ["constant answer", "paper"]
+    if not any(scores.untrained for metrics in tasks for scores in metrics):
+        header, rows = [*header[:4], *header[5:]], [[*row[:4], *row[5:]] for row in rows]
     caption = "Every seed's score, by task and initialisation."
     return Section(
         "",
         paragraphs=[
             "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends; where there is one seed, "
             "the interval is over examples.",
+            *_gain(tasks),
             *([_PAPERS_COLUMN] if any(row[-1] != MISSING for row in rows) else []),
         ],
         tables=[beside_the_paper(header, rows, "Table 1")],
@@ -127,13 +135,19 @@ def initialisation(models: Studied) -> Section | None:
 def _scores(models: Studied, group: Group) -> list[_Scores]:
     """The metrics of models that started from pre-trained weights, the task's first one first."""
     random = models.of_random(group)
+    untrained = [
+        model
+        for model in models.initial
+        if (model.config["model"]["name"], model.config["task"]["name"]) == (group.model, group.task)
+    ]
     first = next(iter(group.models[0].scores["sets"].values()))
     return [
         _Scores(
             group.name,
             metric,
-            _by_seed(group, metric),
-            [] if random is None else _by_seed(random, metric),
+            _by_seed(group.models, metric),
+            [] if random is None else _by_seed(random.models, metric),
+            _by_seed([model for model in untrained if model.init != RANDOM_INIT], metric),
             math.nan if constant is None else float(constant),
             _published_scores(group, metric),
             int(first["count"]),
@@ -142,8 +156,23 @@ def _scores(models: Studied, group: Group) -> list[_Scores]:
     ]
 
 
-def _by_seed(group: Group, metric: str) -> list[float]:
-    values = [next(iter(model.scores["sets"].values()))["model"][metric] for model in group.models]
+def _gain(tasks: Sequence[Sequence[_Scores]]) -> list[str]:
+    """The gain of fine-tuning over an untrained classifier, mean over the tasks that have both; the first metric of each."""
+    gains = [
+        100 * (float(np.mean(first.pretrained)) - float(np.mean(first.untrained)))
+        for first, *_ in tasks
+        if first.untrained
+    ]
+    if not gains:
+        return []
+    return [
+        f"Fine-tuning gains {number(float(np.mean(gains)), 1)} points over an untrained classifier, mean over {len(gains)} "
+        f"task{'s' * (len(gains) != 1)}; the paper's seven gain 35.9."
+    ]
+
+
+def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
+    values = [next(iter(model.scores["sets"].values()))["model"].get(metric) for model in models]
     return [math.nan if value is None else float(value) for value in values]
 
 

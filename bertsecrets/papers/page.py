@@ -107,12 +107,28 @@ class StatementsPage:
         Raises:
             UserError: If the page names a statement or a function that does not exist, or settings that do not fit.
         """
-        models, judgement = judged(runs, folder / READINGS)
+        report = self.report(runs, folder / READINGS, unfinished)
+        save_figures(report.figures, folder / "figures")
+        write_report(folder / self.file, report)
+        return folder / self.file
+
+    def report(self, runs: Sequence[FinishedRun], readings: Path, unfinished: Sequence[str] = ()) -> Report:
+        """The content of the page.
+
+        Args:
+            runs: At least one finished run.
+            readings: Folder of the statements' readings; created if missing.
+            unfinished: Names of the unfinished runs, which are left out.
+
+        Raises:
+            UserError: As :meth:`write`.
+        """
+        models, judgement = judged(runs, readings)
         entries = self.entries(judgement)
         sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
         names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
         other = self.settings.model and self.settings.model not in names
-        report = Report(
+        return Report(
             title=self.settings.title,
             subtitle=f"{self.settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
             facts=[
@@ -133,9 +149,6 @@ class StatementsPage:
                 Section("How to read this page", paragraphs=[*self.settings.reading, _VERDICTS]),
             ],
         )
-        save_figures(report.figures, folder / "figures")
-        write_report(folder / self.file, report)
-        return folder / self.file
 
     def entries(self, judgement: Mapping[str, Entry]) -> list[Entry]:
         """The statements that the page shows, judged.

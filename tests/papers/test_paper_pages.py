@@ -296,6 +296,20 @@ def test_table_1_has_every_seeds_score_and_their_interval(tmp_path: Path) -> Non
     assert row[5] == "82.3 / 68.3 / 31.6"
 
 
+def test_table_1_has_the_pretrained_encoder_with_an_untrained_classifier(tmp_path: Path) -> None:
+    for task, accuracy, untrained in (("mrpc", 0.8, 0.3), ("rte", 0.6, 0.5)):
+        make_run(tmp_path / task, task=task, accuracy=accuracy)
+        trained = {"name": "x", "init": "pretrained", "seed": 1}
+        make_run(tmp_path / f"{task}0", task=task, checkpoint="initial", trained=trained, accuracy=untrained)
+    make_run(tmp_path / "sst2", task="sst2", accuracy=0.9)
+    section = kovaleva2019.initialisation(models_in(tmp_path))
+    assert section is not None
+    place = list(section.tables[0].header).index("pre-trained, untrained classifier")
+    assert [row[place].split(" ")[0] for row in rows_of(section)] == ["30.0", "50.0", "–"]
+    # 50 and 10 points.
+    assert any("Fine-tuning gains 30.0 points" in text and "mean over 2 tasks" in text for text in section.paragraphs)
+
+
 WEIGHT = np.array([[0.1, 0.7], [0.2, 0.3]])
 
 
