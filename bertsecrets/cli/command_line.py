@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.quiet import in_job, quiet_task, raise_kept, unbroken_output
+from bertsecrets.cli.quiet import in_job, install_for_cluster, quiet_task, raise_kept, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
@@ -173,6 +173,7 @@ def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:
 
 def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
     signals.hand_on(sweep.interrupt)
+    install_for_cluster()
     try:
         # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which its process
         # composes; the composition that checked the job before any started has no way there.

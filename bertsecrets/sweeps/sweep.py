@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import atomic_write, describe_os_error
+from bertsecrets.results.files import atomic_write, describe_os_error, displayed
 from bertsecrets.results.formatting import message
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
@@ -126,7 +127,7 @@ class Sweep:
         ask_to_end([process for process, starter in started if starter != os.getpid()], number)
 
     def close(self, compare: Callable[[Path, bool | str], object]) -> list[JobRecord]:
-        """Print the table of jobs, compare their runs, and return their records.
+        """Print the table of jobs, compare their runs, say how to run what failed again, and return their records.
 
         Args:
             compare: Makes the pages of a sweep's folder, with or without that of the paper.
@@ -141,6 +142,10 @@ class Sweep:
                 _log.warning(
                     f"The runs were not compared: {error} Then run python -m bertsecrets compare runs={quoted(str(self.folder))}."
                 )
+        failed = sum(record.status == FAILED for record in records)
+        if failed:
+            again = f"python -m bertsecrets resume {shlex.quote(f'folder={displayed(self.folder)}')}"
+            Console().print(Text(f"Run what failed again ({failed} of {len(records)} jobs): {again}"), soft_wrap=True)
         return records
 
 

@@ -17,6 +17,7 @@ from bertsecrets.sweeps.sweep import (
     RUNNING,
     SKIPPED,
     JobRecord,
+    Sweep,
     final_records,
     line_of,
     open_sweep,
@@ -52,6 +53,23 @@ def test_the_table_shows_what_jobs_do_not_share(tmp_path: Path) -> None:
     assert "1 finished, 1 skipped, 1 failed" in text
     print_records(console, records[:1], "val/accuracy")
     assert "model=minilm" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_last_line_says_how_to_run_failed_jobs_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = tmp_path / "records"
+    records.mkdir()
+    sweep = Sweep(tmp_path / "my sweep", records, "val/accuracy", 2, (), compares=False, paper=False)
+    JobRecord(0, ["seed=1"], "a", FINISHED, seconds=1.0).write(records)
+    sweep.close(lambda *_: None)
+    assert "again" not in capsys.readouterr().out
+    JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
+    sweep.close(lambda *_: None)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Run what failed again (1 of 2 jobs): python -m bertsecrets resume 'folder=my sweep'"
+    )
 
 
 def test_a_finished_job_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
