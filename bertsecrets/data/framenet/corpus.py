@@ -1,7 +1,7 @@
 """Read the lexicographic annotation of FrameNet 1.5 to 1.7 from a folder or a zip.
 
-Read with the standard library. On FrameNet 1.5, nltk's reader takes 303 s of processor time for what takes 44 s here, and
-it cannot read 4 of 11,829 lexical units (``python benchmarks/framenet_readers.py <zip>``). A test compares the two readers.
+Read with the standard library: nltk's reader takes several times as long, and fails on a few lexical units. A test compares the
+two.
 """
 
 import gc
