@@ -20,7 +20,7 @@ import functools
 import importlib
 import importlib.util
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -64,17 +64,6 @@ def load_offer(kind: str, name: str) -> Any:
         # Importing a user's module can raise anything.
         _skip(kind, point, error_text(error))
         return None
-
-
-def load_offers(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
-    """All that packages offer of a kind, imported, without what cannot be imported or has a taken name, after a warning.
-
-    Args:
-        kind: A group without its prefix.
-        taken: Names of the project's own.
-    """
-    loaded = {name: load_offer(kind, name) for name in free_names(kind, tuple(taken))}
-    return {name: value for name, value in loaded.items() if value is not None}
 
 
 @functools.cache

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
 from bertsecrets.doors import offered_folders
 from bertsecrets.errors import UserError, choices
+
+_P = ParamSpec("_P")
 
 Section = dict[str, Any]
 """A section of the configuration as plain values."""
@@ -173,6 +175,40 @@ class Settings(BaseModel):
             # A misspelt key is also a missing one.
             first = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
             raise UserError(_sentence(cls, section, first["type"], first["loc"], values)) from error
+
+
+class _Arguments(Settings, arbitrary_types_allowed=True):
+    """Arguments of a class or function, some of which may be objects that no configuration can give."""
+
+
+@functools.lru_cache(maxsize=256)
+def arguments_of(target: Callable[..., Any], names: tuple[str, ...]) -> type[Settings]:
+    """The arguments of a class or function with these names, as typed settings."""
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hints.get(name, Any), ... if parameter.default is inspect.Parameter.empty else parameter.default)
+        for name, parameter in inspect.signature(target).parameters.items()
+        if name in names
+    }
+    return create_model("Arguments", __base__=_Arguments, **fields)
+
+
+def typed(constructor: Callable[_P, None]) -> Callable[_P, None]:
+    """Check the arguments of a constructor by the types and ranges of its signature, as a configuration's are.
+
+    The constructor raises UserError for the first argument that does not fit.
+    """
+    # Not pydantic's own validate_call: its messages name no key, and a configuration's section would be checked by other rules.
+    signature = inspect.signature(constructor)
+
+    @functools.wraps(constructor)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        (_, built), *arguments = signature.bind(*args, **kwargs).arguments.items()
+        values = dict(arguments)
+        arguments_of(constructor, tuple(values)).read(type(built).__name__, values)
+        constructor(*args, **kwargs)
+
+    return checked
 
 
 @functools.cache

@@ -1,7 +1,6 @@
 """How far disabling a head moves the cosine similarity of sentence pairs."""
 
 import math
-from dataclasses import replace
 
 import torch
 
@@ -9,14 +8,6 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import describe_columns
-from bertsecrets.results.views import MeasureView
-
-_METHOD = (
-    "Each sentence is embedded by itself, and the model's answer for a pair is the cosine of the two embeddings; a head is "
-    "disabled in both sentences. Gold similarities are scaled to 0..1, on which only the loss depends."
-)
 
 
 class CosineChange(Experiment):
@@ -24,13 +15,11 @@ class CosineChange(Experiment):
 
     name = "cosine_change"
     title = "How far disabling a head moves the cosine similarity"
+    about = (
+        "Each sentence is embedded by itself, and the model's answer for a pair is the cosine of the two embeddings; a head is "
+        "disabled in both sentences. Gold similarities are scaled to 0..1, on which only the loss depends."
+    )
     columns = (Column("mean_change", "mean absolute change of the cosine", "change of cosine", keep="high"),)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """The section of a report, with how the cosine comes about."""
-        section = describe_columns(view)
-        return None if section is None else replace(section, paragraphs=[_METHOD, *section.paragraphs])
 
 
 def cosine_change(outcomes: Outcomes) -> HeadGrid | None:

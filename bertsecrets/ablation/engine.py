@@ -147,10 +147,12 @@ class Engine:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
+                # The pass starts anew: the one that failed has filled in the logits of some variants only.
                 self._halve(inputs, error)
 
     def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
         rows, length = inputs["attention_mask"].shape
+        # A limit beyond what the batch takes could be halved without any effect.
         largest = min(self.max_tokens, rows * length * len(self.plan.variants))
         if largest < 2 * length:
             raise UserError(
@@ -386,6 +388,7 @@ class EnginePass:
 
     def classify(self, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         examples = self.last - self.first
+        # Where the head reads the first token only, the last layer has computed no other.
         real_RS = self.real_BS[self.first : self.last].repeat(len(nodes), 1)[:, : hidden_RSD.shape[1]]
         logits_NBC = self.encoder.head(hidden_RSD, real_RS).unflatten(0, (len(nodes), examples))
         for node, logits_BC in zip(nodes, logits_NBC, strict=True):
@@ -521,6 +524,7 @@ class EnginePass:
             if name in self.family.unbatched:
                 repeated[name] = value
                 continue
+            # Most layers get the same mask and positions, which are repeated once for all of them.
             key = (id(value), copies)
             if key not in self._repeated:
                 self._repeated[key] = repeat_rows(value, len(self.real_BS), self.first, self.last, copies)

@@ -93,11 +93,10 @@ def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
     ]
 
 
-def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
+def every_part(kind: Kind, num_layers: int, num_heads: int) -> list[Variant]:
     """One part of each layer, a row of :data:`bertsecrets.results.components.PARTS`, left out (He et al. 2024)."""
     return [
-        Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),))
-        for layer in _layers(layers, num_layers)
+        Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),)) for layer in range(num_layers)
     ]
 
 
@@ -116,7 +115,7 @@ def all_but_one(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
         Variant(
             ALL_BUT_ONE.code_of(layer, head),
             ALL_BUT_ONE.name,
-            tuple(place for place in _whole(layer, num_heads) if place != (layer, head)),
+            tuple(pair for pair in _whole(layer, num_heads) if pair != (layer, head)),
             layer,
             head,
         )
@@ -130,7 +129,7 @@ def as_groups(heads: Sequence[Any] | None) -> list[Any]:
     if heads is None:
         return []
     chosen = list(heads)
-    one = bool(chosen) and all(isinstance(place, Sequence) and all(type(n) is int for n in place) for place in chosen)
+    one = bool(chosen) and all(isinstance(pair, Sequence) and all(type(n) is int for n in pair) for pair in chosen)
     return [chosen] if one else chosen
 
 
@@ -221,8 +220,8 @@ def read_groups(path: Path) -> list[list[list[int]]]:
 def _places(group: Any, name: str) -> tuple[Head, ...]:
     fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
     if not fits or not all(
-        isinstance(place, Sequence) and len(place) == 2 and all(type(number) is int and number >= 0 for number in place)
-        for place in group
+        isinstance(pair, Sequence) and len(pair) == 2 and all(type(number) is int and number >= 0 for number in pair)
+        for pair in group
     ):
         raise UserError(f"{name} is {group!r:.60}; expected a list of [layer, head], such as [[3, 1], [7, 10]].")
     return tuple(sorted((int(layer), int(head)) for layer, head in group))
@@ -232,7 +231,7 @@ def _ranked(ranking: Sequence[Sequence[int]]) -> list[Head]:
     _places(ranking, "The ranking")
     order = [(int(layer), int(head)) for layer, head in ranking]
     if len(set(order)) < len(order):
-        twice = next(place for place in order if order.count(place) > 1)
+        twice = next(pair for pair in order if order.count(pair) > 1)
         raise UserError(f"Head {twice[1]} of layer {twice[0]} is in the ranking twice; leave one of them out.")
     return order
 
@@ -258,5 +257,5 @@ def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: s
         if not 0 <= head < num_heads:
             raise UserError(f"{name} names head {head} of layer {layer}, but the model has heads 0 to {num_heads - 1}.")
     if len(set(heads)) < len(heads):
-        layer, head = next(place for place in heads if heads.count(place) > 1)
+        layer, head = next(pair for pair in heads if heads.count(pair) > 1)
         raise UserError(f"{name} names head {head} of layer {layer} twice; leave one of them out.")

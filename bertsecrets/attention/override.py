@@ -227,6 +227,7 @@ def _replaced(
         map_of: From a head to its map, ``[B, Q, K]``, for modes that need maps.
         barred_BS: Which tokens are those of ``away_from``.
     """
+    # Written in place, the outputs would change for autograd and for hooks that read them, too.
     result_BSHd = output_BSHd.clone()
     donated_BSHd = None
     for edit in edits:

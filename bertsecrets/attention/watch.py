@@ -154,6 +154,7 @@ def map_stream(
         finally:
             ready.release()
 
+    # A generator alone cannot wait inside a hook, deep in a forward pass; a thread can.
     thread = threading.Thread(target=work, name="bertsecrets-reference", daemon=True)
     thread.start()
     try:

@@ -18,12 +18,13 @@ from bertsecrets.ablation.blocking import (
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
-from bertsecrets.data.special_tokens import check_special_tokens, special_token_ids
+from bertsecrets.data.special_tokens import special_token_ids
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.metrics import Predictions, decide
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
+from bertsecrets.settings import typed
 
 _SETTING = "analysis.block_attention.tokens"
 
@@ -45,6 +46,7 @@ class BlockAttention(HeadAnalysis):
 
     without_labels = "the effect of blocking attention cannot be scored"
 
+    @typed
     def __init__(
         self,
         run: Run,
@@ -55,7 +57,7 @@ class BlockAttention(HeadAnalysis):
     ) -> None:
         self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(run, self.settings.evaluation, self.settings.max_examples)
-        self.tokens = check_special_tokens(tokens, "blocked attention")
+        self.tokens = tuple(dict.fromkeys(tokens))
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)

@@ -179,15 +179,15 @@ class MeasureHeads(pl.Callback):
     def examples(self, trainer: pl.Trainer, measure: Measure) -> EncodedSplit:
         """The examples that a measure is taken on."""
         data = data_of(trainer)
-        own = measure.dataset(data, progress=shows_progress(trainer))
-        return data.evaluation_dataset(data.check_evaluation(self.evaluation)) if own is None else own
+        examples = measure.dataset(data, progress=shows_progress(trainer))
+        return data.evaluation_dataset(data.check_evaluation(self.evaluation)) if examples is None else examples
 
     def _loader(self, trainer: pl.Trainer, measure: Measure) -> DataLoader[Batch]:
         """Batches of this process's share of those examples."""
         data, feed = data_of(trainer), measure.feed
-        own = measure.dataset(data)
-        if own is not None:
-            return data.loader_of(own, sample_positions(len(own), feed.max_examples, feed.seed))
+        examples = measure.dataset(data)
+        if examples is not None:
+            return data.loader_of(examples, sample_positions(len(examples), feed.max_examples, feed.seed))
         return data.evaluation_loader(
             data.check_evaluation(self.evaluation),
             max_examples=feed.max_examples,
@@ -267,10 +267,10 @@ class MeasureHeads(pl.Callback):
             return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
 
     def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
-        own = measure.record(grid, model)
-        if not own:
+        record = measure.record(grid, model)
+        if not record:
             return
-        content = {OWN: own}
+        content = {OWN: record}
         for pair in pairs:
             if pair.partner is measure and pair.reference == INITIAL and self.reference is not None:
                 content[INITIAL] = pair.measure.record(pair.measure.compute(), self.reference)

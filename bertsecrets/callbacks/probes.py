@@ -23,6 +23,7 @@ from bertsecrets.probes.study import WITH_WORDS, Study, run_study
 from bertsecrets.probes.training import Recipe
 from bertsecrets.probes.vectors import glove_vectors
 from bertsecrets.results.run import Run
+from bertsecrets.settings import typed
 
 _NUMBER = "a whole number from 1"
 
@@ -48,10 +49,11 @@ class TrainProbes(HeadAnalysis):
         UserError: If a probe or the file does not exist, or a number does not fit.
     """
 
+    @typed
     def __init__(
         self,
         run: Run,
-        probes: Annotated[Sequence[str], Field(min_length=1)] = PROBES,
+        probes: Annotated[Sequence[str], Field(min_length=1, description=f"a list of {', '.join(PROBES)}")] = PROBES,
         control: bool = True,
         glove: Annotated[str | None, Field(min_length=1, description="the path of a text file, or null")] = None,
         epochs: Annotated[int, Field(ge=1, description=_NUMBER)] = 3,
@@ -65,8 +67,6 @@ class TrainProbes(HeadAnalysis):
         for name in probes:
             if name not in PROBES:
                 raise UserError(f"Unknown probe '{name}'; {choices(str(name), PROBES)}.")
-        if not probes:
-            raise UserError(f"No probe is given; choose from {', '.join(PROBES)}.")
         if glove is not None and not Path(glove).is_file():
             raise UserError(
                 f"analysis.probes.glove is '{glove}', which is not a file; give a text file of word vectors."

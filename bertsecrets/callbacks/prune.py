@@ -122,7 +122,7 @@ class PruneHeads(HeadAnalysis):
 
     def _finish(self, model: nn.Module, chosen: Chosen, data: TaskData, finished: Finished) -> None:
         """Write the smaller model, then remove what an interrupted search would resume from."""
-        if self.settings.save and chosen.place is not None:
+        if self.settings.save and chosen.step is not None:
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
                 self._save(model, chosen, data, finished)
@@ -152,14 +152,14 @@ class PruneHeads(HeadAnalysis):
         return latencies
 
     def _save(self, model: nn.Module, chosen: Chosen, data: TaskData, finished: Finished) -> None:
-        assert chosen.place is not None
+        assert chosen.step is not None
         folder: Path = self.run.folder / "pruned"
-        source = finished.load(model, chosen.order.models[chosen.place]) if chosen.order.models else model
+        source = finished.load(model, chosen.order.models[chosen.step]) if chosen.order.models else model
         if source is None:
             raise UserError(
                 f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again in another folder."
             )
-        smaller = remove_heads(source, sorted(chosen.order.sets[chosen.place])).cpu().eval()
+        smaller = remove_heads(source, sorted(chosen.order.sets[chosen.step])).cpu().eval()
         write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
         _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
@@ -196,8 +196,8 @@ def _grid(model: nn.Module, chosen: Chosen) -> HeadGrid:
     for heads in reversed(chosen.order.sets):
         for layer, head in heads:
             at_LH[layer, head] = len(heads)
-    if chosen.place is not None:
-        for layer, head in chosen.order.sets[chosen.place]:
+    if chosen.step is not None:
+        for layer, head in chosen.order.sets[chosen.step]:
             kept_LH[layer, head] = 0
     value_LHC = torch.stack((at_LH, kept_LH), -1)
     return without_errors(Pruning(), value_LHC, chosen.outcome.examples)

@@ -22,11 +22,11 @@ from bertsecrets.ablation.shapley import (
 )
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
 from bertsecrets.callbacks.trainer_state import stage_of
-from bertsecrets.errors import UserError
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.settings import typed
 
 
 class ShapleyHeads(HeadAnalysis):
@@ -47,19 +47,18 @@ class ShapleyHeads(HeadAnalysis):
 
     without_labels = DISABLING
 
+    @typed
     def __init__(
         self,
         run: Run,
         ablation: AblationSettings | None = None,
-        permutations: Annotated[int, Field(ge=2, description="a whole number from 2")] = PERMUTATIONS,
+        permutations: Annotated[
+            int, Field(ge=2, description="a whole number from 2, for errors to be estimated")
+        ] = PERMUTATIONS,
         max_examples: MaxExamples = 128,
     ) -> None:
         self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(run, self.settings.evaluation, max_examples)
-        if permutations < 2:
-            raise UserError(
-                f"The number of permutations is {permutations}; expected 2 or more, for errors to be estimated."
-            )
         self.permutations = permutations
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -12,7 +12,7 @@ from bertsecrets.attention.values import watch_values
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.special_tokens import check_special_tokens, special_token_ids
+from bertsecrets.data.special_tokens import special_token_ids
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.sinks.experiment import Sinks
 from bertsecrets.importance.sinks.interventions import REDIRECT, Sink, SinkEffects
@@ -24,6 +24,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 _SETTING = "analysis.sinks.tokens"
 _Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and up to 1")]
@@ -51,6 +52,7 @@ class InterveneOnSinks(HeadAnalysis):
 
     without_labels = "what turning attention away does to its answers cannot be judged"
 
+    @typed
     def __init__(
         self,
         run: Run,
@@ -65,7 +67,7 @@ class InterveneOnSinks(HeadAnalysis):
         evaluation: str | None = None,
     ) -> None:
         super().__init__(run, evaluation, max_examples)
-        self.tokens = check_special_tokens(tokens, "the sinks analysis")
+        self.tokens = tuple(dict.fromkeys(tokens))
         self.limits = Limits(float(attention), float(value_ratio), float(change))
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -254,7 +254,7 @@ def with_task_file(arguments: Sequence[str]) -> list[str]:
     Raises:
         UserError: If the file cannot be read, holds something else than keys and values, or has a key that Hydra cannot read.
     """
-    given = {key_of(argument) for argument in arguments}
+    keys = {key_of(argument) for argument in arguments}
     named = any(map(_names_file, arguments))
     completed = []
     for argument in arguments:
@@ -274,7 +274,7 @@ def with_task_file(arguments: Sequence[str]) -> list[str]:
                     raise UserError(
                         f"The task file {path} has the key '{name}'; use letters, digits and underscores in keys."
                     )
-            if key not in given:
+            if key not in keys:
                 completed.append(f"++{key}={as_argument(value)}")
     return completed
 
@@ -306,10 +306,10 @@ def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
 
 def check_model_name(invocation: Invocation) -> None:
     """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
-    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
-    chosen = given["model"].value() if "model" in given else None
-    if "model.name" in given and chosen != "folder" and "model.path" not in given:
-        value = given["model.name"].value()
+    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    chosen = settings["model"].value() if "model" in settings else None
+    if "model.name" in settings and chosen != "folder" and "model.path" not in settings:
+        value = settings["model.name"].value()
         raise UserError(
             f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
             "name your own with model=folder model.path=<folder> model.name=<name>."
@@ -326,52 +326,52 @@ def own_data(invocation: Invocation) -> list[str]:
         UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has its own,
             or an experiment is given, which names its tasks.
     """
-    given = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
-    if "resume" in given or _of_a_run(invocation, given):
+    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    if "resume" in settings or _of_a_run(invocation, settings):
         return []
-    values = {key: override.value() for key, override in given.items() if key.partition(".")[0] in ("data", "task")}
+    values = {key: override.value() for key, override in settings.items() if key.partition(".")[0] in ("data", "task")}
     source, task = values.get("data"), values.get("task", OWN)
-    named = [key for key in _COLUMNS if key in given]
+    named = [key for key in _COLUMNS if key in settings]
     if task != OWN:
         if named and isinstance(task, str):
             raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
         return []
-    if "task.csv" in given or "task.hub" in given:
+    if "task.csv" in settings or "task.hub" in settings:
         return []
-    if "experiment" in given and "task" not in given:
+    if "experiment" in settings and "task" not in settings:
         if source == "csv" or named:
-            setting = given["data"].input_line if source == "csv" else given[named[0]].input_line
+            setting = settings["data"].input_line if source == "csv" else settings[named[0]].input_line
             raise UserError(
-                f"'{setting}' is for data without a task, but {given['experiment'].input_line} names its tasks; leave one of "
+                f"'{setting}' is for data without a task, but {settings['experiment'].input_line} names its tasks; leave one of "
                 "them out, or add task=own."
             )
         return []
-    if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(given)):
-        if "task" in given:
+    if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(settings)):
+        if "task" in settings:
             raise UserError(
                 "task=own needs data of your own: give data=csv data.path=<CSV file>, or data=hub data.dataset=<name>."
             )
         return []
     for key in (*_COLUMNS, "data.path", "data.eval_path"):
-        if key in given and given[key].is_sweep_override():
-            raise UserError(f"'{given[key].input_line}' names several data sets; run one command for each of them.")
+        if key in settings and settings[key].is_sweep_override():
+            raise UserError(f"'{settings[key].input_line}' names several data sets; run one command for each of them.")
     section = {
         key.partition(".")[2]: value
         for key, value in values.items()
-        if key.startswith("data.") and not given[key].is_sweep_override()
+        if key.startswith("data.") and not settings[key].is_sweep_override()
     }
     # A slow import that only this path needs.
     from bertsecrets.data.own import own_task
 
     facts = own_task(SourceConfig.read("data", {"source": source, **section}))
-    added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in given}
-    choice = [] if "task" in given else [f"task={OWN}"]
+    added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in settings}
+    choice = [] if "task" in settings else [f"task={OWN}"]
     return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]
 
 
-def _of_a_run(invocation: Invocation, given: dict[str, Override]) -> bool:
+def _of_a_run(invocation: Invocation, settings: dict[str, Override]) -> bool:
     """Whether the command analyses a run, which knows its task, or no checkpoint at all."""
     if invocation.config_name == "train":
         return False
-    checkpoint = given.get("checkpoint")
+    checkpoint = settings.get("checkpoint")
     return checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is not None

@@ -125,6 +125,7 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
                 raise UserError(f"'{_line(override)}' names '{twice}' twice; name each value once.")
         elif not override.is_sweep_override():
             values.append([_line(override)])
+    # Not every combination: a sweep of five seeds, eight tasks and ten modes would be composed 400 times before its first job.
     first = [options[0] for options in values]
     return [first] + [
         [*first[:i], option, *first[i + 1 :]] for i, options in enumerate(values) for option in options[1:]

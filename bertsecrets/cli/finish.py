@@ -1,6 +1,7 @@
 """The trainer of a run, and the end of every run: scores, predictions, figures, report, W&B and a printed summary."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -8,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
-import wandb
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 
@@ -166,6 +166,8 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
         tracking.log_ablation(experiment, run.ablation_table())
     if experiment.settings.mode == "disabled":
         return
+    import wandb
+
     artifact = wandb.Artifact(artifact_name(str(logger.version)), type="bertsecrets-run")
     weights = (run.checkpoints / BEST, run.checkpoints / FINAL)
     for path in (
@@ -200,5 +202,7 @@ def closing(loggers: Sequence[Logger]) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.finalize("success" if succeeded else "failed")
-        if wandb.run is not None:
+        # Imported by then if a logger of this process began a run.
+        wandb = sys.modules.get("wandb")
+        if wandb is not None and wandb.run is not None:
             wandb.finish(exit_code=0 if succeeded else 1)

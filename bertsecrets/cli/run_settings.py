@@ -41,17 +41,17 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
         UserError: If it cannot be read, names a class that neither the project nor the command line names, or asks to write or
             send something outside of the folder that the command line does not ask for.
     """
-    own = read_config(folder)
-    check_code(plain(own), plain(config), folder)
-    own = with_settings_given_again(own, config, overrides, folder)
+    recorded = read_config(folder)
+    check_code(plain(recorded), plain(config), folder)
+    recorded = with_settings_given_again(recorded, config, overrides, folder)
     path = folder / CONFIG_COPY
-    command = command_of(own)
+    command = command_of(recorded)
     if command != command_of(config):
         raise UserError(
             f"'{path}' is the configuration of a run of {command}; resume it with python -m bertsecrets {command} resume={folder}."
         )
     try:
-        check_settings(plain(own))
+        check_settings(plain(recorded))
     except UserError as error:
         raise UserError(f"'{path}' was changed, or is of another version: {error}") from error
     except OmegaConfBaseException as error:
@@ -60,10 +60,10 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
     begun = read_begun(folder)
     if begun is not None and begun.code != code_version():
         _log.warning(f"The run in {folder} was started by code {begun.code} and is resumed with {code_version()}.")
-    own.resume = config.resume
-    own.debug, own.progress = config.debug, config.progress
+    recorded.resume = config.resume
+    recorded.debug, recorded.progress = config.debug, config.progress
     _log.info(f"Resuming the run in {folder}.")
-    return own
+    return recorded
 
 
 def command_of_folder(folder: str | None) -> str | None:
@@ -126,9 +126,9 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
     sections = [name for name in _INHERITED if name not in keys and (name == "model" or not other_task)]
     check_code({name: recorded[name] for name in sections}, plain(without_hydra(config)), run.folder)
     for section in sections:
-        own = {key: OmegaConf.select(config, key) for key in keys if key.startswith(f"{section}.")}
+        changed = {key: OmegaConf.select(config, key) for key in keys if key.startswith(f"{section}.")}
         inherited[section] = recorded[section]
-        for key, value in own.items():
+        for key, value in changed.items():
             OmegaConf.update(inherited, key, value)
     for name in _FIXED:
         inherited[name] = trained[name]

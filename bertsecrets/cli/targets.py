@@ -1,25 +1,19 @@
 """Sections that name a class: import it, check its arguments before anything is loaded, and build it."""
 
-import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 import hydra
 from hydra.errors import InstantiationException
-from pydantic import create_model
 
 from bertsecrets.doors import error_text, load_named
 from bertsecrets.errors import UserError, choices
 from bertsecrets.files import is_ours
-from bertsecrets.settings import Section, Settings, shown
+from bertsecrets.settings import Section, arguments_of, shown
 
 _HYDRA_KEYS = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-
-class _Arguments(Settings, arbitrary_types_allowed=True):
-    """Arguments of a target, some of which may be objects that no configuration can give."""
 
 
 def load_target(place: str, section: Mapping[str, Any]) -> Callable[..., Any]:
@@ -68,7 +62,7 @@ def check_arguments(place: str, section: Mapping[str, Any], offered: Iterable[st
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         check_names(place, arguments, own)
     if is_own(target):
-        _arguments_of(target, tuple(own)).read(place, {name: value for name, value in arguments.items() if name in own})
+        arguments_of(target, tuple(own)).read(place, {name: value for name, value in arguments.items() if name in own})
     elif not section.get("_args_"):
         for name, parameter in own.items():
             if parameter.default is inspect.Parameter.empty and name not in arguments:
@@ -116,7 +110,7 @@ def make(section: Section, /, **arguments: Any) -> Any:
             names = " and ".join(sorted(missing))
             raise UserError(f"{section['_target_']} does not define {names}; define it in the class.")
         if not is_own(target):
-            # Hydra also builds the sections inside a section.
+            # Hydra also builds the sections inside a section. Other packages expect lists and dictionaries, not OmegaConf's own.
             target = hydra.utils.instantiate({**section, "_target_": target, "_partial_": True, "_convert_": "all"})
             return target(**arguments)
         return target(**{key: value for key, value in section.items() if key != "_target_"}, **arguments)
@@ -130,16 +124,3 @@ def make(section: Section, /, **arguments: Any) -> Any:
         raise UserError(
             f"{section.get('_target_')} could not be built ({error_text(cause)}); check its section."
         ) from error
-
-
-@functools.lru_cache(maxsize=64)
-def _arguments_of(target: Callable[..., Any], names: tuple[str, ...]) -> type[Settings]:
-    """The arguments of a target with these names, as typed settings."""
-    parameters = inspect.signature(target).parameters
-    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
-    fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ... if parameter.default is inspect.Parameter.empty else parameter.default)
-        for name, parameter in parameters.items()
-        if name in names
-    }
-    return create_model("Arguments", __base__=_Arguments, **fields)

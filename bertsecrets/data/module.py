@@ -207,6 +207,7 @@ class TaskData(pl.LightningDataModule):
         return ResumableDataLoader(
             dataset,
             sampler=sampler,
+            # The sampler deals whole batches, of sizes that PyTorch's own batching cannot make.
             batch_size=None,
             num_workers=self.config.num_workers,
             pin_memory=torch.cuda.is_available(),

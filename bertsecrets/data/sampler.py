@@ -58,14 +58,17 @@ class BucketedTrainSampler(Sampler[BatchSpec]):
 
     def batches(self) -> list[list[int]]:
         """The epoch's batches of all processes, in order."""
+        # Were they added, the second epoch of one seed would be the first of the next.
         generator = torch.Generator().manual_seed(self.seed * 100_003 + self.epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
+        # A multiple of the batch size, so that only the last pool can end with a smaller batch.
         size = self.batch_size * min(_POOL, -(-len(self) // _POOLS))
         batches = []
         for start in range(0, len(order), size):
             # The sort is stable: examples of equal length keep the epoch's random order.
             pool = sorted(order[start : start + size], key=self.lengths.__getitem__)
             batches += [pool[i : i + self.batch_size] for i in range(0, len(pool), self.batch_size)]
+        # A pool's batches go from short to long examples, which training should not.
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def __iter__(self) -> Iterator[BatchSpec]:

@@ -4,23 +4,10 @@ from collections.abc import Iterable
 
 from transformers import PreTrainedTokenizerBase
 
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 
 SPECIAL_TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
 """Their names in settings, with their labels."""
-
-
-def check_special_tokens(names: Iterable[str], analysis: str) -> tuple[str, ...]:
-    """The names, each once; ``analysis`` says in the message which analysis they are for.
-
-    Raises:
-        UserError: If a name is not one of :data:`SPECIAL_TOKENS`.
-    """
-    chosen = tuple(dict.fromkeys(names))
-    for name in chosen:
-        if name not in SPECIAL_TOKENS:
-            raise UserError(f"Unknown special token '{name}' of {analysis}; {choices(str(name), SPECIAL_TOKENS)}.")
-    return chosen
 
 
 def special_token_ids(tokenizer: PreTrainedTokenizerBase, names: Iterable[str], setting: str) -> dict[str, int]:

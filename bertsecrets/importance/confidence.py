@@ -1,19 +1,18 @@
 """Confidence of heads: the largest weight of a row, on average (Voita et al. 2019, section 4; methods V1)."""
 
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples
+from bertsecrets.measures.base import MaxExamples
 from bertsecrets.measures.ratio import RatioMeasure
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 MeanOver = Literal["tokens", "examples"]
 Rows = Literal["all", "words"]
@@ -43,12 +42,17 @@ class Confidence(RatioMeasure):
 
     name = "confidence"
     title = "Confidence of heads"
+    about = (
+        "Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita et al. "
+        "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task."
+    )
     columns = (
         Column("confidence", "to any token but [SEP]", _UNIT, (0.0, 1.0), keep="high"),
         Column("to_words", "to words", _UNIT, (0.0, 1.0), keep="high"),
         Column("to_any", "to any token", _UNIT, (0.0, 1.0), keep="high"),
     )
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -57,12 +61,8 @@ class Confidence(RatioMeasure):
         rows: Rows = "all",
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        for key, value, valid in (("mean_over", mean_over, get_args(MeanOver)), ("rows", rows, get_args(Rows))):
-            if value not in valid:
-                raise UserError(f"Unknown {key} '{value}' of the confidence measure; {choices(str(value), valid)}.")
+        super().__init__(num_layers, num_heads, max_examples)
         self.mean_over, self.rows = mean_over, rows
-        self.feed = Feed(max_examples=max_examples)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
@@ -87,7 +87,7 @@ class Confidence(RatioMeasure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Every column by head, and the number of confident heads."""
-        section = describe_columns(view)
+        section = super().describe(view)
         if section is None or not view.has("confidence"):
             return section
         value_LH = view.value("confidence")
@@ -96,8 +96,4 @@ class Confidence(RatioMeasure):
             f"{count} of {value_LH.size} heads {'has' if count == 1 else 'have'} a confidence above {_CONFIDENT:g}, the level of "
             "positional heads in the paper."
         )
-        paragraph = (
-            "Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita et al. "
-            "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task."
-        )
-        return replace(section, findings=[*section.findings, sentence], paragraphs=[*section.paragraphs, paragraph])
+        return replace(section, findings=[*section.findings, sentence])

@@ -1,19 +1,13 @@
 """First-order estimate of the effect of disabling heads (attribution patching, Nanda 2023; Syed et al. 2023)."""
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.attention.head_outputs import mean_over_real, replacement_slopes
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure, check_count
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import describe_columns
-from bertsecrets.results.views import MeasureView
+from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
+from bertsecrets.settings import typed
 
 _UNIT = "estimated change of the loss"
 
@@ -39,20 +33,25 @@ class FirstOrder(OutputMeasure):
 
     name = "first_order"
     title = "First-order effect of disabling"
+    about = (
+        "The slope of the loss in the direction of the replacement, at the whole model: one forward and one backward pass "
+        "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the way: "
+        "where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and after a "
+        "layer norm that rescales what is left. analysis=disable is exact."
+    )
     reads_task = True
     columns = tuple(Column(mode, f"mode {mode}", _UNIT, keep="high") for mode in ("zero", "uniform", "mean"))
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        reference_examples: Annotated[int, Field(ge=1, description="a whole number from 1")] = 512,
+        reference_examples: Count = 512,
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        check_count("reference_examples", reference_examples, self.name)
+        super().__init__(num_layers, num_heads, max_examples)
         self.reference_examples = reference_examples
-        self.feed = Feed(max_examples=max_examples)
 
     def per_example_output(
         self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
@@ -62,17 +61,3 @@ class FirstOrder(OutputMeasure):
         replacements = (None, uniform_B1Hd, mean_B1Hd)
         effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd) for new_BSHd in replacements]
         return torch.stack(effects, -1)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Every mode by head."""
-        section = describe_columns(view)
-        if section is None:
-            return None
-        paragraph = (
-            "The slope of the loss in the direction of the replacement, at the whole model: one forward and one backward pass "
-            "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the way: "
-            "where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and after a "
-            "layer norm that rescales what is left. analysis=disable is exact."
-        )
-        return replace(section, paragraphs=[*section.paragraphs, paragraph])

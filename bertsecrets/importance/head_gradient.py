@@ -1,20 +1,14 @@
 """Gradient importance of heads: the derivative of the loss with respect to their gates (Michel et al. 2019; methods M1)."""
 
-from dataclasses import replace
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure, check_count
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import describe_columns
-from bertsecrets.results.views import MeasureView
+from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
+from bertsecrets.settings import typed
 
 TOKEN, EXAMPLE, BATCH, SIGNED = "token", "example", "batch", "signed"
 NORMALISED = "_normalised"
@@ -54,6 +48,12 @@ class HeadGradient(OutputMeasure):
 
     name = "head_gradient"
     title = "Gradient importance of heads"
+    about = (
+        "The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et al. 2019), in "
+        "absolute value: per token, per example or per batch before averaging, of which the paper has the second and its "
+        "code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The standard "
+        "errors of normalised numbers take the layer's norm as known."
+    )
     reads_task = True
     columns = (
         *(Column(name, label, _UNIT, keep="high") for name, label in _LABELS.items()),
@@ -68,17 +68,16 @@ class HeadGradient(OutputMeasure):
     sums_LHG: Tensor
     members_G: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        batch_size: Annotated[int, Field(ge=1, description="a whole number from 1")] = 32,
+        batch_size: Count = 32,
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        check_count("batch_size", batch_size, self.name)
+        super().__init__(num_layers, num_heads, max_examples)
         self.batch_size = batch_size
-        self.feed = Feed(max_examples=max_examples)
         self._place: dict[int, int] | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
@@ -141,17 +140,3 @@ class HeadGradient(OutputMeasure):
             stderr_LHC[..., places[name + NORMALISED]] = stderr_LHC[..., places[name]] / norm_L1
             count_LHC[..., places[name + NORMALISED]] = count_LHC[..., places[name]]
         return HeadGrid(self.name, grid.described, value_LHC, stderr_LHC, count_LHC)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Every column by head."""
-        section = describe_columns(view)
-        if section is None:
-            return None
-        paragraph = (
-            "The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et al. 2019), in "
-            "absolute value: per token, per example or per batch before averaging, of which the paper has the second and its "
-            "code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The standard "
-            "errors of normalised numbers take the layer's norm as known."
-        )
-        return replace(section, paragraphs=[*section.paragraphs, paragraph])

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, OutputMeasure, check_count
+from bertsecrets.measures.base import MaxExamples, OutputMeasure
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 
 class IntegratedGradients(OutputMeasure):
@@ -39,12 +39,19 @@ class IntegratedGradients(OutputMeasure):
 
     name = "integrated_gradients"
     title = "Integrated gradients over the gates of heads"
+    about = (
+        "All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's derivative "
+        "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. Unlike the "
+        "derivative at the whole model it counts heads that others could stand in for; half-open models on the way are ones "
+        "that training never saw."
+    )
     reads_task = True
     columns = (Column("share", "share of the loss", "decrease of the loss", keep="high"),)
 
     losses_2: Tensor
     examples: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -52,12 +59,10 @@ class IntegratedGradients(OutputMeasure):
         steps: Annotated[int, Field(ge=1, le=1000, description="a whole number from 1 to 1000")] = 10,
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        check_count("steps", steps, self.name, most=1000)
+        super().__init__(num_layers, num_heads, max_examples)
         point_N, weight_N = np.polynomial.legendre.leggauss(steps)
         inner = [(float(point + 1) / 2, float(weight) / 2) for point, weight in zip(point_N, weight_N, strict=True)]
         self.gates = ((0.0, 0.0), *inner, (1.0, 0.0))
-        self.feed = Feed(max_examples=max_examples)
         self.add_state("losses_2", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("examples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -79,20 +84,8 @@ class IntegratedGradients(OutputMeasure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """The shares by head, and whether they add up."""
-        section = describe_columns(view)
-        if section is None:
-            return None
-        paragraph = (
-            "All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's derivative "
-            "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. Unlike the "
-            "derivative at the whole model it counts heads that others could stand in for; half-open models on the way are ones "
-            "that training never saw."
-        )
-        return replace(
-            section,
-            findings=[*section.findings, *_completeness(view.extras)],
-            paragraphs=[*section.paragraphs, paragraph],
-        )
+        section = super().describe(view)
+        return section and replace(section, findings=[*section.findings, *_completeness(view.extras)])
 
 
 def _completeness(extras: Mapping[str, Any]) -> list[str]:

@@ -1,16 +1,11 @@
 """Norm-based attention: what a head adds to the residual stream, not where it looks (Kobayashi et al. 2020, section 3)."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples, ValueMeasure
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import describe_columns
-from bertsecrets.results.views import MeasureView
+from bertsecrets.measures.base import ValueMeasure
 
 _UNIT = "mean norm"
 
@@ -34,15 +29,16 @@ class ValueNorm(ValueMeasure):
 
     name = "value_norm"
     title = "Norms of heads' outputs"
+    about = (
+        "The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
+        "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ in "
+        "the scale of what they add to."
+    )
     columns = (
         Column("output", "output", _UNIT, keep="high"),
         Column("weighted", "attention × value", _UNIT, keep="high"),
         Column("value", "value", _UNIT),
     )
-
-    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
-        super().__init__(num_layers, num_heads)
-        self.feed = Feed(max_examples=max_examples)
 
     def per_example_values(
         self, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
@@ -54,19 +50,6 @@ class ValueNorm(ValueMeasure):
         output_BH = (_norms(attention_BHQK @ value_BHKd, gram_Hdd) * weight_B1S).sum(-1)
         received_BHK = (attention_BHQK * weight_B1S[..., None]).sum(2)
         return torch.stack((output_BH, (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)), -1)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Every column by head."""
-        section = describe_columns(view)
-        if section is None:
-            return None
-        paragraph = (
-            "The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
-            "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ in "
-            "the scale of what they add to."
-        )
-        return replace(section, paragraphs=[*section.paragraphs, paragraph])
 
 
 def _norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
@@ -19,19 +19,15 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import INITIAL
+from bertsecrets.settings import typed
 
 MaxExamples = Annotated[int | None, Field(ge=1, description="a whole number from 1, or null for all")]
 """Size of a random sample of a measure's examples; None for all."""
 
+Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
+
 Length = Annotated[int, Field(ge=SHORTEST, le=LONGEST, description=f"a whole number from {SHORTEST} to {LONGEST}")]
 """A number of tokens of a sequence, special tokens included."""
-
-
-def check_count(key: str, value: Any, measure: str, least: int = 1, most: int | None = None) -> None:
-    """Raise UserError unless an argument of a measure is a whole number from ``least``, and up to ``most`` if given."""
-    if type(value) is not int or value < least or (most is not None and value > most):
-        upper = "" if most is None else f" to {most}"
-        raise UserError(f"{key} of the {measure} measure is {value!r}; expected a whole number from {least}{upper}.")
 
 
 class Need(Enum):
@@ -91,6 +87,7 @@ class Measure(Experiment, Metric):
 
     Args:
         num_layers, num_heads: Size of the grid.
+        max_examples: A random sample of this many examples; None for those of ``feed``.
 
     Raises:
         UserError: If the class has no name, title or columns, or two columns share a name.
@@ -114,8 +111,11 @@ class Measure(Experiment, Metric):
     added: Added | None = None
     """The numbers added last, from which a paired comparison computes differences."""
 
-    def __init__(self, num_layers: int, num_heads: int) -> None:
+    @typed
+    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
         super().__init__()
+        if max_examples is not None:
+            self.feed = replace(self.feed, max_examples=max_examples)
         kind = type(self).__name__
         for attribute in ("name", "title"):
             if not getattr(self, attribute, ""):

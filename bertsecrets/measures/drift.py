@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.measures.first_heads import differs_from_first
@@ -19,6 +18,7 @@ from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
 from bertsecrets.results.report.content import FigureBlock, HeadLine, Highlights, Section, Table
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 _LISTED, _OUTLINED = 10, 5
 _TITLE = "How each head's attention changed"
@@ -119,6 +119,7 @@ class Drift(Measure):
     products_NN: Tensor
     paired_count: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -127,8 +128,6 @@ class Drift(Measure):
         max_examples: MaxExamples = None,
         pad_to: Length = 200,
     ) -> None:
-        if padding not in get_args(Padding):
-            raise UserError(f"Unknown padding '{padding}' of the drift measure; {choices(padding, get_args(Padding))}.")
         super().__init__(num_layers, num_heads)
         self.padding = padding
         length = pad_to if padding == "kovaleva" else None
@@ -241,8 +240,8 @@ class Drift(Measure):
 
 
 def _unmoved(value_LH: NDArray[np.float64], count_LH: NDArray[np.int64]) -> str:
-    known = int(np.isfinite(value_LH).sum())
-    heads = f"None of {known} heads has changed its" if known > 1 else "The only head has not changed its"
+    defined = int(np.isfinite(value_LH).sum())
+    heads = f"None of {defined} heads has changed its" if defined > 1 else "The only head has not changed its"
     return f"{heads} attention beyond rounding on {_examples(count_LH)}: cosine 1 with the maps before fine-tuning."
 
 
@@ -262,15 +261,15 @@ def _findings(
     cosine = f"cosine {with_error(value_LH[top], stderr_LH[top])} over {_examples(count_LH)}"
     if value_LH.size == 1:
         return [f"The only head, {head_label(*top)}, has a {cosine} with its maps before fine-tuning."]
-    known = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
-    mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in known}
-    most, least = min(known, key=lambda layer: mean_L[layer]), max(known, key=lambda layer: mean_L[layer])
+    defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
+    mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in defined}
+    most, least = min(defined, key=lambda layer: mean_L[layer]), max(defined, key=lambda layer: mean_L[layer])
     layers = (
         f"The mean cosine with the maps before fine-tuning is lowest, that is attention changed most, in layer {most} "
         f"({number(mean_L[most])}), and highest in layer {least} ({number(mean_L[least])})."
         if number(mean_L[most]) != number(mean_L[least])
-        else f"All {len(known)} layers have the same mean cosine with the maps before fine-tuning, {number(mean_L[most])}."
-        if len(known) > 1
+        else f"All {len(defined)} layers have the same mean cosine with the maps before fine-tuning, {number(mean_L[most])}."
+        if len(defined) > 1
         else ""
     )
     heads = f"The head that changed most is {head_label(*top)}: {cosine}. {_like_the_first(view, top, changed)}".strip()

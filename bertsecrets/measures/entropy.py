@@ -8,11 +8,10 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.measures.base import Measure
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.report.content import FigureBlock, Section
-from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
 
 _SHARE = "entropy / entropy of uniform attention"
@@ -47,10 +46,6 @@ class Entropy(Measure):
         Column("cls_relative", "from [CLS], relative to uniform attention", _SHARE, (0.0, 1.0)),
     )
 
-    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
-        super().__init__(num_layers, num_heads)
-        self.feed = Feed(max_examples=max_examples)
-
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BQ = batch.attention_mask_BS.to(attention_BHQK.dtype)
         length_B1 = real_BQ.sum(-1, keepdim=True)
@@ -65,7 +60,7 @@ class Entropy(Measure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Every column by head, and figure 4 of the paper: heads by layer, all rows and the row of [CLS]."""
-        section = describe_columns(view)
+        section = super().describe(view)
         if section is None or not view.has("bits"):
             return section
         uniform = float(np.nanmean(view.value("uniform")))

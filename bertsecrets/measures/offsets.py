@@ -1,21 +1,22 @@
 """Attention to the previous, the same and the next token, or at any offset (Clark et al. 2019, section 3.1; methods C1, K2)."""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.report.content import FigureBlock, Section
-from bertsecrets.results.sections import describe_columns
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 MeanOver = Literal["pairs", "tokens"]
 
@@ -24,6 +25,7 @@ NAMES = {-1: "previous", 0: "same", 1: "next"}
 
 _UNIT = "mean weight given to the token there"
 _MOSTLY = 0.5
+_OFFSETS = "a list of different whole numbers, e.g. [-1, 0, 1]"
 
 
 def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int, mean_over: MeanOver = "pairs") -> Tensor:
@@ -78,26 +80,20 @@ class Offsets(Measure):
     title = "Attention to neighbouring tokens"
     tracked = ()
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        offsets: Sequence[int] = (-1, 0, 1),
+        offsets: Annotated[Sequence[int], Field(min_length=1, description=_OFFSETS)] = (-1, 0, 1),
         mean_over: MeanOver = "pairs",
         max_examples: MaxExamples = None,
     ) -> None:
-        if not len(offsets) or any(type(offset) is not int for offset in offsets) or len(set(offsets)) < len(offsets):
-            raise UserError(
-                f"offsets of the offsets measure is {offsets!r}; expected a list of different whole numbers, e.g. [-1, 0, 1]."
-            )
-        if mean_over not in get_args(MeanOver):
-            raise UserError(
-                f"Unknown mean_over '{mean_over}' of the offsets measure; {choices(str(mean_over), get_args(MeanOver))}."
-            )
+        if len(set(offsets)) < len(offsets):
+            raise UserError(f"Offsets.offsets is {offsets!r}; expected {_OFFSETS}.")
         self.offsets, self.mean_over = tuple(offsets), mean_over
         self.columns = tuple(Column(column_name(offset), offset_label(offset), _UNIT) for offset in offsets)
-        super().__init__(num_layers, num_heads)
-        self.feed = Feed(max_examples=max_examples)
+        super().__init__(num_layers, num_heads, max_examples)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()
@@ -108,7 +104,7 @@ class Offsets(Measure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Every offset by head and by layer, and the heads that give it more than half of their attention."""
-        section = describe_columns(view)
+        section = super().describe(view)
         columns = [column for column in view.columns if view.has(column.name)]
         if section is None:
             return None

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import Measure
+from bertsecrets.measures.base import MaxExamples, Measure
 
 
 class RatioMeasure(Measure):
@@ -24,8 +24,8 @@ class RatioMeasure(Measure):
     weight_squares_LHC: Tensor
     weighted_squares_LHC: Tensor
 
-    def __init__(self, num_layers: int, num_heads: int) -> None:
-        super().__init__(num_layers, num_heads)
+    def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
+        super().__init__(num_layers, num_heads, max_examples)
         for name in ("weighted", "weight", "products", "weight_squares", "weighted_squares"):
             self.add_state(f"{name}_LHC", torch.zeros_like(self.total_LHC), dist_reduce_fx="sum")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -20,6 +20,7 @@ from bertsecrets.results.formatting import MISSING, head_label, number, with_err
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_exceeds_zero
 
@@ -31,6 +32,7 @@ NEIGHBOURS = 2
 """Largest distance of a token of the local sieve, to either side."""
 
 _UNIT = "sieve bias score"
+_RELATIONS = "a list of different relations, e.g. [nsubj, obj]"
 _PARTS = {"cls": "first special token", "sep": "other special tokens"}
 _PATTERNS = "patterns"
 
@@ -71,27 +73,26 @@ class Roles(Measure):
     title = "Roles of heads"
     tracked = ROLES
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
         threshold: Threshold = 3.0,
         block_threshold: Threshold = 1.5,
-        relations: Annotated[
-            Sequence[str], Field(min_length=1, description="a list of relations, e.g. [nsubj, obj]")
-        ] = ("nsubj", "obj", "dobj", "amod", "advmod"),
+        relations: Annotated[Sequence[str], Field(min_length=1, description=_RELATIONS)] = (
+            "nsubj",
+            "obj",
+            "dobj",
+            "amod",
+            "advmod",
+        ),
         max_examples: MaxExamples = None,
     ) -> None:
         self.relations = tuple(map(str, relations))
         taken = {*ROLES, *_PARTS}
-        if not self.relations or len({*self.relations, *taken}) < len(self.relations) + len(taken):
-            raise UserError(
-                f"relations of the roles measure is {list(relations)!r}; expected a list of different relations, e.g. "
-                "[nsubj, obj]."
-            )
-        for key, value in (("threshold", threshold), ("block_threshold", block_threshold)):
-            if not value > 0:
-                raise UserError(f"{key} of the roles measure is {value!r}; expected a number above 0.")
+        if len({*self.relations, *taken}) < len(self.relations) + len(taken):
+            raise UserError(f"Roles.relations is {list(relations)!r}; expected {_RELATIONS}.")
         self.columns = tuple(
             Column(name, label, _UNIT)
             for name, label in {
@@ -100,10 +101,9 @@ class Roles(Measure):
                 **{relation: relation for relation in self.relations},
             }.items()
         )
-        super().__init__(num_layers, num_heads)
+        super().__init__(num_layers, num_heads, max_examples)
         self.thresholds = {BLOCK: float(block_threshold)}
         self.threshold = float(threshold)
-        self.feed = Feed(max_examples=max_examples)
         self._sieves: tuple[Batch, Tensor] | None = None
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:

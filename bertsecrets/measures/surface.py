@@ -1,17 +1,18 @@
 """Attention to [CLS], [SEP], punctuation and all other tokens (Clark et al. 2019, section 3.2; methods C2)."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.measures.linguistic.features import attention_received
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
@@ -21,6 +22,7 @@ from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 CLASSES = {"cls": "[CLS]", "sep_total": "[SEP]", "punctuation": "punctuation", "other": "other tokens"}
 """Classes of tokens, which share all tokens between them, with their labels."""
@@ -29,6 +31,7 @@ UNIFORM = "_uniform"
 
 _UNIT = "attention, mean over a text's tokens"
 _MOSTLY = 0.5
+_Mark = Annotated[str, Field(pattern=r"\S")]
 _SUBJECTS = {"sep_total": "[SEP]", "cls": "[CLS]", "punctuation": "Punctuation"}
 
 
@@ -44,17 +47,16 @@ class TokenClasses(Measure):
         UserError: If ``marks`` is not a list of strings.
     """
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        marks: Sequence[str] = (".", ","),
+        marks: Annotated[Sequence[_Mark], Field(description="a list of tokens, e.g. ['.', ',']")] = (".", ","),
         max_examples: MaxExamples = None,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        check_marks(marks, self.name)
+        super().__init__(num_layers, num_heads, max_examples)
         self.marks = tuple(marks)
-        self.feed = Feed(max_examples=max_examples)
         self._mark_ids: Tensor | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
@@ -151,12 +153,6 @@ class Surface(TokenClasses):
                 FigureBlock(f"{view.name}_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
             ],
         )
-
-
-def check_marks(marks: Sequence[str], measure: str) -> None:
-    """Raise UserError, naming the measure, if ``marks`` is not a list of tokens."""
-    if isinstance(marks, str) or not all(isinstance(mark, str) and mark.strip() for mark in marks):
-        raise UserError(f"marks of the {measure} measure is {marks!r}; expected a list of tokens, e.g. ['.', ','].")
 
 
 def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:

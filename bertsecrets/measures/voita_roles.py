@@ -16,7 +16,7 @@ from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, check_count
+from bertsecrets.measures.base import Count, MaxExamples
 from bertsecrets.measures.dependency.words import Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -25,6 +25,7 @@ from bertsecrets.results.formatting import MISSING, head_label, number, with_err
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_exceeds_zero
 
@@ -36,9 +37,9 @@ PREVIOUS, NEXT, RAREST, TWO_RAREST = "previous", "next", "rarest", "two_rarest"
 
 _TOKENS = "share of tokens"
 _PAIRS = "share of pairs of words"
+_RELATIONS = "a list of different relations, e.g. [nsubj, obj]"
 
 Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and at most 1")]
-Count = Annotated[int, Field(ge=1, description="a whole number from 1")]
 Array = NDArray[np.float64]
 
 
@@ -75,11 +76,12 @@ class VoitaRoles(RatioMeasure):
     title = "Positional, syntactic and rare-word heads"
     tracked = (PREVIOUS, NEXT)
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        relations: Sequence[str] = ("nsubj", "obj", "dobj", "amod", "advmod"),
+        relations: Annotated[Sequence[str], Field(description=_RELATIONS)] = ("nsubj", "obj", "dobj", "amod", "advmod"),
         positional: Share = 0.9,
         gain: Share = 0.1,
         rare: Share = 0.5,
@@ -88,18 +90,8 @@ class VoitaRoles(RatioMeasure):
         max_examples: MaxExamples = None,
     ) -> None:
         taken = (PREVIOUS, NEXT, RAREST, TWO_RAREST)
-        if isinstance(relations, str) or len({*relations, *taken}) < len(relations) + len(taken):
-            raise UserError(
-                f"relations of the voita_roles measure is {relations!r}; expected a list of different relations, e.g. "
-                "[nsubj, obj]."
-            )
-        for key, value in (("positional", positional), ("gain", gain), ("rare", rare)):
-            if not 0 < value <= 1:
-                raise UserError(
-                    f"{key} of the voita_roles measure is {value!r}; expected a number above 0 and at most 1."
-                )
-        for key, count in (("frequent", frequent), ("min_count", min_count)):
-            check_count(key, count, self.name)
+        if len({*relations, *taken}) < len(relations) + len(taken):
+            raise UserError(f"VoitaRoles.relations is {relations!r}; expected {_RELATIONS}.")
         self.relations = tuple(map(str, relations))
         self.columns = (
             Column(PREVIOUS, "to the previous token", _TOKENS, (0.0, 1.0)),
@@ -109,10 +101,9 @@ class VoitaRoles(RatioMeasure):
             Column(RAREST, "to the rarest token", _TOKENS, (0.0, 1.0)),
             Column(TWO_RAREST, "to the two rarest tokens", _TOKENS, (0.0, 1.0)),
         )
-        super().__init__(num_layers, num_heads)
+        super().__init__(num_layers, num_heads, max_examples)
         self.thresholds = {"positional": float(positional), "gain": float(gain), "rare": float(rare)}
         self.frequent, self.min_count = frequent, min_count
-        self.feed = Feed(max_examples=max_examples)
         self._frequencies: Counter[int] | None = None
         self._distances: dict[str, Counter[int]] = {}
         self._known: tuple[Batch, Tensor, Gold | None, Tensor, Tensor] | None = None

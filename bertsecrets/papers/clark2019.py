@@ -5,7 +5,7 @@ authors' notebook; their last digit may be wrong. Tables 1 to 3 are of the Wall 
 give other numbers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,7 @@ from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
-from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.papers.models import Model, Studied
+from bertsecrets.papers.models import Studied
 from bertsecrets.papers.shows import by_layer, published
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
@@ -27,9 +26,8 @@ from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import head_space
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.run import INITIAL
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
 
@@ -72,32 +70,21 @@ class State:
 
 def states(models: Studied, experiment: str) -> list[State]:
     """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first seed."""
-    by_task = {(group.model, group.task): group for group in reversed(models.tuned)}
-    alone = [model for model in models.initial if _key(model) not in by_task]
-    analyses = {id(by_task[_key(model)]): model for model in models.initial if _key(model) in by_task}
+    before = models.before(experiment)
+    named = [(group.name, group.model, group.task) for group in models.tuned]
+    tuned = {
+        name: group.views(experiment, ready=lambda view: view.step is not None)
+        for (name, _, _), group in zip(named, models.tuned, strict=True)
+    }
+    # Without fine-tuned models of its task, the task alone names a model.
+    groups = {(model, task) for _, model, task in named}
+    named += [(task, model, task) for model, task in before if (model, task) not in groups]
     measured: list[State] = []
-    for group in models.tuned:
-        parts = [*group.models, *([analyses[id(group)]] if id(group) in analyses else [])]
-        measured += _states(group.name, parts, experiment)
-    for model in alone:
-        measured += _states(str(model.config["task"]["name"]), [model], experiment)
+    for name, model, task in named:
+        if (model, task) in before:
+            measured.append(State(f"{name}, {BEFORE}", before[model, task], True))
+        measured += [State(f"{name}, {FINE_TUNED}", view, False) for view in tuned.get(name, [])[:1]]
     return measured
-
-
-def _key(model: Model) -> tuple[str, str]:
-    return str(model.config["model"]["name"]), str(model.config["task"]["name"])
-
-
-def _states(name: str, models: Sequence[Model], experiment: str) -> Iterator[State]:
-    parts = [part for one in models for part in one.parts if experiment in part.experiments]
-    measured = [(part, part.experiments[experiment][1]) for part in parts]
-    own = [view for part, view in measured if part.source == BEFORE_TRAINING]
-    # Before fine-tuning, the models of all seeds are the same.
-    first = [initial for _, view in measured if (initial := view.at(INITIAL)) is not None]
-    for view in (own or first)[:1]:
-        yield State(f"{name}, {BEFORE}", view, True)
-    for view in [view for part, view in measured if part.source != BEFORE_TRAINING and view.step is not None][:1]:
-        yield State(f"{name}, {FINE_TUNED}", view, False)
 
 
 def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, apart: bool = False) -> list[Table]:
@@ -538,8 +525,8 @@ def probes(models: Studied) -> Section | None:
         [
             model.name,
             _PROBES.get(score["name"], score["name"]),
-            _interval(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
-            _interval(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
+            percents(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
+            percents(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
             percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
             str(_THEIRS["probes"].get(score["name"], MISSING)),
         ]
@@ -557,9 +544,9 @@ def _relation_row(model: State, score: RelationScore) -> list[str]:
         score.relation,
         f"{score.count:,}",
         f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
-        _interval(score.accuracy, score.low, score.high),
+        percents(score.accuracy, score.low, score.high),
         f"{number(score.offset, 0, signed=True)}: {percent(score.baseline)}",
-        _interval(score.gain, score.gain_low, score.gain_high, signed=True),
+        percents(score.gain, score.gain_low, score.gain_high, signed=True),
         p_value(score.p_value),
         MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
         MISSING if theirs is None or len(theirs) < 4 else head_label(*theirs[2:]),
@@ -579,17 +566,13 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
             kind["kind"],
             f"{kind['count']:,}",
             label,
-            _interval(entry["accuracy"], entry["low"], entry["high"]),
+            percents(entry["accuracy"], entry["low"], entry["high"]),
             MISSING
             if place is None or name not in _THEIRS["coreference"]
             else str(_THEIRS["coreference"][name][place]),
         ]
         for label, name, entry in finders
     ]
-
-
-def _interval(value: float, low: float, high: float, *, signed: bool = False) -> str:
-    return f"{percent(value, signed=signed)} [{percent(low, signed=signed)}, {percent(high, signed=signed)}]"
 
 
 _STABLE = 0.75

@@ -280,17 +280,17 @@ class Studied:
                 parts.setdefault(key, []).append(run)
         return parts
 
-    def before(self, experiment: str, ready: Ready = lambda view: True) -> list[tuple[str, MeasureView]]:
+    def before(self, experiment: str, ready: Ready = lambda view: True) -> dict[tuple[str, str], MeasureView]:
         """An experiment in the models before fine-tuning, by model and task; one view of each."""
-        views: dict[str, MeasureView] = {}
-        for (model, task), parts in self.parts_before().items():
+        views: dict[tuple[str, str], MeasureView] = {}
+        for key, parts in self.parts_before().items():
             for run in parts:
                 view = run.experiments[experiment][1] if experiment in run.experiments else None
                 if view is not None and run.source != BEFORE_TRAINING:
                     view = view.at(INITIAL)
                 if view is not None and ready(view):
-                    views.setdefault(f"{model} on {task}", view)
-        return list(views.items())
+                    views.setdefault(key, view)
+        return views
 
 
 def _recipe(group: Group) -> dict[str, str]:

@@ -140,7 +140,10 @@ def dependencies(models: Studied) -> Section | None:
     """Section 5.2, table 1 and figure 3: the best head of each relation, and where the other word stands; None without annotated words."""
     rows = []
     distributions: dict[str, Mapping[str, int]] = {}
-    before = [(f"{name}, before fine-tuning", view) for name, view in models.before(VoitaRoles.name)]
+    before = [
+        (f"{model} on {task}, before fine-tuning", view)
+        for (model, task), view in models.before(VoitaRoles.name).items()
+    ]
     tuned = [(group.name, view) for group in models.tuned for view in group.views(VoitaRoles.name, PREVIOUS)[:1]]
     for name, view in (*before, *tuned):
         relations = judged_relations(view) if "baselines" in view.extras else {}

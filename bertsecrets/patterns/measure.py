@@ -14,9 +14,8 @@ from scipy import stats
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure
+from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, SHIPPED, load_classifier
 from bertsecrets.patterns.figures import (
@@ -33,6 +32,7 @@ from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.settings import typed
 
 Array = NDArray[np.float64]
 
@@ -292,6 +292,7 @@ class Patterns(Measure):
     columns = tuple(Column(name, name.replace("_", " + "), _SHARE) for name in (*PATTERNS, UNCERTAIN))
     tracked = ()
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -300,13 +301,10 @@ class Patterns(Measure):
         classifier: Annotated[str | None, Field(min_length=1, description="a folder, or null")] = None,
         margin: Annotated[float | None, Field(ge=0, le=1, description="a number from 0 to 1, or null")] = None,
     ) -> None:
-        super().__init__(num_layers, num_heads)
+        super().__init__(num_layers, num_heads, max_examples)
         self.classifier = load_classifier(SHIPPED if classifier is None else Path(classifier))
         if margin is not None:
-            if not isinstance(margin, (int, float)) or not 0 <= margin <= 1:
-                raise UserError(f"margin of the patterns measure is {margin!r}; expected a number from 0 to 1.")
             self.classifier.margin = margin
-        self.feed = Feed(max_examples=max_examples)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BS = batch.attention_mask_BS.bool()

@@ -21,7 +21,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, percent
+from bertsecrets.results.formatting import MISSING, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -201,7 +201,4 @@ def _limits(share: Share) -> str:
 
 
 def _with_limits(share: Share | None, *, signed: bool = False) -> str:
-    if share is None:
-        return MISSING
-    value, low, high = (percent(one, signed=signed) for one in (share.value, share.low, share.high))
-    return f"{value} [{low}, {high}]"
+    return MISSING if share is None else percents(share.value, share.low, share.high, signed=signed)

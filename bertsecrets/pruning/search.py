@@ -86,13 +86,13 @@ class Chosen:
 
     Args:
         order: The order it lies on.
-        place: Its step in the order; None if no smaller model is shown to be good enough.
+        step: Its step in the order; None if no smaller model is shown to be good enough.
         tests: Steps of the order that were tested, in this order.
         outcome: The tests' outcome.
     """
 
     order: Order
-    place: int | None
+    step: int | None
     tests: tuple[int, ...]
     outcome: Guarantee
 
@@ -385,19 +385,19 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
     if settings.keep is not None:
         order = choosers[0]
         total = max(len(heads) for heads in order.sets) + 1
-        place = [len(heads) for heads in order.sets].index(total - settings.keep)
-        outcome = guarantee(order.tested_on.part([place]), metric, margin, settings.confidence)
-        return Chosen(order, place, (place,), outcome)
+        step = [len(heads) for heads in order.sets].index(total - settings.keep)
+        outcome = guarantee(order.tested_on.part([step]), metric, margin, settings.confidence)
+        return Chosen(order, step, (step,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
     best: Chosen | None = None
     for order in choosers:
         assert order.chosen_on is not None
         _, change_V = order.chosen_on.changes(metric)
-        places = [place for place, change in enumerate(change_V) if change > -margin] or [0]
+        places = [step for step, change in enumerate(change_V) if change > -margin] or [0]
         outcome = guarantee(order.tested_on.part(places), metric, margin, confidence)
         last = places[outcome.passed - 1] if outcome.passed else None
         candidate = Chosen(order, last, tuple(places), outcome)
-        if best is None or (last is not None and (best.place is None or last > best.place)):
+        if best is None or (last is not None and (best.step is None or last > best.step)):
             best = candidate
     assert best is not None
     return best
@@ -430,27 +430,27 @@ def as_extras(
     for order in orders:
         _, change_V = order.tested_on.changes(metric)
         low_V, high_V = order.tested_on.limits(metric, settings.confidence)
-        for place, heads in enumerate(order.sets):
+        for step, heads in enumerate(order.sets):
             parameters, flops = costs.without(len(heads))
             curves.append(
                 {
                     "score": order.score,
                     "seed": order.seed,
                     "kept": total - len(heads),
-                    "change": _number(change_V[place]),
-                    "low": _number(low_V[place]),
-                    "high": _number(high_V[place]),
-                    "loss": float(order.tested_on.loss_V[place]),
+                    "change": _number(change_V[step]),
+                    "low": _number(low_V[step]),
+                    "high": _number(high_V[step]),
+                    "loss": float(order.tested_on.loss_V[step]),
                     "parameters": parameters,
                     "flops": flops,
-                    "latency": {str(batch): latency.as_dict() for batch, latency in latencies.get(place, {}).items()}
+                    "latency": {str(batch): latency.as_dict() for batch, latency in latencies.get(step, {}).items()}
                     if order is chosen.order
                     else {},
                 }
             )
     names = dict.fromkeys(order.score for order in orders)
     outcome = chosen.outcome
-    tested = chosen.place if chosen.place is not None else chosen.tests[0]
+    tested = chosen.step if chosen.step is not None else chosen.tests[0]
     index = chosen.tests.index(tested)
     _, change_V = chosen.order.tested_on.changes(metric)
     return {
@@ -475,7 +475,7 @@ def as_extras(
             "score": chosen.order.score,
             "kept": total - len(chosen.order.sets[tested]),
             "asked": settings.keep is not None,
-            "holds": bool(outcome.p_V[index] <= 1 - settings.confidence) if settings.keep else chosen.place is not None,
+            "holds": bool(outcome.p_V[index] <= 1 - settings.confidence) if settings.keep else chosen.step is not None,
             "change": _number(change_V[tested]),
             "bound": _number(outcome.bound_V[index]),
             "p_value": float(outcome.p_V[index]),

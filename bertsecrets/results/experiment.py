@@ -31,6 +31,9 @@ class Experiment:
     effects: ClassVar[bool] = False
     """Whether its numbers are changes of a score, whose losses are drawn from white to dark red."""
 
+    about: ClassVar[str] = ""
+    """The last paragraph of the default section: how to read the numbers, and what they do not show."""
+
     def declaration(self) -> Declaration:
         """The declaration to record in a run's folder."""
         kind = type(self)
@@ -49,7 +52,7 @@ class Experiment:
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """The section of a run's report; None if there is nothing to show."""
-        return describe_columns(view, lowest=cls.effects)
+        return describe_columns(view, lowest=cls.effects, about=cls.about)
 
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:

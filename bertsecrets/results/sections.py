@@ -38,7 +38,7 @@ _SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
 _LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
-def describe_columns(view: MeasureView, *, lowest: bool = False) -> Section | None:
+def describe_columns(view: MeasureView, *, lowest: bool = False, about: str = "") -> Section | None:
     """Every column as a heatmap and a row of a table, and the highest head of the first column as a sentence.
 
     Of whole layers the table has a row for each, since they are few and a heatmap of one column is hard to read.
@@ -46,6 +46,7 @@ def describe_columns(view: MeasureView, *, lowest: bool = False) -> Section | No
     Args:
         view: The numbers.
         lowest: Whether the lowest values are those to name, as for changes of a score.
+        about: The last paragraph.
     """
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
     if not columns:
@@ -61,11 +62,11 @@ def describe_columns(view: MeasureView, *, lowest: bool = False) -> Section | No
         )
         for index, group in enumerate(_by_unit(list(drawn)))
     ]
-    paragraphs = [_without_values([column.label for column in columns if column not in drawn])]
+    undefined = [column.label for column in columns if column not in drawn]
     return Section(
         view.title,
         [_extreme_in_words(view, columns[0], lowest)],
-        paragraphs if len(drawn) < len(columns) else [],
+        [*([_without_values(undefined)] if undefined else []), *([about] if about else [])],
         [_layers_table(drawn) if view.of_layers else _heads_table(drawn, lowest)] if drawn else [],
         blocks,
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
-import wandb
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -19,7 +18,9 @@ from bertsecrets.results.formatting import head_code
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
 
+# Slow to import, and needed only where a run logs to it: pages describe experiments without it.
 if TYPE_CHECKING:
+    import wandb
     from wandb.sdk.wandb_run import Run
 
 STEP = "trainer/global_step"
@@ -88,7 +89,7 @@ def _heatmap(grid: HeadGrid, column: Column, title: str, effects: bool) -> Figur
     return heatmap(value_LH, title=title, unit=unit, count=count_LH, limits=column.limits)
 
 
-def _heads_table(grid: HeadGrid) -> wandb.Table:
+def _heads_table(grid: HeadGrid) -> "wandb.Table":
     """A row for each head, with the value and the standard error of every column."""
     header: list[str | int] = ["layer", "head"]
     for name in grid.columns:
@@ -99,14 +100,14 @@ def _heads_table(grid: HeadGrid) -> wandb.Table:
         for layer in range(grid.num_layers)
         for head in range(grid.num_heads)
     ]
-    return wandb.Table(columns=header, data=rows)
+    return _table(header, rows)
 
 
 def log_table(run: "Run | None", table: HeadTable) -> None:
     """Log the whole head table under ``heads``, once at the end of a run; does nothing without a run."""
     if run is not None:
         rows = [list(row) for row in zip(*table.table.to_pydict().values(), strict=True)]
-        run.log({"heads": wandb.Table(columns=list(SCHEMA.names), data=rows)})
+        run.log({"heads": _table(SCHEMA.names, rows)})
 
 
 def log_ablation(run: "Run | None", table: AblationTable) -> None:
@@ -114,7 +115,7 @@ def log_ablation(run: "Run | None", table: AblationTable) -> None:
     if run is not None:
         columns = table.table.schema.names
         rows = [[row[name] for name in columns] for row in table.rows()]
-        run.log({"ablation/table": wandb.Table(columns=columns, data=rows)})
+        run.log({"ablation/table": _table(columns, rows)})
 
 
 def log_curves(run: "Run | None", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
@@ -151,6 +152,14 @@ def log_summary(run: "Run | None", values: Mapping[str, float | int | str]) -> N
         run.summary.update({name: value for name, value in values.items() if value == value})
 
 
-def _image(figure: Figure) -> wandb.Image:
+def _table(columns: Sequence[str | int], rows: list[list[object]]) -> "wandb.Table":
+    import wandb
+
+    return wandb.Table(columns=list(columns), data=rows)
+
+
+def _image(figure: Figure) -> "wandb.Image":
+    import wandb
+
     # Given the figure itself, W&B would import pyplot.
     return wandb.Image(Image.open(io.BytesIO(png(figure, _SCREEN_DPI))))

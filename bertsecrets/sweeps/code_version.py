@@ -32,7 +32,7 @@ _MODULES = ("grid.py",)
 _STDLIB = Path(sysconfig.get_path("stdlib")).resolve()
 
 _DESCRIBING_METHODS = frozenset({"describe", "compare", "scalars", "highlights"})
-_DESCRIBING_ATTRIBUTES = frozenset({"title"})
+_DESCRIBING_ATTRIBUTES = frozenset({"title", "about"})
 
 _KEPT_ARGUMENTS = {"Column": (1, {"name", "role"}), "UserError": (0, set())}
 """Calls of which only the first positional and the named keyword arguments count."""

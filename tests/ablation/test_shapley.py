@@ -154,7 +154,7 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
-    with pytest.raises(UserError, match="The number of permutations is 1; expected 2 or more"):
+    with pytest.raises(UserError, match=r"ShapleyHeads.permutations is 1; expected a whole number from 2"):
         ShapleyHeads(run, permutations=1)
     bare = trainer_of(split_of([3]), Task(name="bare", metrics=(), texts=1))
     with pytest.raises(

@@ -168,7 +168,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "sweep": SweepSettings,
     "trainer": TrainerSettings,
 }
-NO_SECTIONS = ("papers", "data.task", "models.spec", "cli.targets")
+NO_SECTIONS = ("papers", "data.task", "models.spec", "settings")
 """Where settings are declared whose files are each one statement, page, task or model: what one of them states is no default."""
 PARTS = ("CommandKeys", "CommonKeys", "DescribedKeys", "Filters", "ModelKeys", "StrategySettings", "WatchKeys")
 """Bases of other settings, and what only some choices of a group state."""

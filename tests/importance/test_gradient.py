@@ -89,7 +89,7 @@ def test_texts_without_labels_are_refused() -> None:
 
 
 def test_wrong_marks_are_reported() -> None:
-    with pytest.raises(UserError, match=r"marks of the gradient_importance measure is '\.,'"):
+    with pytest.raises(UserError, match=r"GradientImportance.marks is '\.,'"):
         GradientImportance(1, 1, marks=".,")
 
 

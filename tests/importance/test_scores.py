@@ -346,11 +346,11 @@ def test_all_scores_share_a_pass_and_do_not_disturb_each_other() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Confidence(1, 1, mean_over="words"), "Unknown mean_over 'words' of the confidence measure"),  # type: ignore[arg-type]
-        (lambda: Confidence(1, 1, rows="word"), "Unknown rows 'word' of the confidence measure"),  # type: ignore[arg-type]
-        (lambda: HeadGradient(1, 1, batch_size=0), "batch_size of the head_gradient measure is 0"),
-        (lambda: FirstOrder(1, 1, reference_examples=0), "reference_examples of the first_order measure is 0"),
-        (lambda: IntegratedGradients(1, 1, steps=0), "steps of the integrated_gradients measure is 0"),
+        (lambda: Confidence(1, 1, mean_over="words"), "Unknown Confidence.mean_over 'words'"),  # type: ignore[arg-type]
+        (lambda: Confidence(1, 1, rows="word"), "Unknown Confidence.rows 'word'"),  # type: ignore[arg-type]
+        (lambda: HeadGradient(1, 1, batch_size=0), "HeadGradient.batch_size is 0"),
+        (lambda: FirstOrder(1, 1, reference_examples=0), "FirstOrder.reference_examples is 0"),
+        (lambda: IntegratedGradients(1, 1, steps=0), "IntegratedGradients.steps is 0"),
     ],
 )
 def test_wrong_settings_are_reported(make: Callable[[], Measure], words: str) -> None:

@@ -285,7 +285,7 @@ def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monke
 
 
 def test_wrong_settings_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"Unknown special token 'pad' of the sinks analysis; valid names: cls, sep"):
+    with pytest.raises(UserError, match=r"InterveneOnSinks.tokens is \['pad'\]; expected a list of sep and cls"):
         callback(tmp_path, tokens=["pad"])
     bare = Task(name="bare", metrics=(), texts=1)
     trainer = trainer_of(bare)

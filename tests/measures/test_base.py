@@ -18,6 +18,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.measures.paired import Paired
+from bertsecrets.measures.shipped import shipped_measure, shipped_names
 
 
 class WithPValue(Measure):
@@ -154,3 +155,13 @@ def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
     (part, *_), part_record = grids(0, 2)
     assert not math.isclose(part.value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())
     assert part_record["rows"] < record["rows"]
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_measure_checks_its_arguments_by_their_types(name: str) -> None:
+    measure = shipped_measure(name)
+    with pytest.raises(UserError, match=r"\w+\.max_examples is 0; expected a whole number from 1, or null for all\."):
+        measure(2, 2, max_examples=0)
+    with pytest.raises(UserError, match=r"\w+\.num_heads is '2'; expected a whole number\."):
+        measure(2, "2")
+    assert measure(2, 2, max_examples=3).feed.max_examples == 3

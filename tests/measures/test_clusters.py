@@ -1,5 +1,6 @@
 """Distances between heads against a double loop, their groups against known ones, and the section."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters import divergence
-from bertsecrets.measures.clusters.divergence import PairwiseDivergence, pairwise_divergence, sums_of_block
+from bertsecrets.measures.clusters.divergence import PairwiseDivergence, sums_of_block
 from bertsecrets.measures.clusters.geometry import (
     groups_of,
     in_the_plane,
@@ -34,6 +35,8 @@ from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
 Array = NDArray[np.float64]
+
+pairwise_divergence = PairwiseDivergence(compile_from=math.inf)
 
 
 def double_loop(texts: list[Array], smoothing: float = 0.0) -> Array:
@@ -260,9 +263,9 @@ def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"smoothing": 1.0}, "smoothing of the clusters measure is 1.0; expected a share"),
-        ({"groups": 5}, "groups of the clusters measure is 5; expected a whole number from 2 to the 4 heads"),
-        ({"replicates": -1}, "replicates of the clusters measure is -1"),
+        ({"smoothing": 1.0}, "Clusters.smoothing is 1.0; expected a share"),
+        ({"groups": 5}, "Clusters.groups is 5; expected a whole number from 2 to the 4 heads"),
+        ({"replicates": -1}, "Clusters.replicates is -1"),
     ],
 )
 def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:

@@ -396,10 +396,10 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     [
         (
             {"candidates": "mentions"},
-            "Unknown candidates 'mentions' of the coreference measure; valid names: earlier, others",
+            "Unknown Coreference.candidates 'mentions'; valid names: earlier, others",
         ),
-        ({"windows": "second"}, "Unknown windows 'second' of the coreference measure"),
-        ({"splits": 0}, "splits of the coreference measure is 0; expected a whole number from 1"),
+        ({"windows": "second"}, "Unknown Coreference.windows 'second'"),
+        ({"splits": 0}, "Coreference.splits is 0; expected a whole number from 1"),
     ],
 )
 def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:

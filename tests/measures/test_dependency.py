@@ -353,10 +353,10 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"from_word": "last"}, "Unknown from_word 'last' of the dependency measure"),
-        ({"offsets": []}, "offsets of the dependency measure is"),
-        ({"min_count": 0}, "min_count of the dependency measure is 0; expected a whole number from 1"),
-        ({"splits": 0}, "splits of the dependency measure is 0"),
+        ({"from_word": "last"}, "Unknown Dependency.from_word 'last'"),
+        ({"offsets": []}, "Dependency.offsets is"),
+        ({"min_count": 0}, "Dependency.min_count is 0; expected a whole number from 1"),
+        ({"splits": 0}, "Dependency.splits is 0"),
     ],
 )
 def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:

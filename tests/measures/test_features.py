@@ -21,7 +21,7 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.base import Need
+from bertsecrets.measures.base import Feed, Need
 from bertsecrets.measures.linguistic.baselines import RandomWords, chance_of_rank
 from bertsecrets.measures.linguistic.features import Features, attention_received, pooled
 from bertsecrets.measures.linguistic.matching import OffsetMatching
@@ -278,7 +278,7 @@ def test_a_wrong_feature_is_an_error(section: dict[str, object], message: str) -
 def test_what_the_measure_needs_depends_on_its_features() -> None:
     assert Features(1, 1, {"cls": {"special": "first"}}).needs == frozenset()
     assert Features(1, 1, ALL).needs == {Need.ANNOTATION}
-    with pytest.raises(UserError, match="Unknown absent 'zero'"):
+    with pytest.raises(UserError, match=r"Unknown Features.absent 'zero'"):
         Features(1, 1, ALL, absent="zero")
     with pytest.raises(UserError, match="has no features"):
         Features(1, 1, {})
@@ -334,7 +334,7 @@ def _untagged(annotation: Annotation) -> Annotation:
 )
 def test_no_examples_and_too_few_tokens_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Features(1, 1, ALL, **settings)
+        Feed(**settings)
 
 
 def test_strings_that_sentences_contain_are_for_the_original_matching_alone() -> None:

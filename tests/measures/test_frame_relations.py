@@ -555,10 +555,10 @@ def test_fixed_offsets_count_links_once() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"pairs": "zipped"}, "Unknown pairs 'zipped'.*did you mean 'zip'"),
-        ({"direction": "up"}, "Unknown direction 'up'"),
-        ({"matching": "words"}, "Unknown matching 'words'"),
-        ({"permutations": 0}, "permutations .* is 0"),
+        ({"pairs": "zipped"}, "Unknown FrameRelations.pairs 'zipped'.*did you mean 'zip'"),
+        ({"direction": "up"}, "Unknown FrameRelations.direction 'up'"),
+        ({"matching": "words"}, "Unknown FrameRelations.matching 'words'"),
+        ({"permutations": 0}, "FrameRelations.permutations is 0"),
     ],
 )
 def test_a_wrong_setting_is_an_error(setting: dict[str, object], message: str) -> None:

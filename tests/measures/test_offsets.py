@@ -46,7 +46,7 @@ def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"offsets": []}, r"offsets of the offsets measure is \[\]; expected a list"),
+        ({"offsets": []}, r"Offsets.offsets is \[\]; expected a list"),
         ({"offsets": [1, 1]}, "expected a list of different whole numbers"),
         ({"offsets": "-1"}, "expected a list of different whole numbers"),
         ({"mean_over": "token"}, "did you mean 'tokens'"),

@@ -176,10 +176,10 @@ def test_a_head_may_have_several_roles_and_the_table_sets_them_beside_patterns(t
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"relations": []}, r"relations of the roles measure is \[\]"),
+        ({"relations": []}, r"Roles.relations is \[\]"),
         ({"relations": ["nsubj", "nsubj"]}, "expected a list of different relations"),
         ({"relations": ["local"]}, "expected a list of different relations"),
-        ({"threshold": 0}, "threshold of the roles measure is 0; expected a number above 0"),
+        ({"threshold": 0}, "Roles.threshold is 0; expected a number above 0"),
     ],
 )
 def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:

@@ -76,7 +76,7 @@ def test_marks_are_found_in_any_tokenizer(tokenizer: PreTrainedTokenizerFast, to
 
 @pytest.mark.parametrize("marks", [".,", [".", ""], [1]])
 def test_wrong_marks_are_reported(marks: Any) -> None:
-    with pytest.raises(UserError, match="marks of the surface measure is"):
+    with pytest.raises(UserError, match=r"Surface.marks is .*; expected a list of tokens"):
         Surface(1, 1, marks=marks)
 
 

@@ -184,10 +184,10 @@ def test_a_relation_with_few_pairs_judges_no_head(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"relations": "nsubj"}, "relations of the voita_roles measure is 'nsubj'"),
-        ({"relations": ["nsubj", "nsubj"]}, "relations of the voita_roles measure is"),
-        ({"gain": 0.0}, "gain of the voita_roles measure is 0.0"),
-        ({"min_count": 0}, "min_count of the voita_roles measure is 0"),
+        ({"relations": "nsubj"}, "VoitaRoles.relations is 'nsubj'"),
+        ({"relations": ["nsubj", "nsubj"]}, "VoitaRoles.relations is"),
+        ({"gain": 0.0}, "VoitaRoles.gain is 0.0"),
+        ({"min_count": 0}, "VoitaRoles.min_count is 0"),
     ],
 )
 def test_wrong_settings_are_reported(settings: dict[str, Any], words: str) -> None:

@@ -199,7 +199,7 @@ def test_classifiers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / CARD).write_text(json.dumps({**card, "bins": 32}))
     with pytest.raises(UserError, match="was trained with bins 32"):
         load_classifier(tmp_path)
-    with pytest.raises(UserError, match="margin of the patterns measure is 'wide'"):
+    with pytest.raises(UserError, match=r"Patterns.margin is .wide."):
         Patterns(1, 1, margin="wide")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="margin of the patterns measure is 2"):
+    with pytest.raises(UserError, match=r"Patterns.margin is 2"):
         Patterns(1, 1, margin=2)

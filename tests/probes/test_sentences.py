@@ -148,7 +148,7 @@ def test_own_vectors_are_means_of_input_embeddings() -> None:
     ("wrong", "message"),
     [
         ({"probes": ["atention"]}, r"Unknown probe 'atention'; did you mean 'attention'"),
-        ({"probes": []}, r"No probe is given"),
+        ({"probes": []}, r"TrainProbes.probes is \[\]; expected a list of "),
         ({"glove": "nowhere.txt"}, r"analysis.probes.glove is 'nowhere.txt', which is not a file"),
     ],
 )

@@ -36,6 +36,7 @@ class Drift(Measure):
 
     name = "drift"
     title = "Drift"
+    about = "Maps before and after."
     columns = (Column("cosine", "cosine similarity", role="value", limits=_LIMITS),)
     size: int = Field(default=3, description="a whole number")
 
@@ -57,6 +58,7 @@ PRESENTING = [
     ('"""Drift of heads."""', ""),
     ('title = "Drift"', 'title = "Change of attention"'),
     ('title = "Drift"', 'title: str = "Drift"'),
+    ("Maps before", "Attention before"),
     ('"cosine similarity"', '"cosine", unit="bits"'),
     ("_LIMITS = (0.0, 1.0)", "_LIMITS = (-1.0, 1.0)"),
     ("Attention changed by", "Drift:"),

@@ -61,11 +61,6 @@ class PairwiseDivergence:
             return _divergence(_sums(map_NM))
 
 
-def pairwise_divergence(map_NM: Tensor) -> Tensor:
-    """:class:`PairwiseDivergence` of one set of maps, without compiling."""
-    return _divergence(_sums(map_NM))
-
-
 def _divergence(total_NN: Tensor) -> Tensor:
     """The divergences from the sums of s ln s, of which the upper triangle counts."""
     own_N = total_NN.diagonal()

@@ -3,23 +3,25 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
+from bertsecrets.measures.base import MaxExamples, Measure, Need
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
 from bertsecrets.results.figures.scatters import head_space, moved_heads
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
 
 
@@ -239,27 +241,26 @@ class Clusters(Measure):
     distance_RNN: Tensor
     rows_R: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        smoothing: float = 0.0,
-        groups: int | None = None,
-        replicates: int = 50,
+        smoothing: Annotated[float, Field(ge=0, lt=1, description="a share from 0 to below 1")] = 0.0,
+        groups: Annotated[
+            int | None, Field(ge=2, description="a whole number from 2 to the number of heads, or null")
+        ] = None,
+        replicates: Annotated[int, Field(ge=0, description="a whole number from 0")] = 50,
         max_examples: MaxExamples = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(num_layers, num_heads)
+        super().__init__(num_layers, num_heads, max_examples)
         size = num_layers * num_heads
-        if not 0 <= smoothing < 1:
-            raise UserError(f"smoothing of the clusters measure is {smoothing!r}; expected a share from 0 to below 1.")
-        if groups is not None and not (type(groups) is int and 2 <= groups <= size):
+        if groups is not None and groups > size:
             raise UserError(
-                f"groups of the clusters measure is {groups!r}; expected a whole number from 2 to the {size} heads, or null."
+                f"Clusters.groups is {groups}; expected a whole number from 2 to the {size} heads, or null."
             )
-        check_count("replicates", replicates, self.name, least=0)
         self.smoothing, self.groups, self.replicates, self.seed = smoothing, groups, replicates, seed
-        self.feed = Feed(max_examples=max_examples)
         # All texts first, then each bootstrap sample; own heads first, then those before fine-tuning.
         shape = (1 + replicates, 2 * size, 2 * size)
         self.add_state("distance_RNN", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")

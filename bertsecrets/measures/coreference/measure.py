@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need
 from bertsecrets.measures.coreference.questions import BASELINES, Asked, Candidates, Question, ask
 from bertsecrets.measures.coreference.record import (
     BaselineScore,
@@ -26,6 +26,7 @@ from bertsecrets.measures.coreference.record import (
 )
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
 
@@ -79,26 +80,20 @@ class Coreference(Measure):
     correct_NLHT: Tensor
     seen_E: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
         candidates: Candidates = "earlier",
         windows: Windows = "all",
-        splits: int = 50,
+        splits: Count = 50,
         max_examples: MaxExamples = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        for key, value, valid in (("candidates", candidates, Candidates), ("windows", windows, Windows)):
-            if value not in get_args(valid):
-                raise UserError(
-                    f"Unknown {key} '{value}' of the coreference measure; {choices(str(value), get_args(valid))}."
-                )
-        check_count("splits", splits, self.name)
+        super().__init__(num_layers, num_heads, max_examples)
         self.candidates, self.windows = candidates, windows
         self.splits, self.seed = splits, seed
-        self.feed = Feed(max_examples=max_examples)
         self.task = ""
         self._asked: list[Asked] = []
         self._position: dict[int, int] = {}
@@ -205,20 +200,20 @@ class Coreference(Measure):
         documents = len(self.correct_NLHT)
         mentions_NT = np.zeros((documents, len(KINDS)))
         baseline_NBT = np.zeros((documents, len(BASELINES), len(KINDS)))
-        for place, times in enumerate(seen):
-            questions = self._asked[place].questions
+        for example, times in enumerate(seen):
+            questions = self._asked[example].questions
             if times and questions:
                 kind_XT = _kind_XT(questions).numpy()
                 right_BX = np.array([question.baselines for question in questions]).T
-                mentions_NT[self._document_E[place]] += times * kind_XT.sum(0)
-                baseline_NBT[self._document_E[place]] += times * (right_BX @ kind_XT)
+                mentions_NT[self._document_E[example]] += times * kind_XT.sum(0)
+                baseline_NBT[self._document_E[example]] += times * (right_BX @ kind_XT)
         return mentions_NT, baseline_NBT
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         """Table 2 of the paper, :class:`CoreferenceRecord`."""
         correct_NLHT, times_seen = self.correct_NLHT.cpu().to(torch.float64).numpy(), self.seen_E.tolist()
         mentions_NT, baseline_NBT = self._mentions(times_seen)
-        seen = [place for place, times in enumerate(times_seen) if times]
+        seen = [example for example, times in enumerate(times_seen) if times]
         counting = np.flatnonzero(mentions_NT[:, 0])
         scored: list[tuple[MentionScore, Array]] = []
         if len(counting) > 1:
@@ -237,9 +232,9 @@ class Coreference(Measure):
             task=self.task,
             documents=len(set(self._document_E[seen].tolist())),
             windows=len(seen),
-            outside=sum(self._asked[place].outside for place in seen),
-            vanished=sum(self._asked[place].vanished for place in seen),
-            unanswered=sum(self._asked[place].unanswered for place in seen),
+            outside=sum(self._asked[example].outside for example in seen),
+            vanished=sum(self._asked[example].vanished for example in seen),
+            unanswered=sum(self._asked[example].unanswered for example in seen),
             splits=self.splits,
             settings={"candidates": self.candidates, "windows": self.windows},
             kinds=kinds,
@@ -278,9 +273,9 @@ def answers_right(attention_HQK: Tensor, word_S: Tensor, questions: Sequence[Que
     from_XQ = from_XQ / from_XQ.sum(-1, keepdim=True)
     candidate_XW = torch.zeros((len(questions), words), dtype=torch.bool)
     right_XW = torch.zeros_like(candidate_XW)
-    for place, question in enumerate(questions):
-        candidate_XW[place, list(question.candidates)] = True
-        right_XW[place, list(question.right)] = True
+    for row, question in enumerate(questions):
+        candidate_XW[row, list(question.candidates)] = True
+        right_XW[row, list(question.right)] = True
     word_HXW = from_XQ @ attention_HQK @ into_KW
     chosen_HX = word_HXW.masked_fill(~candidate_XW.to(device), -1.0).argmax(-1)
     return right_XW.to(device).expand(len(chosen_HX), -1, -1).gather(-1, chosen_HX[..., None])[..., 0]
@@ -324,9 +319,9 @@ def _score(
     one_head = scored_ratios(correct_NC[:, overall_S, None], mentions_N, chooses_SN).over_splits()
     gains = scored_ratios(right_NS1 - baseline_NB[:, None], mentions_N, chooses_SN)
     baselines = []
-    for place, name in enumerate(BASELINES):
-        gain = gains.over_splits(place)
-        limits = _limits(baseline_NB[:, place], mentions_N)
+    for column, name in enumerate(BASELINES):
+        gain = gains.over_splits(column)
+        limits = _limits(baseline_NB[:, column], mentions_N)
         baselines.append(BaselineScore(name, *limits, gain.value, gain.low, gain.high, p_value=1.0))
     counts_C = np.bincount(choice_S, minlength=correct_NC.shape[1])
     layer, head = divmod(int(counts_C.argmax()), heads)

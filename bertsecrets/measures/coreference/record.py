@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from bertsecrets.measures.best_heads import BestHead, compare_best_heads
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import head_label, heads_label, number, percent
+from bertsecrets.results.formatting import head_label, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 
 
@@ -126,6 +123,7 @@ _THAN = {
     "random": "a random mention",
 }
 _SHOWN = "rule_based"
+_TITLE = "The best head for each kind of mention, on documents that did not choose it"
 _UNIT = "share of mentions whose antecedent is found"
 
 
@@ -146,7 +144,7 @@ def coreference_section(view: MeasureView) -> Section | None:
                 IntervalRow(_row_name(score), score.accuracy, score.low, score.high, _baseline(score, _SHOWN))
                 for score in record.kinds
             ],
-            title="The best head for each kind of mention, on documents that did not choose it",
+            title=_TITLE,
             unit=_UNIT,
             baseline="rule-based",
             value="best head",
@@ -174,36 +172,18 @@ def coreference_section(view: MeasureView) -> Section | None:
 
 def coreference_comparison(comparison: Comparison) -> Section | None:
     """The best head for each kind of mention by condition, mean over seeds; None without a record of any condition."""
-    scores: dict[str, dict[str, list[MentionScore]]] = {}
-    rows: list[Mapping[str, object]] = []
-    for label, replicates in comparison.replicates.items():
-        for view in replicates.views:
-            record = CoreferenceRecord.read(view.extras)
-            for score in record.kinds if record is not None else ():
-                scores.setdefault(label, {}).setdefault(score.kind, []).append(score)
-        rows += replicate_rows(label, replicates)
-    if not scores:
-        return None
-    kinds = [kind for kind in NAMES if any(kind in condition for condition in scores.values())]
-    cells = [[NAMES[kind], *(_cell(condition.get(kind, [])) for condition in scores.values())] for kind in kinds]
-    title = next(iter(comparison.replicates.values())).title
-    table = Table(
-        ["mentions", *scores], cells, "The best head for each kind of mention, on documents that did not choose it"
-    )
-    how = (
-        "Share of mentions whose antecedent is found, in percent, with the head (the rule-based baseline in brackets); "
-        f"{seeds_in_words([max(map(len, found.values())) for found in scores.values()])}."
-    )
-    return Section(title, [], [how], [table], rows=rows)
 
+    def read(view: MeasureView) -> dict[str, BestHead]:
+        record = CoreferenceRecord.read(view.extras)
+        return {
+            NAMES[score.kind]: BestHead(score.layer, score.head, score.accuracy, _baseline(score, _SHOWN))
+            for score in (record.kinds if record is not None else ())
+        }
 
-def _cell(scores: list[MentionScore]) -> str:
-    if not scores:
-        return number(float("nan"))
-    accuracy = float(np.mean([score.accuracy for score in scores]))
-    baseline = float(np.mean([_baseline(score, _SHOWN) for score in scores]))
-    places = heads_label({(score.layer, score.head) for score in scores})
-    return f"{percent(accuracy)} {places} ({percent(baseline)})"
+    share = (
+        "Share of mentions whose antecedent is found, in percent, with the head (the rule-based baseline in brackets)"
+    )
+    return compare_best_heads(comparison, read, "mentions", _TITLE, share)
 
 
 def _baseline(score: MentionScore, name: str) -> float:
@@ -287,7 +267,7 @@ def _table(scores: list[MentionScore]) -> Table:
         *([name, *cells] for name, cells in zip(BASELINE_NAMES.values(), by_baseline, strict=True)),
         [
             _one_head(scores[0]),
-            *(_percents(score.one_head, score.one_head_low, score.one_head_high) for score in scores),
+            *(percents(score.one_head, score.one_head_low, score.one_head_high) for score in scores),
         ],
         ["best head of each kind", *(_interval(score) for score in scores)],
         [
@@ -311,7 +291,7 @@ def _differences(scores: list[MentionScore]) -> Table:
         [
             f"minus {name}",
             *(
-                _percents(baseline.gain, baseline.gain_low, baseline.gain_high, signed=True)
+                percents(baseline.gain, baseline.gain_low, baseline.gain_high, signed=True)
                 for baseline in (score.baselines[place] for score in scores)
             ),
         ]
@@ -326,8 +306,4 @@ def _one_head(score: MentionScore) -> str:
 
 
 def _interval(score: MentionScore | BaselineScore) -> str:
-    return _percents(score.accuracy, score.low, score.high)
-
-
-def _percents(value: float, low: float, high: float, *, signed: bool = False) -> str:
-    return f"{percent(value, signed=signed)} [{percent(low, signed=signed)}, {percent(high, signed=signed)}]"
+    return percents(score.accuracy, score.low, score.high)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need, check_count
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need
 from bertsecrets.measures.dependency.record import (
     DependencyRecord,
     RelationScore,
@@ -34,6 +35,7 @@ from bertsecrets.measures.dependency.words import (
 )
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
 
@@ -95,37 +97,34 @@ class Dependency(Measure):
     offset_NOR: Tensor
     vanished: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
         relations: Sequence[str] | None = None,
-        min_count: int = 100,
-        offsets: Sequence[int] = (-3, -2, -1, 1, 2, 3),
+        min_count: Count = 100,
+        offsets: Annotated[Sequence[int], Field(min_length=1, description="a list of whole numbers, e.g. [-1, 1]")] = (
+            -3,
+            -2,
+            -1,
+            1,
+            2,
+            3,
+        ),
         from_word: FromWord = "mean",
         possessive: bool = True,
         punctuation: bool = True,
         root: bool = True,
-        splits: int = 50,
+        splits: Count = 50,
         max_examples: MaxExamples = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(num_layers, num_heads)
-        if from_word not in get_args(FromWord):
-            raise UserError(
-                f"Unknown from_word '{from_word}' of the dependency measure; {choices(str(from_word), get_args(FromWord))}."
-            )
-        if not len(offsets) or any(type(offset) is not int for offset in offsets):
-            raise UserError(
-                f"offsets of the dependency measure is {offsets!r}; expected a list of whole numbers, e.g. [-1, 1]."
-            )
-        check_count("min_count", min_count, self.name)
-        check_count("splits", splits, self.name)
+        super().__init__(num_layers, num_heads, max_examples)
         self.relations = None if relations is None else tuple(map(str, relations))
         self.min_count, self.offsets, self.from_word = min_count, tuple(offsets), from_word
         self.possessive, self.punctuation, self.root = possessive, punctuation, root
         self.splits, self.seed = splits, seed
-        self.feed = Feed(max_examples=max_examples)
         self.counting: Counting | None = None
         self.task = ""
         self._position: dict[int, int] = {}
@@ -254,9 +253,9 @@ class Dependency(Measure):
         sentences = int(seen.sum())
         scale = sentences / (sentences - 1) if sentences > 1 else float("nan")
         shares, errors = [], []
-        for place in range(words_NR.shape[1]):
-            correct_NLHD = self.correct_NLHDR[..., place].cpu().to(torch.float64)
-            words_N = words_NR[:, place]
+        for column in range(words_NR.shape[1]):
+            correct_NLHD = self.correct_NLHDR[..., column].cpu().to(torch.float64)
+            words_N = words_NR[:, column]
             shares.append(correct_NLHD.sum(0) / words_N.sum())
             residual_NLHD = correct_NLHD - shares[-1] * words_N[:, None, None, None]
             errors.append((scale * residual_NLHD.square().sum(0)).sqrt() / words_N.sum())
@@ -279,8 +278,8 @@ class Dependency(Measure):
         chooses_SN = choosing_units(len(seen), self.splits, self.seed) if len(seen) > 1 else None
         scores: list[RelationScore] = []
         tests: list[Array] = []
-        for place, name in enumerate(names):
-            scored = None if chooses_SN is None else self._score(name, place, seen, chooses_SN)
+        for column, name in enumerate(names):
+            scored = None if chooses_SN is None else self._score(name, column, seen, chooses_SN)
             if scored is not None:
                 scores.append(scored[0])
                 tests.append(scored[1])
@@ -305,16 +304,16 @@ class Dependency(Measure):
         return asdict(record)
 
     def _score(
-        self, relation: str, place: int, seen: NDArray[np.int64], chooses_SN: NDArray[np.bool_]
+        self, relation: str, column: int, seen: NDArray[np.int64], chooses_SN: NDArray[np.bool_]
     ) -> tuple[RelationScore, Array] | None:
         """The best head of a relation and its p-value in each split; None if a split has too few of its words."""
-        words_N = self.words_NR[:, place].cpu().numpy()[seen].astype(np.float64)
+        words_N = self.words_NR[:, column].cpu().numpy()[seen].astype(np.float64)
         if not (chooses_SN @ words_N).all() or (~chooses_SN @ (words_N > 0).astype(int)).min() < 2:
             return None
-        correct_NLHD = self.correct_NLHDR[..., place].cpu().numpy()[seen].astype(np.float64)
+        correct_NLHD = self.correct_NLHDR[..., column].cpu().numpy()[seen].astype(np.float64)
         shape = correct_NLHD.shape[1:]
         correct_NC = correct_NLHD.reshape(len(words_N), -1)
-        offset_NO = self.offset_NOR[..., place].cpu().numpy()[seen].astype(np.float64)
+        offset_NO = self.offset_NOR[..., column].cpu().numpy()[seen].astype(np.float64)
         best = int(offset_NO.sum(0).argmax())
         choice_S = best_candidates(correct_NC, chooses_SN)
         right_NS = correct_NC[:, choice_S]
@@ -374,11 +373,11 @@ def _sum_as_it_is(state: Tensor) -> Tensor:
 
 def _corrected(scores: Sequence[RelationScore], tests: Sequence[Array]) -> tuple[list[int], list[RelationScore]]:
     """Scores whose p-values are corrected over the relations, and how many are significant in a single split, from and to."""
-    apart = [place for place, score in enumerate(scores) if score.relation != ALL]
+    apart = [index for index, score in enumerate(scores) if score.relation != ALL]
     if not apart:
         return [0, 0], list(scores)
-    adjusted = dict(zip(apart, holm(np.array([scores[place].p_value for place in apart])).tolist(), strict=True))
-    significant_S = [int((holm(p_R) <= LEVEL).sum()) for p_R in np.stack([tests[place] for place in apart], 1)]
+    adjusted = dict(zip(apart, holm(np.array([scores[index].p_value for index in apart])).tolist(), strict=True))
+    significant_S = [int((holm(p_R) <= LEVEL).sum()) for p_R in np.stack([tests[index] for index in apart], 1)]
     return [min(significant_S), max(significant_S)], [
-        replace(score, p_value=adjusted.get(place, score.p_value)) for place, score in enumerate(scores)
+        replace(score, p_value=adjusted.get(index, score.p_value)) for index, score in enumerate(scores)
     ]

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bertsecrets.measures.best_heads import BestHead, compare_best_heads
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent
+from bertsecrets.results.formatting import MISSING, head_label, number, p_value, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_exceeds_zero
@@ -92,6 +91,7 @@ class DependencyRecord:
 
 
 _PANELS, _ROWS = 12, 40
+_TITLE = "The best head of each relation, on sentences that did not choose it"
 _UNIT = "share of words whose head is found"
 
 
@@ -114,7 +114,7 @@ def dependency_section(view: MeasureView) -> Section | None:
     scores = [*everything, *relations]
     figure = interval_rows(
         [IntervalRow(_name(score), score.accuracy, score.low, score.high, score.baseline) for score in scores[:_ROWS]],
-        title="The best head of each relation, on sentences that did not choose it",
+        title=_TITLE,
         unit=_UNIT,
         baseline="best fixed offset",
         value="best head",
@@ -148,32 +148,16 @@ def dependency_section(view: MeasureView) -> Section | None:
 
 def dependency_comparison(comparison: Comparison) -> Section | None:
     """The best head of each relation by condition, mean over seeds; None without a record of any condition."""
-    scores: dict[str, dict[str, list[RelationScore]]] = {}
-    rows: list[Mapping[str, object]] = []
-    for label, replicates in comparison.replicates.items():
-        for view in replicates.views:
-            record = DependencyRecord.read(view.extras)
-            for score in record.relations if record is not None else ():
-                scores.setdefault(label, {}).setdefault(score.relation, []).append(score)
-        rows += replicate_rows(label, replicates)
-    if not scores:
-        return None
-    relations = list(dict.fromkeys(relation for condition in scores.values() for relation in condition))
-    cells = [
-        [relation, *(_cell(condition.get(relation, [])) for condition in scores.values())] for relation in relations
-    ]
-    title = next(iter(comparison.replicates.values())).title
-    table = Table(["relation", *scores], cells, "The best head of each relation, on sentences that did not choose it")
-    return Section(
-        title,
-        [],
-        [
-            "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets); "
-            f"{seeds_in_words([max(map(len, found.values())) for found in scores.values()])}."
-        ],
-        [table],
-        rows=rows,
-    )
+
+    def read(view: MeasureView) -> dict[str, BestHead]:
+        record = DependencyRecord.read(view.extras)
+        return {
+            score.relation: BestHead(score.layer, score.head, score.accuracy, score.baseline)
+            for score in (record.relations if record is not None else ())
+        }
+
+    share = "Share of words whose head is found, in percent, with the head (the best fixed offset in brackets)"
+    return compare_best_heads(comparison, read, "relation", _TITLE, share)
 
 
 def relation_classes(view: MeasureView) -> list[list[str]] | None:
@@ -200,16 +184,6 @@ def relation_classes(view: MeasureView) -> list[list[str]] | None:
         [names[place] if follows else MISSING for place, follows in zip(row, row_follows, strict=True)]
         for row, row_follows in zip(best_LH.tolist(), follows_LH.tolist(), strict=True)
     ]
-
-
-def _cell(scores: list[RelationScore]) -> str:
-    if not scores:
-        return number(float("nan"))
-    accuracy, baseline = (
-        float(np.mean(values)) for values in zip(*((s.accuracy, s.baseline) for s in scores), strict=True)
-    )
-    places = heads_label({(score.layer, score.head) for score in scores})
-    return f"{percent(accuracy)} {places} ({percent(baseline)})"
 
 
 def _either_direction(view: MeasureView, column: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -287,10 +261,9 @@ def _table(scores: list[RelationScore]) -> Table:
             score.relation,
             f"{score.count:,}",
             f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''} ({score.chosen:.0%})",
-            f"{percent(score.accuracy)} [{percent(score.low)}, {percent(score.high)}]",
+            percents(score.accuracy, score.low, score.high),
             f"{percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
-            f"{percent(score.gain, signed=True)} [{percent(score.gain_low, signed=True)}, "
-            f"{percent(score.gain_high, signed=True)}]",
+            percents(score.gain, score.gain_low, score.gain_high, signed=True),
             p_value(score.p_value),
             percent(score.chosen_on_all),
         ]

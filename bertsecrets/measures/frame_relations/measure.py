@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from bertsecrets.data.framenet.selection import Selection
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Feed, MaxExamples, Measure, Need
+from bertsecrets.measures.base import MaxExamples, Measure, Need
 from bertsecrets.measures.frame_relations.links import (
     Direction,
     Exchange,
@@ -46,6 +46,7 @@ from bertsecrets.measures.frame_relations.record import (
 )
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 _MOVED: dict[str, Moved] = {"position": "together", "received": "attending"}
 """What the baselines within a sentence move; the other one takes the links of other sentences."""
@@ -149,6 +150,7 @@ class FrameRelations(Measure):
 
     drawn_LTRH: Tensor
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -163,26 +165,13 @@ class FrameRelations(Measure):
         required: bool = True,
         seed: Annotated[int, Field(ge=0, lt=2**32)] = 0,
     ) -> None:
-        for key, value, valid in (
-            ("pairs", pairs, get_args(Pairs)),
-            ("direction", direction, get_args(Direction)),
-            ("matching", matching, get_args(Matching)),
-        ):
-            if value not in valid:
-                raise UserError(
-                    f"Unknown {key} '{value}' of the frame_relations measure; {choices(str(value), valid)}."
-                )
         permutations = _DRAWINGS if permutations is None else permutations
-        if type(permutations) is not int or permutations < 1:
-            raise UserError(
-                f"permutations of the frame_relations measure is {permutations!r}; expected a whole number of at least 1."
-            )
         if LEVEL * (permutations + 1) < _FEWEST_AT_LEVEL:
             rank_zero_warn(
                 f"With {permutations} permutations of the frame_relations measure, fewer than {_FEWEST_AT_LEVEL} drawings "
                 f"decide at the level {LEVEL:g}; use the default of {_DRAWINGS:,}."
             )
-        super().__init__(num_layers, num_heads)
+        super().__init__(num_layers, num_heads, max_examples)
         self.pairs, self.direction, self.matching = pairs, direction, matching
         self.permutations = permutations
         self.seed = seed
@@ -191,7 +180,6 @@ class FrameRelations(Measure):
         self.selection: Selection | None = None
         self.split: EncodedSplit | None = None
         self.task = ""
-        self.feed = Feed(max_examples=max_examples)
         shape = (num_layers, len(BASELINES), permutations, num_heads)
         self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self._exchange = Exchange((), permutations, seed)

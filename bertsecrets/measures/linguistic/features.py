@@ -1,7 +1,7 @@
 """Attention to linguistic features: how much each head attends to nouns, subjects, [SEP] and the like."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example, Matching
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
 from bertsecrets.measures.linguistic.baselines import RandomWords
@@ -35,6 +35,7 @@ from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 KOVALEVA = "features_kovaleva"
 """Name of the measure with ``matching=kovaleva``."""
@@ -93,6 +94,7 @@ class Features(Measure):
     title = "Attention to linguistic features"
     tracked = ()
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -106,7 +108,7 @@ class Features(Measure):
         self.features = features_from_config(features)
         if not self.features:
             raise UserError("The measure of linguistic features has no features; give at least one under features.")
-        check_matching(self.name, matching, absent, self.features)
+        check_matching(matching, self.features)
         if matching == "kovaleva":
             # One table may hold both definitions, under different names.
             self.name = KOVALEVA
@@ -199,11 +201,8 @@ class Features(Measure):
         )
 
 
-def check_matching(measure: str, matching: str, absent: str, features: Mapping[str, Feature]) -> None:
-    """Raise UserError if ``matching`` or ``absent`` does not exist, or does not support one of the features."""
-    for key, value, valid in (("matching", matching, get_args(Matching)), ("absent", absent, get_args(Absent))):
-        if value not in valid:
-            raise UserError(f"Unknown {key} '{value}' of the {measure} measure; {choices(str(value), valid)}.")
+def check_matching(matching: Matching, features: Mapping[str, Feature]) -> None:
+    """Raise UserError if a way of matching does not support one of the features."""
     for name, feature in features.items():
         if feature.contains and matching != "kovaleva":
             raise UserError(f"Feature '{name}' uses contains, which needs matching=kovaleva; use lexicon or negation.")

@@ -46,6 +46,7 @@ from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import typed
 
 _WEIGHT = "largest attention weight"
 
@@ -111,6 +112,7 @@ class TokenToToken(Measure):
     title = "Attention from token to token"
     tracked = ()
 
+    @typed
     def __init__(
         self,
         num_layers: int,
@@ -131,11 +133,7 @@ class TokenToToken(Measure):
         }
         if not self.features and not self.pairs:
             raise UserError("The measure token_to_token has neither features nor pairs; give at least one.")
-        if type(far) is not int or far < 1:
-            raise UserError(
-                f"far is {far!r} in the measure token_to_token; expected a whole number of tokens of at least 1."
-            )
-        check_matching(self.name, matching, absent, self.features)
+        check_matching(matching, self.features)
         if matching == "kovaleva":
             # One table may hold both definitions, under different names.
             self.name = KOVALEVA

@@ -110,7 +110,7 @@ def relation_heads(runs: Studied) -> Answer:
     told = []
     missing = []
     for one in runs.tuned:
-        own = [view for name, view in relations if name.startswith(f"{one.config['model']['name']} on ")]
+        own = [view for (model, _), view in relations.items() if model == one.config["model"]["name"]]
         effect = one.effects("head")
         if not own:
             settings = "analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"

@@ -198,7 +198,7 @@ def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[S
         spans: The mentions; one that occurs twice counts once.
     """
     ordered = sorted(dict.fromkeys(spans), key=lambda span: (span.first, -span.last, span.entity))
-    place = {(span.first, span.last, span.entity): number for number, span in enumerate(ordered)}
+    number_of = {(span.first, span.last, span.entity): number for number, span in enumerate(ordered)}
     lower = {word.form for word in words if word.form.islower()}
     times = Counter(span.entity for span in ordered)
     begun: set[int] = set()
@@ -210,7 +210,7 @@ def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[S
         kind = _kind(words, span.first, span.last, head, lower)
         choices, anaphoric = None, span.entity in begun
         if span.choices is not None:
-            choices = tuple(sorted(place[choice.first, choice.last, choice.entity] for choice in span.choices))
+            choices = tuple(sorted(number_of[choice.first, choice.last, choice.entity] for choice in span.choices))
             anaphoric = any(choice.entity == span.entity for choice in span.choices)
         mentions.append(Mention(span.first, span.last, head, kind, span.entity, anaphoric, choices))
         begun.add(span.entity)
@@ -234,7 +234,7 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
         end -= 1
     while end > 1 and (forms[end - 1].lower() in _POSSESSIVE | _SUFFIXES or not _has_letter(forms[end - 1])):
         end -= 1
-    nominal = [place for place in range(end) if _is_nominal(tags[place])]
+    nominal = [word for word in range(end) if _is_nominal(tags[word])]
     return nominal[-1] if nominal else end - 1
 
 
@@ -242,24 +242,24 @@ def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
     """Number of words before the first that modifies the head from behind."""
     lower = [form.lower() for form in forms]
     noun = _is_nominal(tags[0])
-    for place in range(1, len(forms)):
-        form, tag, before = lower[place], tags[place], lower[place - 1]
-        after = forms[place + 1] if place + 1 < len(forms) else ""
+    for word in range(1, len(forms)):
+        form, tag, before = lower[word], tags[word], lower[word - 1]
+        after = forms[word + 1] if word + 1 < len(forms) else ""
         if form in _AFTER_A_HEAD and before not in _BEFORE_A_PRONOUN:
-            return place
+            return word
         if (
             form in _DETERMINERS
             and _has_letter(before)
             and not before.endswith("ly")
             and before not in _BEFORE_A_DETERMINER
         ):
-            return place
+            return word
         if tag:
-            comma = tag == "," and tags[place + 1 : place + 2] != ["JJ"]
+            comma = tag == "," and tags[word + 1 : word + 2] != ["JJ"]
             if (noun and (comma or tag.startswith(_POSTMODIFIER_TAGS))) or (
                 tag.startswith(_CLAUSE_TAGS) and form != "than"
             ):
-                return place
+                return word
             noun = noun or _is_nominal(tag)
         elif (
             (form in _ENDS_A_HEAD and before not in _ARTICLES and after.lower() not in _POSSESSIVE)
@@ -267,7 +267,7 @@ def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
             or form.startswith("--")
             or (form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after))
         ):
-            return place
+            return word
     return len(forms)
 
 
