@@ -93,10 +93,11 @@ def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = 
     ]
 
 
-def every_part(kind: Kind, num_layers: int, num_heads: int) -> list[Variant]:
+def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """One part of each layer, a row of :data:`bertsecrets.results.components.PARTS`, left out (He et al. 2024)."""
     return [
-        Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),)) for layer in range(num_layers)
+        Variant(kind.code_of(layer), kind.name, (), layer, parts=((layer, kind.name),))
+        for layer in _layers(layers, num_layers)
     ]
 
 
