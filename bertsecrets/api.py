@@ -260,25 +260,25 @@ def measure(
     )
     encoder = describe(model)
     taken = [make(encoder.num_layers, encoder.num_heads) for make in _makers(wanted)]
-    for each in taken:
-        if sum(each.name == other.name for other in taken) > 1:
-            raise UserError(f"Two measures are called '{each.name}'; rename one of them or leave it out.")
+    for measure in taken:
+        if sum(measure.name == other.name for other in taken) > 1:
+            raise UserError(f"Two measures are called '{measure.name}'; rename one of them or leave it out.")
     references = {} if reference is None else {INITIAL: reference}
-    for each in taken:
-        if Need.REFERENCE in each.needs and reference is None:
+    for measure in taken:
+        if Need.REFERENCE in measure.needs and reference is None:
             raise UserError(
-                f"Measure '{each.name}' compares two models; give reference=<the model before fine-tuning>."
+                f"Measure '{measure.name}' compares two models; give reference=<the model before fine-tuning>."
             )
-        if Need.ANNOTATION in each.needs and pipeline is None and annotations is None:
-            raise UserError(f"Measure '{each.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
-        check_needs([each], references)
-        each.prepare(split)
+        if Need.ANNOTATION in measure.needs and pipeline is None and annotations is None:
+            raise UserError(f"Measure '{measure.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
+        check_needs([measure], references)
+        measure.prepare(split)
     batches = SplitBatches(split, _whole(batch_size, "batch_size"))
     with progress_over(len(batches), "heads") as advance:
-        made = measure_pass(model, taken, batches, references=references, progress=advance)
+        grids = measure_pass(model, taken, batches, references=references, progress=advance)
     if single:
-        return HeadGrid.of(made[0])
-    return {each.measure: HeadGrid.of(each) for each in made}
+        return HeadGrid.of(grids[0])
+    return {grid.measure: HeadGrid.of(grid) for grid in grids}
 
 
 def disable(
