@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.attention.parts import neurons_part
 from bertsecrets.errors import UserError
-from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, LAYER, NEURONS, RANDOM, Kind
+from bertsecrets.results.components import (
+    ALL_BUT_ONE,
+    CUMULATIVE,
+    GROUP,
+    GROUP_OF_NEURONS,
+    HEAD,
+    LAYER,
+    NEURONS,
+    RANDOM,
+    Kind,
+)
 from bertsecrets.results.files import read_yaml
 
 Head = tuple[int, int]
@@ -31,7 +40,7 @@ class Variant:
         heads: The heads disabled together, in order of layer and head.
         layer, head: The head or layer that the variant is about, if it is a single one.
         parts: Parts of layers that are left out: layer, and name of one of :data:`bertsecrets.results.components.PARTS`, or of a group of
-            neurons (:func:`bertsecrets.attention.parts.neurons_part`).
+            neurons (:data:`bertsecrets.results.components.GROUP_OF_NEURONS` and its number).
     """
 
     name: str
@@ -104,7 +113,7 @@ def every_part(kind: Kind, num_layers: int, num_heads: int, layers: Iterable[int
 def every_group_of_neurons(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """Each group of neurons (:data:`bertsecrets.results.components.NEURONS`) of each layer, left out alone."""
     return [
-        Variant(NEURONS.code_of(layer, group), NEURONS.name, (), layer, group, ((layer, neurons_part(group)),))
+        Variant(NEURONS.code_of(layer, group), NEURONS.name, (), layer, group, ((layer, f"{GROUP_OF_NEURONS}{group}"),))
         for layer in _layers(layers, num_layers)
         for group in range(num_heads)
     ]

@@ -10,18 +10,10 @@ from torch import Tensor, nn
 from bertsecrets.attention.hooks import follow
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, NEURONS
+from bertsecrets.results.components import ATTENTION, BLOCK, FEED_FORWARD, GROUP_OF_NEURONS
 
 Rows = Mapping[str, Tensor]
 """Name of a part -> the rows of a batch in which it is left out, bool ``[R, 1, 1]``."""
-
-
-_GROUP = f"{NEURONS.name}-"
-
-
-def neurons_part(group: int) -> str:
-    """Name of a group of neurons of a layer, as a part that is left out."""
-    return f"{_GROUP}{group}"
 
 
 def check_parts(encoder: Encoder) -> None:
@@ -51,12 +43,12 @@ def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Itera
     neurons, groups_of_layer = reader.in_features, encoder.num_heads
 
     def silence(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        groups = {name: rows_R11 for name, rows_R11 in rows_of().items() if name.startswith(_GROUP)}
+        groups = {name: rows_R11 for name, rows_R11 in rows_of().items() if name.startswith(GROUP_OF_NEURONS)}
         if not groups:
             return None
         neuron_RSF = args[0].clone()
         for name, rows_R11 in groups.items():
-            group = int(name.removeprefix(_GROUP))
+            group = int(name.removeprefix(GROUP_OF_NEURONS))
             first, end = (neurons * bound // groups_of_layer for bound in (group, group + 1))
             neuron_RSF[..., first:end].masked_fill_(rows_R11, 0)
         return (neuron_RSF, *args[1:])

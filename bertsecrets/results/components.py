@@ -163,6 +163,9 @@ NEURONS = Kind(
 )
 """Neurons of a feed-forward part, in order, in as many groups of equal size as the layer has heads; ``head`` counts the groups."""
 
+GROUP_OF_NEURONS = f"{NEURONS.name}-"
+"""What the name of such a group begins with, as a part of a layer that is left out; its number follows."""
+
 BLOCK = Kind(
     "block",
     "block",
