@@ -102,9 +102,8 @@ class ShrinkModel(HeadAnalysis):
             attempts = list(search.attempts())
         passed = [attempt for attempt in attempts if attempt["passed"]]
         chosen = passed[-1] if passed else None
-        kept_LH = torch.ones(search.encoder.num_layers, search.encoder.num_heads)
-        for layer, heads in enumerate(chosen["heads"] if chosen else ()):
-            kept_LH[layer] = 0
+        kept_LH = torch.zeros(search.encoder.num_layers, search.encoder.num_heads)
+        for layer, heads in enumerate((chosen or attempts[-1])["heads"]):
             kept_LH[layer, heads] = 1
         grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
         content = search.extras(attempts)

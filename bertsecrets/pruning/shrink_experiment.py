@@ -21,7 +21,7 @@ class Shrinking(Experiment):
 
     name = "shrinking"
     title = "A smaller, faster model"
-    columns = (Column(KEPT, "kept in the smaller model", "1: kept", (0, 1)),)
+    columns = (Column(KEPT, "kept in the smaller model, or in the last one tried", "1: kept", (0, 1)),)
     reads_task = True
 
     @classmethod
@@ -52,6 +52,7 @@ class Shrinking(Experiment):
                     "Bar chart: share of heads and neurons kept, by layer.",
                 ),
             ],
+            summary=summary_in_words(content),
         )
 
     @classmethod
@@ -68,6 +69,17 @@ class Shrinking(Experiment):
             return {}
         chosen = chosen_of(view.extras)
         return {"speedup": 1.0 if chosen is None else speedup_of(chosen, view.extras["table"]["batch_size"])}
+
+
+def summary_in_words(content: Mapping[str, Any]) -> str:
+    """The outcome in a few words, the title of the page: of the fastest model that holds, or of the first that failed."""
+    chosen = chosen_of(content)
+    attempt = chosen or content["attempts"][0]
+    test = min(attempt["tests"], key=lambda test: test["smaller"] - test["whole"])
+    return (
+        f"{number(speedup_of(attempt, content['table']['batch_size']), 1)} times as fast, {test['metric']} {number(test['whole'], 3)} → "
+        f"{number(test['smaller'], 3)}: a loss of {in_points(content['margin'])} or more is {'' if chosen else 'not '}ruled out."
+    )
 
 
 def chosen_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -31,7 +31,7 @@ from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_prune
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import check_examples, plan, smallest_loss, speedups_of
 from bertsecrets.pruning.shrink_card import shrink_card
-from bertsecrets.pruning.shrink_experiment import Shrinking, answer_in_words
+from bertsecrets.pruning.shrink_experiment import Shrinking, answer_in_words, summary_in_words
 from bertsecrets.pruning.uniform import Answered, layers_in_turn, uniform_plan
 from bertsecrets.statistics.intervals import paired_proportions
 
@@ -473,3 +473,8 @@ def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
     assert "No smaller model is shown to be good enough" in failed
     assert "about 900 examples would show it" in failed
     assert Shrinking.columns[0].name == "kept"
+    assert (
+        summary_in_words(CONTENT)
+        == "2.0 times as fast, accuracy 0.900 → 0.895: a loss of 1 point or more is ruled out."
+    )
+    assert summary_in_words({**CONTENT, "attempts": [attempt(False)]}).endswith("is not ruled out.")
