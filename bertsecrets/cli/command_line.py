@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import traceback
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +19,7 @@ from omegaconf import DictConfig
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.quiet import in_job, install_for_cluster, quiet_task, raise_kept, unbroken_output
+from bertsecrets.cli.quiet import in_job, quiet_task, raise_kept, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
@@ -34,6 +35,7 @@ from bertsecrets.sweeps.output_folder import cannot_write, claimed
 from bertsecrets.sweeps.run_folder import exclusive_run, report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.signals import Interrupted
+from bertsecrets.sweeps.slurm import followed_jobs, wait_for_other_jobs
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep
 from bertsecrets.sweeps.trust import may_be_given_again
 
@@ -92,7 +94,10 @@ def _run_command(command: str) -> None:
         if is_multirun(invocation, config):
             sweep = _open_sweep(invocation, config)
             folder = sweep.folder
-            if any(record.status == FAILED for record in _run_sweep(sweep, command)):
+            on_slurm = str(config.hydra.launcher._target_).endswith(".SlurmLauncher")
+            with followed_jobs() if on_slurm else nullcontext():
+                records = _run_sweep(sweep, command)
+            if any(record.status == FAILED for record in records):
                 sys.exit(1)
         else:
             folder = _output_folder(config)
@@ -173,16 +178,17 @@ def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:
 
 def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
     signals.hand_on(sweep.interrupt)
-    install_for_cluster()
     try:
         # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which its process
         # composes; the composition that checked the job before any started has no way there.
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
     except BaseException as error:
+        if wait_for_other_jobs(error):
+            return sweep.close(_compare)
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
         hurried = isinstance(error, (Interrupted, KeyboardInterrupt))
         try:
-            sweep.close((lambda folder, paper: None) if hurried else _compare)
+            sweep.close((lambda folder, paper: None) if hurried else _compare, complete=False)
         except Exception as error:
             _log.warning(f"The table of jobs could not be printed ({type(error).__name__}: {error}).")
         raise

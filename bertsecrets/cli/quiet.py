@@ -36,6 +36,7 @@ _WARNINGS = (
     r"GPU available but not used",
     r"MPS available but not used",
     r"Trying to infer the `batch_size` from an ambiguous collection",
+    r"The `srun` command is available on your system but is not used",
     r"You're resuming from a checkpoint that ended before the epoch ended",
 )
 """Beginnings of warnings of Lightning and PyTorch that no user of this project can act on."""
@@ -60,31 +61,6 @@ class Line(logging.Formatter):
 
 
 _named = _Named()
-
-_NO_ACCOUNTING = "Bypassing sacct error"
-
-
-class _Accounting(logging.Filter):
-    """Say once, in our words, that a cluster keeps no accounts, which submitit says at every look at its jobs."""
-
-    said = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if _NO_ACCOUNTING not in record.getMessage():
-            return True
-        record.msg, record.args = "This cluster keeps no accounts (sacct fails); jobs are followed by their files.", ()
-        first, self.said = not self.said, True
-        return first
-
-
-_accounting = _Accounting()
-
-
-def install_for_cluster() -> None:
-    """Silence what submitit, which starts the jobs of a cluster, says again and again."""
-    # Its own two handlers would print each line twice more.
-    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
-    logging.getLogger("submitit").addFilter(_accounting)
 
 
 def install() -> None:

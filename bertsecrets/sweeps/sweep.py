@@ -22,7 +22,7 @@ from rich.text import Text
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import atomic_write, describe_os_error, displayed
-from bertsecrets.results.formatting import message
+from bertsecrets.results.formatting import MISSING, message
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
 from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
@@ -126,13 +126,14 @@ class Sweep:
         started = [map(int, path.read_text("utf-8").split()) for path in self.records.glob("*.process")]
         ask_to_end([process for process, starter in started if starter != os.getpid()], number)
 
-    def close(self, compare: Callable[[Path, bool | str], object]) -> list[JobRecord]:
+    def close(self, compare: Callable[[Path, bool | str], object], *, complete: bool = True) -> list[JobRecord]:
         """Print the table of jobs, compare their runs, say how to run what failed again, and return their records.
 
         Args:
             compare: Makes the pages of a sweep's folder, with or without that of the paper.
+            complete: Whether all jobs were started, so that one without a record has failed.
         """
-        records = final_records(read_records(self.records))
+        records = final_records(read_records(self.records), self.count if complete else None)
         if records:
             print_records(Console(), records, self.objective)
         if self.compares and any(record.status in (FINISHED, SKIPPED) for record in records):
@@ -236,23 +237,28 @@ def read_records(folder: Path) -> list[JobRecord]:
     return sorted(records, key=lambda record: record.number)
 
 
-def final_records(records: Sequence[JobRecord]) -> list[JobRecord]:
-    """The records after the sweep's end: a job that still counts as running has failed."""
+def final_records(records: Sequence[JobRecord], count: int | None = None) -> list[JobRecord]:
+    """The records after the sweep's end: a job that still counts as running has failed, and so has one of ``count`` without a record."""
     lost = "its process ended without reporting a result; resume=true runs it again"
+    numbers = {record.number for record in records}
+    missing = [JobRecord(number, [], "", RUNNING) for number in range(count or 0) if number not in numbers]
     return [
         replace(record, status=FAILED, reason=lost, seconds=0.0, score=None) if record.status == RUNNING else record
-        for record in records
+        for record in sorted((*records, *missing), key=lambda record: record.number)
     ]
 
 
 def print_records(console: Console, records: Sequence[JobRecord], objective: str) -> None:
     """Print a table of all jobs, then why jobs failed or were skipped, then the number of jobs by status."""
-    shared = set.intersection(*(set(record.overrides) for record in records)) if len(records) > 1 else set()
+    # A job that was ended before it began has left no settings.
+    known = [set(record.overrides) for record in records if record.overrides or record.status != FAILED]
+    shared = set.intersection(*known) if len(known) > 1 else set()
     table = Table("job", "settings", "status", box=None, pad_edge=False)
     table.add_column("time", justify="right")
     table.add_column(objective, justify="right")
     for record in records:
-        settings = " ".join(override for override in record.overrides if override not in shared) or "(defaults)"
+        settings = " ".join(override for override in record.overrides if override not in shared)
+        settings = settings or ("(defaults)" if record.folder else MISSING)
         duration = f"{record.seconds:.0f} s" if record.seconds else "\N{EN DASH}"
         score = "\N{EN DASH}" if record.score is None else f"{record.score:.3f}"
         table.add_row(str(record.number), Text(settings), record.status, duration, score)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsecrets.cli import quiet
-from bertsecrets.cli.quiet import Line, install, install_for_cluster, quiet_task, raise_kept
+from bertsecrets.cli.quiet import Line, install, quiet_task, raise_kept
 from bertsecrets.errors import UserError
 
 
@@ -35,20 +35,6 @@ def printed(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_lines_of_lightning(line: str, shown: bool, printed: pytest.LogCaptureFixture) -> None:
     logging.getLogger("pytorch_lightning.utilities.rank_zero").info(line)
     assert (line in printed.messages) == shown
-
-
-def test_a_cluster_without_accounts_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    install_for_cluster()
-    log = logging.getLogger("submitit")
-    for call in range(3):
-        log.warning(
-            f"Call #{call} - Bypassing sacct error Command 'sacct' returned non-zero exit status 1., status may be inaccurate."
-        )
-    log.warning("Job 7 was requeued.")
-    assert caplog.messages == [
-        "This cluster keeps no accounts (sacct fails); jobs are followed by their files.",
-        "Job 7 was requeued.",
-    ]
 
 
 def test_warnings_are_silenced_by_their_text() -> None:

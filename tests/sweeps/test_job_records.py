@@ -63,8 +63,15 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     records.mkdir()
     sweep = Sweep(tmp_path / "my sweep", records, "val/accuracy", 2, (), compares=False, paper=False)
     JobRecord(0, ["seed=1"], "a", FINISHED, seconds=1.0).write(records)
-    sweep.close(lambda *_: None)
+    sweep.close(lambda *_: None, complete=False)
     assert "again" not in capsys.readouterr().out
+    sweep.close(lambda *_: None, complete=False)
+    assert "1 finished, 0 skipped, 0 failed" in capsys.readouterr().out
+    # A job that was cancelled before it began has no record.
+    sweep.close(lambda *_: None)
+    printed = capsys.readouterr().out
+    assert "job 1 failed: its process ended without reporting a result" in printed
+    assert "1 finished, 0 skipped, 1 failed" in printed
     JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
     sweep.close(lambda *_: None)
     assert capsys.readouterr().out.splitlines()[-1] == (
