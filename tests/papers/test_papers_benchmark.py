@@ -1,4 +1,4 @@
-"""What the benchmark of the papers' pages stores."""
+"""What the benchmark of the papers' pages stores, and what the documentation shows of it."""
 
 import json
 from pathlib import Path
@@ -13,6 +13,22 @@ from benchmarks import papers
 @pytest.fixture(scope="module")
 def stored() -> dict[str, object]:
     return json.loads(papers.RESULTS.read_text("utf-8"))
+
+
+def test_the_tables_of_the_pages_are_the_stored_ones(
+    stored: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = {page: tmp_path / document.name for page, document in papers.DOCUMENTS.items()}
+    for page, document in papers.DOCUMENTS.items():
+        copies[page].write_text(document.read_text("utf-8"), "utf-8")
+    monkeypatch.setattr(papers, "DOCUMENTS", copies)
+    papers.update(stored)
+    for copy in copies.values():
+        assert copy.read_text("utf-8") == (papers.ROOT / "docs" / copy.name).read_text("utf-8")
+    page, copy = next(iter(copies.items()))
+    copy.write_text("<!-- No such table -->\n| |\n\n", "utf-8")
+    with pytest.raises(ValueError, match="asks for the table 'No such table', of which 0 are stored"):
+        papers.update(stored)
 
 
 def test_agreement_of_tasks_is_that_of_mean_effects(stored: dict[str, object]) -> None:
