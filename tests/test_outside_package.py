@@ -27,6 +27,7 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.measures.shipped import shipped_measures, shipped_names
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.families import FAMILIES
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.statements.statement import read_statements
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
@@ -235,6 +236,14 @@ def test_a_source_of_a_file(package: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=sentence) as caught:
             make_source(SourceConfig(source=name), the_task())
         assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_our_roformer() -> Iterator[None]:
+    """As if this package had no adapter for RoFormer, which the tests bring from outside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(FAMILIES, "roformer")
+        yield
 
 
 @pytest.fixture(scope="module")

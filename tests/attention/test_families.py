@@ -134,8 +134,20 @@ def expected_output(
             handle.remove()
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, *MORE_FAMILIES])
-@pytest.mark.parametrize("mode", ["uniform", "zero", "mean", "optimal", "resample", "identity"])
+MODES = ("uniform", "zero", "mean", "optimal", "resample", "identity")
+
+
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    [
+        *((family, mode) for family in FAMILIES for mode in MODES),
+        *(
+            pytest.param(family, mode, marks=[] if mode in ("uniform", "resample") else pytest.mark.slow)
+            for family in MORE_FAMILIES
+            for mode in MODES
+        ),
+    ],
+)
 def test_override_replaces_exactly_the_heads_output(family: str, mode: str) -> None:
     model = tiny_model(family)
     batch = tiny_batch(pad_id=model.config.pad_token_id)
