@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +135,10 @@ class _Search:
             batches = _counted(self.data.training_sample(settings.examples), advance)
             scores = fisher_information(self.model, batches, context=self.context, seed=settings.seed)
         last: dict[str, Any] | None = None
-        planned = self._planner(scores)
+        # Leaving out layers takes minutes, which a resumed search whose plans are made does without.
+        planner = cache(partial(self._planner, scores))
         for speedup in self.speedups:
-            attempt = self._attempt(speedup, self._planned(planned, speedup))
+            attempt = self._attempt(speedup, self._planned(planner, speedup))
             _log.info(attempt_in_words(attempt, self.settings.max_loss / 100, self.settings.batch_size))
             yield attempt
             if not attempt["passed"]:
@@ -208,7 +209,7 @@ class _Search:
             layer_sets = layers_in_turn(answered, advance)
         return partial(uniform_plan, answered, layer_sets, scores, self.table)
 
-    def _planned(self, planned: Callable[[float], Kept], speedup: float) -> Kept:
+    def _planned(self, planner: Callable[[], Callable[[float], Kept]], speedup: float) -> Kept:
         """What a model keeps that is measured to be as fast as asked; of the interrupted search if it had come so far.
 
         A layer timed alone finds its weights in the cache, which it does not in a model; a plan that turns out slower than asked is
@@ -218,6 +219,7 @@ class _Search:
         path = self.finished.folder / f"plan-{settings.shape}-{speedup:g}-{settings.seed}-{settings.examples}.json"
         if path.is_file():
             return Kept.from_dict(json.loads(path.read_text("utf-8")))
+        planned = planner()
         demand, kept = speedup, planned(speedup)
         for _ in range(_TRIALS):
             smaller = keep_only(self.model, kept).eval()

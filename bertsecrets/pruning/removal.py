@@ -90,6 +90,11 @@ class Kept:
         return asdict(self)
 
     @property
+    def remaining(self) -> list[int]:
+        """Layers that are not left out whole."""
+        return [layer for layer in range(len(self.layers)) if layer not in (self.left_out or ())]
+
+    @property
     def count(self) -> int:
         """Number of kept heads in all layers."""
         return sum(len(kept) for kept in self.layers)
@@ -170,9 +175,8 @@ def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
     """
     family, model = encoder.family, encoder.model
     assert family is not None
-    assert kept.left_out is not None
     assert kept.neurons is not None
-    stay = [layer for layer in range(encoder.num_layers) if layer not in kept.left_out]
+    stay = kept.remaining
     *path, name = family.layer_list.split(".")
     parent: Any = family.part(model.base_model, ".".join(path)) if path else model.base_model
     layers = nn.ModuleList(encoder.layers[layer] for layer in stay)

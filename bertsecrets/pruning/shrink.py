@@ -197,9 +197,7 @@ def make_smaller(
             learning_rate=settings.learning_rate,
             seed=settings.seed,
             context=context,
-            matched=None
-            if kept.left_out is None
-            else [layer for layer in range(len(kept.layers)) if kept.layers[layer]],
+            matched=kept.remaining,
             advance=advance,
         )
     return smaller

@@ -49,7 +49,7 @@ def followed_jobs() -> Iterator[None]:
 
 
 def wait_for_other_jobs(error: BaseException) -> bool:
-    """Whether submitit gave up on a job that ended without a result; if so, return when the other jobs of its array have ended.
+    """Wait for the rest of an array if submitit gave up on a job that left no result; return whether it did.
 
     Args:
         error: What a launcher raised.

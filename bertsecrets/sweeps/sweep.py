@@ -131,7 +131,7 @@ class Sweep:
 
         Args:
             compare: Makes the pages of a sweep's folder, with or without that of the paper.
-            complete: Whether all jobs were started, so that one without a record has failed.
+            complete: Whether every job was started; a job without a record then counts as failed.
         """
         records = final_records(read_records(self.records), self.count if complete else None)
         if records:
@@ -238,7 +238,7 @@ def read_records(folder: Path) -> list[JobRecord]:
 
 
 def final_records(records: Sequence[JobRecord], count: int | None = None) -> list[JobRecord]:
-    """The records after the sweep's end: a job that still counts as running has failed, and so has one of ``count`` without a record."""
+    """The records after the sweep's end: jobs still marked as running have failed, and so have those of ``count`` without a record."""
     lost = "its process ended without reporting a result; resume=true runs it again"
     numbers = {record.number for record in records}
     missing = [JobRecord(number, [], "", RUNNING) for number in range(count or 0) if number not in numbers]

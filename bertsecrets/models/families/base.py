@@ -49,6 +49,12 @@ class FeedForward:
     output: nn.Linear
 
 
+def mean_of_real(value_BSX: Tensor, real_BS: Tensor) -> Tensor:
+    """Mean over the tokens that are not padding, ``[B, X]``."""
+    weight_BS1 = real_BS.to(value_BSX).unsqueeze(-1)
+    return (value_BSX * weight_BS1).sum(1) / weight_BS1.sum(1)
+
+
 class Family:
     """An adapter: how one family of models lays out its layers and heads.
 

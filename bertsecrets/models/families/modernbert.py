@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, LinearRows
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, LinearRows, mean_of_real
 
 
 class ModernBert(Family):
@@ -41,11 +41,7 @@ class ModernBert(Family):
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         whole: Any = model
         hidden_BSD = whole.model.final_norm(hidden_BSD)
-        if self.first_token_decides(model):
-            pooled_BD = hidden_BSD[:, 0]
-        else:
-            weight_BS1 = real_BS.unsqueeze(-1)
-            pooled_BD = (hidden_BSD * weight_BS1).sum(1) / weight_BS1.sum(1)
+        pooled_BD = hidden_BSD[:, 0] if self.first_token_decides(model) else mean_of_real(hidden_BSD, real_BS)
         logits_BC: Tensor = whole.classifier(whole.head(pooled_BD))
         return logits_BC
 

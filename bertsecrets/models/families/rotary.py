@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, LinearRows
+from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, LinearRows, mean_of_real
 
 
 class NomicBert(Family):
@@ -61,12 +60,9 @@ class EuroBert(NomicBert):
     def classify(self, model: PreTrainedModel, hidden_BSD: Tensor, real_BS: Tensor) -> Tensor:
         whole: Any = model
         hidden_BSD, pooling = whole.model.norm(hidden_BSD), model.config.classifier_pooling
-        real_BS1 = real_BS.to(hidden_BSD).unsqueeze(-1)
-        weight_BS1 = real_BS1 / real_BS1.sum(1, keepdim=True)
         if pooling == "late":
-            logits_BSC = whole.classifier(whole.activation(whole.dense(hidden_BSD)))
-            return torch.sum(logits_BSC * weight_BS1, 1)
-        pooled_BD = hidden_BSD[:, 0] if pooling == "bos" else (hidden_BSD * weight_BS1).sum(1)
+            return mean_of_real(whole.classifier(whole.activation(whole.dense(hidden_BSD))), real_BS)
+        pooled_BD = hidden_BSD[:, 0] if pooling == "bos" else mean_of_real(hidden_BSD, real_BS)
         logits_BC: Tensor = whole.classifier(whole.activation(whole.dense(pooled_BD)))
         return logits_BC
 
