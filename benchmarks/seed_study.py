@@ -262,8 +262,8 @@ def needed_in_some(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
     here = judge_on_these(sweeps)
     found = [
         {
-            "layer": over.places[v][0],
-            "head": over.places[v][1],
+            "layer": over.components[v][0],
+            "head": over.components[v][1],
             "seeds": sum(verdicts[v] == NEEDED for verdicts in over.single),
             "change": [float(value[v]) for value in (over.effects.delta, over.effects.low, over.effects.high)],
             "range": [float(extreme([sweep.change_V[v] for sweep in sweeps])) for extreme in (min, max)],
@@ -294,7 +294,7 @@ def verdicts(sweeps: Sequence[Sweep]) -> dict[str, Any]:
     """The verdicts of each seed and of all together, and how many of the former survive."""
     over, here = judge_over_seeds(sweeps), judge_on_these(sweeps)
     return {
-        "places": over.places,
+        "places": over.components,
         "changes": [sweep.change_V.tolist() for sweep in sweeps],
         "over_seeds": [value_V.tolist() for value_V in (over.effects.delta, over.effects.low, over.effects.high)],
         "in_each_seed": {verdict: [names.count(verdict) for names in over.single] for verdict in VERDICTS},

@@ -462,7 +462,7 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
         name="texts",
         metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
         texts=1 if not texts or isinstance(texts[0], str) else 2,
-        labels=() if regression else tuple(f"class {place}" for place in range(outputs)),
+        labels=() if regression else tuple(f"class {index}" for index in range(outputs)),
         label_range=(float(min(labels)), float(max(labels))) if regression else None,
     )
     check_metrics(task)

@@ -51,14 +51,14 @@ class HeadGrid(grids.HeadGrid):
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} '{self.measure}': {self.num_layers} layers x {self.num_heads} heads"]
-        for place, column in enumerate(self.described):
-            value_LH = self.value_LHC[:, :, place].numpy()
-            if not self.value_LHC[:, :, place].isfinite().any():
+        for index, column in enumerate(self.described):
+            value_LH = self.value_LHC[:, :, index].numpy()
+            if not self.value_LHC[:, :, index].isfinite().any():
                 lines.append(f"  {column.label}: no value")
                 continue
             top = highest(value_LH)
-            most = with_error(float(value_LH[top]), float(self.stderr_LHC[:, :, place][top]))
-            mean = number(float(self.value_LHC[:, :, place].nanmean()))
+            most = with_error(float(value_LH[top]), float(self.stderr_LHC[:, :, index][top]))
+            mean = number(float(self.value_LHC[:, :, index].nanmean()))
             lines.append(f"  {column.label}: mean {mean}, highest {head_label(*top)} ({most})")
         return "\n".join(lines)
 
@@ -77,14 +77,14 @@ class HeadGrid(grids.HeadGrid):
         name = self.columns[0] if column is None else column
         if name not in self.columns:
             raise UserError(f"Grid '{self.measure}' has no column '{name}'; {choices(str(name), self.columns)}.")
-        place = self.columns.index(name)
-        described = self.described[place]
+        index = self.columns.index(name)
+        described = self.described[index]
         return heatmap(
-            self.value_LHC[:, :, place].numpy(),
+            self.value_LHC[:, :, index].numpy(),
             title=f"{self.measure}: {described.label}",
             unit=described.unit or described.label,
-            count=self.count_LHC[:, :, place].numpy(),
-            stderr_LH=self.stderr_LHC[:, :, place].numpy(),
+            count=self.count_LHC[:, :, index].numpy(),
+            stderr_LH=self.stderr_LHC[:, :, index].numpy(),
             limits=described.limits,
             whole_layers=self.whole_layers,
         )

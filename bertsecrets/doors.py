@@ -86,8 +86,8 @@ def offered_folders(kind: str) -> Mapping[str, Path]:
         except (ImportError, ValueError) as error:
             _skip(kind, point, error_text(error))
             continue
-        places = [Path(place, *rest) for place in (spec and spec.submodule_search_locations) or ()]
-        folder = next((place for place in places if place.is_dir()), None)
+        candidates = [Path(candidate, *rest) for candidate in (spec and spec.submodule_search_locations) or ()]
+        folder = next((candidate for candidate in candidates if candidate.is_dir()), None)
         if folder is None:
             _skip(kind, point, f"'{point.value}' names no folder of an installed package")
         else:

@@ -103,13 +103,13 @@ class HeadGrid:
 
     def only(self, columns: tuple[str, ...]) -> HeadGrid:
         """A grid of some of the columns; raises ``ValueError`` if one does not exist."""
-        places = [self.columns.index(name) for name in columns]
+        indices = [self.columns.index(name) for name in columns]
         return HeadGrid(
             self.measure,
-            [self.described[place] for place in places],
-            self.value_LHC[:, :, places],
-            self.stderr_LHC[:, :, places],
-            self.count_LHC[:, :, places],
+            [self.described[index] for index in indices],
+            self.value_LHC[:, :, indices],
+            self.stderr_LHC[:, :, indices],
+            self.count_LHC[:, :, indices],
             self.whole_layers,
         )
 

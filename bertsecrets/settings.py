@@ -235,16 +235,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def check_numbers(values: Any, place: str = "") -> None:
+def check_numbers(values: Any, key_path: str = "") -> None:
     """Raise UserError, naming the key, if a configuration holds a whole number of ``LARGEST`` or beyond."""
     if type(values) is int and abs(values) >= LARGEST:
-        raise UserError(f"{place} is {shown(values)}; expected a number below {LARGEST}.")
+        raise UserError(f"{key_path} is {shown(values)}; expected a number below {LARGEST}.")
     if isinstance(values, Mapping):
         for key, value in values.items():
-            check_numbers(value, f"{place}.{key}" if place else str(key))
+            check_numbers(value, f"{key_path}.{key}" if key_path else str(key))
     elif isinstance(values, list):
         for value in values:
-            check_numbers(value, place)
+            check_numbers(value, key_path)
 
 
 def in_words(annotation: Any) -> str:
@@ -267,12 +267,12 @@ def in_words(annotation: Any) -> str:
     return _WORDS.get(kind, "a value of another type")
 
 
-def _sentence(kind: type[BaseModel], section: str, problem: str, place: Sequence[str | int], values: Any) -> str:
+def _sentence(kind: type[BaseModel], section: str, problem: str, location: Sequence[str | int], values: Any) -> str:
     field = None
     path = [section] if section else []
     value = values
     nested: type[BaseModel] | None = kind
-    for name in map(str, place):
+    for name in map(str, location):
         if nested is not None:
             if problem == "extra_forbidden" and name not in nested.model_fields:
                 return f"Unknown key '{'.'.join([*path, name])}'; {choices(name, nested.model_fields)}."

@@ -132,15 +132,15 @@ def judged(
         Blocked(
             token,
             direction,
-            score=float(verdicts.score[place]),
-            delta=float(verdicts.delta[place]),
-            low=float(verdicts.low[place]),
-            high=float(verdicts.high[place]),
-            p_value=float(verdicts.p_needed[place]),
-            flips=float(verdicts.flips[place]),
-            verdict=verdicts.verdict[place],
+            score=float(verdicts.score[row]),
+            delta=float(verdicts.delta[row]),
+            low=float(verdicts.low[row]),
+            high=float(verdicts.high[row]),
+            p_value=float(verdicts.p_needed[row]),
+            flips=float(verdicts.flips[row]),
+            verdict=verdicts.verdict[row],
         )
-        for place, (token, direction) in enumerate(blocked)
+        for row, (token, direction) in enumerate(blocked)
     )
     return BlockingRecord(metric, len(label_N), float(verdicts.baseline[0]), verdicts.level, verdicts.margin, rows)
 

@@ -83,7 +83,7 @@ class Effects:
         if len(single_RLH) == 1:
             chosen_LH |= single_RLH[0]
         elif self.over is not None:
-            for (layer, head), verdict in zip(self.over.places, self.over.verdict, strict=True):
+            for (layer, head), verdict in zip(self.over.components, self.over.verdict, strict=True):
                 chosen_LH[layer, head or 0] = verdict == code
         return chosen_LH
 
@@ -291,8 +291,8 @@ def _in_seeds(over: Iterable[OverSeeds]) -> dict[str, list[int]]:
     for judged in over:
         seeds = len(judged.single)
         for code, shown in ((NEEDED, judged.needed_in), (DISPENSABLE, judged.spared_in)):
-            for place, count in enumerate((seeds, seeds // 2 + 1, 1)):
-                sums[code][place] += int(shown[count].sum())
+            for column, count in enumerate((seeds, seeds // 2 + 1, 1)):
+                sums[code][column] += int(shown[count].sum())
     return sums
 
 
@@ -329,13 +329,13 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
     rows = []
     for label, judged in over.items():
         seeds = len(judged.single)
-        shown = [v for v in range(len(judged.places)) if judged.seeds_that_need(v) or judged.verdict[v] == NEEDED]
+        shown = [v for v in range(len(judged.components)) if judged.seeds_that_need(v) or judged.verdict[v] == NEEDED]
         for v in sorted(shown, key=lambda v: judged.effects.delta[v])[:_MOST_ROWS]:
             delta, low, high = (
                 number(100 * float(numbers[v]), 1, signed=True)
                 for numbers in (judged.effects.delta, judged.effects.low, judged.effects.high)
             )
-            layer, head = judged.places[v]
+            layer, head = judged.components[v]
             name = f"layer {layer}" if head is None else head_label(layer, head)
             at_least = f"{judged.seeds_that_need(v)} of {seeds}" if judged.seeds_that_need(v) else MISSING
             rows.append([label, name, at_least, f"{delta} ({low} to {high})", WORDS[judged.verdict[v]]])

@@ -32,9 +32,9 @@ def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
     value_LHC = torch.full((plan.num_layers, plan.num_heads, 1), math.nan, dtype=torch.float64)
     stderr_LHC, count_LHC = value_LHC.clone(), torch.zeros(value_LHC.shape, dtype=torch.int64)
     clean_N = outcomes.clean_NC[:, 0].double()
-    for place, variant in enumerate(plan.variants):
+    for index, variant in enumerate(plan.variants):
         if variant.kind == HEAD.name:
-            change_N = (outcomes.logits_NVC[:, place, 0].double() - clean_N).abs()
+            change_N = (outcomes.logits_NVC[:, index, 0].double() - clean_N).abs()
             at = (variant.layer, variant.head, 0)
             value_LHC[at], count_LHC[at] = change_N.mean(), len(change_N)
             stderr_LHC[at] = change_N.std() / math.sqrt(len(change_N)) if len(change_N) > 1 else math.nan

@@ -309,8 +309,8 @@ def _table(view: MeasureView, p_LH: NDArray[np.float64]) -> Table:
     grids = [view.grid(name) for name in (DIRECT, TOTAL, UNDONE)]
     direct_LH = grids[0][0]
     rows = []
-    for place in np.argsort(-np.abs(direct_LH), axis=None, kind="stable")[:_LISTED]:
-        layer, head = divmod(int(place), direct_LH.shape[1])
+    for flat_index in np.argsort(-np.abs(direct_LH), axis=None, kind="stable")[:_LISTED]:
+        layer, head = divmod(int(flat_index), direct_LH.shape[1])
         cells = [with_error(float(grid[0][layer, head]), float(grid[1][layer, head]), 4) for grid in grids]
         last = layer == len(direct_LH) - 1
         rows.append([head_label(layer, head), *cells, MISSING if last else p_value(float(p_LH[layer, head]))])

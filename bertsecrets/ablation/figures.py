@@ -430,8 +430,8 @@ def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
         rate = f"false discovery rate {spared.false_discovery_rate:.0%}"
         axes.plot(margin_M, spared.each, "--", color=QUIET, label=f"can each be spared ({rate})")
         axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
-        place = (100 * spared.margin, 0.5 * heads)
-        axes.annotate("judged margin", place, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)
+        anchor = (100 * spared.margin, 0.5 * heads)
+        axes.annotate("judged margin", anchor, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)
         axes.set_xlim(0, margin_M[-1])
         axes.set_ylim(0, 1.03 * heads)
         axes.set_xlabel("margin (points)")

@@ -306,8 +306,8 @@ def _seconds_per_token(
     best = [math.inf] * len(contexts)
     with evaluating(network), eager_execution():
         for turn in range(2):
-            for place, context in enumerate(contexts):
-                if turn and best[place] > _HOPELESS * best[0]:
+            for index, context in enumerate(contexts):
+                if turn and best[index] > _HOPELESS * best[0]:
                     continue
                 spent: list[float] = []
                 with context():
@@ -318,8 +318,8 @@ def _seconds_per_token(
                         if inputs["input_ids"].is_cuda:
                             torch.cuda.synchronize()
                         spent.append(time.perf_counter() - started)
-                        best[place] = min(best[place], spent[-1])
-                        if sum(spent) > _SECONDS and best[place] > _HOPELESS * best[0]:
+                        best[index] = min(best[index], spent[-1])
+                        if sum(spent) > _SECONDS and best[index] > _HOPELESS * best[0]:
                             break
     return [seconds / inputs["input_ids"].numel() for seconds in best]
 

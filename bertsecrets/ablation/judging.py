@@ -47,7 +47,7 @@ def judged_rows(
         settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
     """
     together = outcomes.together()
-    parts = [(places, part.predictions(task), part.unseen) for places, part in together]
+    parts = [(indices, part.predictions(task), part.unseen) for indices, part in together]
     means = _mean_changes(together, task, looks or {}, settings["level"])
     rows = []
     for metric in judged_metrics(task):
@@ -62,8 +62,8 @@ def judged_rows(
                 ]
                 continue
             chosen, verdicts = _verdicts(metric, parts, set(variants), looks or {}, settings)
-            for place, (index, count) in sorted(enumerate(chosen), key=lambda item: item[1]):
-                numbers = {name: float(getattr(verdicts, name)[place]) for name in _JUDGED}
+            for row, (index, count) in sorted(enumerate(chosen), key=lambda item: item[1]):
+                numbers = {name: float(getattr(verdicts, name)[row]) for name in _JUDGED}
                 if math.isnan(numbers["delta"]):
                     # Nothing was tested: a p-value of 1 would look like a result.
                     numbers |= dict.fromkeys(_TESTED, math.nan)
@@ -72,14 +72,14 @@ def judged_rows(
                         **_described(outcomes.plan, index, count),
                         **identity,
                         "metric": metric,
-                        "baseline": float(verdicts.baseline[place]),
+                        "baseline": float(verdicts.baseline[row]),
                         "level": verdicts.level,
                         "false_discovery_rate": verdicts.false_discovery_rate,
                         "correction": verdicts.correction,
-                        "significant": bool(verdicts.significant[place]),
+                        "significant": bool(verdicts.significant[row]),
                         **numbers,
                         "margin": verdicts.margin,
-                        "verdict": verdicts.verdict[place],
+                        "verdict": verdicts.verdict[row],
                         **_evaluated(outcomes, index),
                         **means[index],
                     }
@@ -108,12 +108,12 @@ def _verdicts(
     looks: Mapping[int, Look],
     settings: Mapping[str, Any],
 ) -> tuple[list[tuple[int, int]], Verdicts]:
-    """Places and numbers of examples of variants that are corrected together, in order of place, and their verdicts."""
+    """Indices and numbers of examples of variants that are corrected together, and their verdicts."""
     chosen: list[tuple[int, int]] = []
     effects: list[Effects] = []
     own = {name: value for name, value in settings.items() if name not in ("false_discovery_rate", "correction")}
-    for places, (label_N, clean_N, prediction_VN), unseen in parts:
-        rows = [row for row, place in enumerate(places) if place in variants]
+    for indices, (label_N, clean_N, prediction_VN), unseen in parts:
+        rows = [row for row, index in enumerate(indices) if index in variants]
         if rows:
             count = len(label_N)
             effects.append(
@@ -131,7 +131,7 @@ def _verdicts(
                     **own,
                 )
             )
-            chosen += [(places[row], count) for row in rows]
+            chosen += [(indices[row], count) for row in rows]
     names = ("margin", "level", "false_discovery_rate", "correction")
     return chosen, judge_together(effects, **{name: settings[name] for name in names})
 
@@ -139,9 +139,9 @@ def _verdicts(
 def _mean_changes(
     parts: Sequence[tuple[Sequence[int], Outcomes]], task: Task, looks: Mapping[int, Look], level: float
 ) -> dict[int, dict[str, float]]:
-    """The changes of the mean loss and of the mean logit margin with their limits, by a variant's place in the plan."""
+    """The changes of the mean loss and of the mean logit margin with their limits, by a variant's index in the plan."""
     columns: dict[int, dict[str, float]] = {}
-    for places, part in parts:
+    for indices, part in parts:
         count = len(part.label_N)
         if count < 2:
             continue
@@ -151,9 +151,9 @@ def _mean_changes(
             numbers["logit_margin"] = part.logit_margins()
         for name, (clean_N, value_NV) in numbers.items():
             limits = mean_limits(value_NV.double().numpy() - clean_N.double().numpy()[:, None], alpha)
-            for row, place in enumerate(places):
+            for row, index in enumerate(indices):
                 mean, low, high = (float(value_V[row]) for value_V in limits)
-                columns.setdefault(place, {}).update({f"{name}_change": mean, f"{name}_low": low, f"{name}_high": high})
+                columns.setdefault(index, {}).update({f"{name}_change": mean, f"{name}_low": low, f"{name}_high": high})
     return columns
 
 
@@ -263,8 +263,8 @@ def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mo
         stderr_LHC = value_LHC.clone()
         count_LHC = torch.zeros(shape, dtype=torch.int64)
         for row in chosen:
-            place = (*kind.cell(row), metrics.index(row["metric"]))
-            value_LHC[place], stderr_LHC[place], count_LHC[place] = row["delta"], row["stderr"], row["count"]
+            cell = (*kind.cell(row), metrics.index(row["metric"]))
+            value_LHC[cell], stderr_LHC[cell], count_LHC[cell] = row["delta"], row["stderr"], row["count"]
         columns = [
             Column(
                 f"{metric}{mode}{kind.suffix}",

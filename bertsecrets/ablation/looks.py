@@ -93,13 +93,13 @@ def sweep_in_looks(
     stopped: dict[int, str] = {}
     totals = list(accumulate(size for size, _ in looks))
     for look, (_, batches) in enumerate(looks):
-        part = Plan(plan.mode, plan.num_layers, plan.num_heads, tuple(variants[place] for place in left))
+        part = Plan(plan.mode, plan.num_layers, plan.num_heads, tuple(variants[index] for index in left))
         added.append((left, evaluate(part, batches())))
         if look + 1 == len(looks):
             break
         settled = _settled(_joined(plan, added), task, judging, left, stopped, looks_of(totals)[look], totals[-1])
         stopped |= settled
-        left = [place for place in left if place not in settled]
+        left = [index for index in left if index not in settled]
         if progress is not None:
             progress(len(settled) * (totals[-1] - totals[look]))
         if not left:
@@ -113,7 +113,7 @@ def sweep_in_looks(
         dispensable=reasons.count(DISPENSABLE),
         futile=reasons.count(_FUTILE),
         pairs=totals[-1] * len(variants),
-        evaluated=sum(len(places) * len(part.index_N) for places, part in added),
+        evaluated=sum(len(indices) * len(part.index_N) for indices, part in added),
     )
     return replace(outcomes, taken_NV=None) if whole else outcomes, record
 
@@ -142,7 +142,7 @@ def _settled(
     look: Look,
     examples: int,
 ) -> dict[int, str]:
-    """Why variants stop, by their place in the plan; the same on all processes.
+    """Why variants stop, by their index in the plan; the same on all processes.
 
     Args:
         outcomes: The outcomes so far.
@@ -152,18 +152,18 @@ def _settled(
         look: Which look this is.
         examples: Number of all examples.
     """
-    places, together = next((places, part) for places, part in outcomes.together() if set(left) <= set(places))
+    indices, together = next((indices, part) for indices, part in outcomes.together() if set(left) <= set(indices))
     label_N, clean_N, prediction_VN = together.predictions(task)
     rate, margin = judging["false_discovery_rate"], judging["margin"]
     alpha = level_of_needed(judging["level"], judging["correction"], rate)
     settings = {name: judging[name] for name in ("margin", "permutations", "seed")}
     kinds = [variant.kind for variant in outcomes.plan.variants]
     settled: dict[int, str] = {}
-    for kind in dict.fromkeys(kinds[place] for place in left):
-        own = [place for place in left if kinds[place] == kind]
+    for kind in dict.fromkeys(kinds[index] for index in left):
+        own = [index for index in left if kinds[index] == kind]
         tests = kinds.count(kind)
-        before = [reason for place, reason in stopped.items() if kinds[place] == kind]
-        variant_VN = prediction_VN[[places.index(place) for place in own]]
+        before = [reason for index, reason in stopped.items() if kinds[index] == kind]
+        variant_VN = prediction_VN[[indices.index(index) for index in own]]
         by_metric: list[list[str]] = []
         for metric in judged_metrics(task):
             effects = paired_tests(metric, label_N, clean_N, variant_VN, look=look, **settings)
@@ -193,9 +193,9 @@ def _settled(
                     )
                 ]
             )
-        for place, *reasons in zip(own, *by_metric, strict=True):
+        for index, *reasons in zip(own, *by_metric, strict=True):
             if all(reasons):
-                settled[place] = reasons[0]
+                settled[index] = reasons[0]
     return settled
 
 
@@ -217,10 +217,10 @@ def _joined(plan: Plan, added: Sequence[tuple[Sequence[int], Outcomes]]) -> Outc
     logits_NVC = torch.full((len(index_N), len(plan.variants), classes), torch.nan)
     taken_NV = torch.zeros(len(index_N), len(plan.variants), dtype=torch.bool)
     first = 0
-    for places, part in added:
+    for indices, part in added:
         rows = slice(first, first + len(part.index_N))
-        logits_NVC[rows, list(places)] = part.logits_NVC
-        taken_NV[rows, list(places)] = True
+        logits_NVC[rows, list(indices)] = part.logits_NVC
+        taken_NV[rows, list(indices)] = True
         first = rows.stop
     label_N, clean_NC = (
         torch.cat([getattr(part, name) for part in parts])[order_N] for name in ("label_N", "clean_NC")

@@ -67,21 +67,21 @@ class Outcomes:
         return Unseen((self.weight_NV == 0).sum(0).numpy(), audited, missed)
 
     def together(self) -> list[tuple[list[int], "Outcomes"]]:
-        """The variants that share their examples, by their places in the plan, each with the outcomes on these examples."""
+        """The variants that share their examples, by their indices in the plan, each with the outcomes on these examples."""
         if self.taken_NV is None:
             return [(list(range(len(self.plan.variants))), self)]
         parts = []
         for taken_N in self.taken_NV.unique(dim=1).unbind(1):
-            places = (self.taken_NV == taken_N[:, None]).all(0).nonzero()[:, 0]
-            variants = tuple(self.plan.variants[place] for place in places.tolist())
+            index_W = (self.taken_NV == taken_N[:, None]).all(0).nonzero()[:, 0]
+            variants = tuple(self.plan.variants[index] for index in index_W.tolist())
             part = Outcomes(
                 Plan(self.plan.mode, self.plan.num_layers, self.plan.num_heads, variants),
                 self.index_N[taken_N],
                 self.label_N[taken_N],
                 self.clean_NC[taken_N],
-                self.logits_NVC[taken_N][:, places],
+                self.logits_NVC[taken_N][:, index_W],
             )
-            parts.append((places.tolist(), part))
+            parts.append((index_W.tolist(), part))
         return parts
 
     @property
@@ -188,9 +188,9 @@ class Outcomes:
 
 def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
     """Logit of a class minus the largest other one, ``[X, V]``."""
-    place_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
-    own_XV = logits_XVC.gather(-1, place_XV1)[..., 0]
-    return own_XV - logits_XVC.scatter(-1, place_XV1, -torch.inf).amax(-1)
+    index_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
+    own_XV = logits_XVC.gather(-1, index_XV1)[..., 0]
+    return own_XV - logits_XVC.scatter(-1, index_XV1, -torch.inf).amax(-1)
 
 
 def check_finite(logits_BC: Tensor, whose: str) -> None:
@@ -254,8 +254,8 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
                 )
             owners[variant.name] = name
     variants = [variant for part in parts.values() for variant in part.plan.variants]
-    order = sorted(range(len(variants)), key=lambda place: (variants[place].kind, variants[place].name))
-    plan = Plan(first.plan.mode, *_size(first.plan), tuple(variants[place] for place in order))
+    order = sorted(range(len(variants)), key=lambda index: (variants[index].kind, variants[index].name))
+    plan = Plan(first.plan.mode, *_size(first.plan), tuple(variants[index] for index in order))
 
     def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
         known = [tensor for tensor in tensors if tensor is not None]

@@ -96,9 +96,9 @@ class Pairs:
             logits_PC = wide(clean_BC)[row_P]
             layer_P = torch.tensor(self.layer_V, device=row_P.device)[variant_P]
             for layer, clean in enumerate(layers):
-                places = (layer_P == layer).nonzero()[:, 0]
-                for part_R in parts_within(len(places), real_BS.shape[1], self.engine.max_tokens):
-                    part = places[part_R.to(places.device)]
+                pair_rows = (layer_P == layer).nonzero()[:, 0]
+                for part_R in parts_within(len(pair_rows), real_BS.shape[1], self.engine.max_tokens):
+                    part = pair_rows[part_R.to(pair_rows.device)]
                     logits_PC[part] = self._run(layers, layer, clean, real_BS, row_P[part], variant_P[part])
                     if progress is not None:
                         progress(len(part))

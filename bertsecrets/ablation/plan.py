@@ -151,7 +151,7 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     """
     variants = []
     for index, group in enumerate(heads):
-        variants.append(Variant(f"group-{index:03d}", GROUP.name, _places(group, f"Group {index}")))
+        variants.append(Variant(f"group-{index:03d}", GROUP.name, _heads(group, f"Group {index}")))
     return variants
 
 
@@ -177,14 +177,14 @@ def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: 
     Raises:
         UserError: If ``size`` is not in 1 to the number of heads.
     """
-    places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
-    if not 1 <= size <= len(places):
+    heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    if not 1 <= size <= len(heads):
         raise UserError(
-            f"Random groups of {size} heads cannot be drawn from {len(places)}; give a size from 1 to {len(places)}."
+            f"Random groups of {size} heads cannot be drawn from {len(heads)}; give a size from 1 to {len(heads)}."
         )
     generator = random.Random(f"{seed}/{size}")
     return [
-        Variant(f"random-{size:02d}-{index:03d}", RANDOM.name, tuple(sorted(generator.sample(places, size))))
+        Variant(f"random-{size:02d}-{index:03d}", RANDOM.name, tuple(sorted(generator.sample(heads, size))))
         for index in range(count)
     ]
 
@@ -223,11 +223,11 @@ def read_groups(path: Path) -> list[list[list[int]]]:
             f"The plan file {path} holds {content!r:.60}; expected a list of groups, each a list of [layer, head]."
         )
     for index, group in enumerate(content):
-        _places(group, f"Group {index} of {path}")
+        _heads(group, f"Group {index} of {path}")
     return content
 
 
-def _places(group: Any, name: str) -> tuple[Head, ...]:
+def _heads(group: Any, name: str) -> tuple[Head, ...]:
     fits = isinstance(group, Sequence) and not isinstance(group, str) and len(group) > 0
     if not fits or not all(
         isinstance(pair, Sequence) and len(pair) == 2 and all(type(number) is int and number >= 0 for number in pair)
@@ -238,7 +238,7 @@ def _places(group: Any, name: str) -> tuple[Head, ...]:
 
 
 def _ranked(ranking: Sequence[Sequence[int]]) -> list[Head]:
-    _places(ranking, "The ranking")
+    _heads(ranking, "The ranking")
     order = [(int(layer), int(head)) for layer, head in ranking]
     if len(set(order)) < len(order):
         twice = next(pair for pair in order if order.count(pair) > 1)

@@ -477,9 +477,9 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
     two_sided = np.minimum(2 * special.bdtr(fewer_MRW, np.maximum(discordant_MRW, 1), 0.5), 1.0)
     parts = []
     for lost_RW, won_RW in zip(lost_MRW, won_MRW, strict=True):
-        pairs, place = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()], 1), axis=0, return_inverse=True)
+        pairs, inverse = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()], 1), axis=0, return_inverse=True)
         nodes = None if len(pairs) <= _NODES**2 else [_nodes(column) for column in pairs.T]
-        parts.append((pairs, place, nodes))
+        parts.append((pairs, inverse, nodes))
     asked = [
         pairs if nodes is None else np.stack([axis.ravel() for axis in np.meshgrid(*nodes, indexing="ij")], 1)
         for pairs, _, nodes in parts
@@ -489,11 +489,11 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
     lost_X, won_X = np.concatenate(asked).T
     p_X = p_of_margin(lost_X, won_X, count_X, margin)
     margins = []
-    for (pairs, place, nodes), size, p_of_asked in zip(
+    for (pairs, inverse, nodes), size, p_of_asked in zip(
         parts, sizes, np.split(p_X, np.cumsum([len(pairs) for pairs in asked])[:-1]), strict=True
     ):
         p_pairs = p_of_asked if nodes is None else _between(pairs, nodes, p_of_asked, size, margin)
-        margins.append(p_pairs[place.ravel()].reshape(lost_MRW.shape[1:]))
+        margins.append(p_pairs[inverse.ravel()].reshape(lost_MRW.shape[1:]))
     return p_of_losses((won_MRW - lost_MRW).astype(np.float64), two_sided), np.stack(margins)
 
 

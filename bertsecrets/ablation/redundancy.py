@@ -173,13 +173,13 @@ def redundancy(
         **settings,
     )
     columns = {}
-    for place, (row, (_, but_one, controls)) in enumerate(zip(groups, parts, strict=True)):
+    for index, (row, (_, but_one, controls)) in enumerate(zip(groups, parts, strict=True)):
         p_controls = p_of_controls(row["delta"], [control["delta"] for control in controls])
-        p_interaction = float(joint.p_value[place])
+        p_interaction = float(joint.p_value[index])
         columns[row["variant"]] = {
-            "interaction": float(joint.estimate[place]),
-            "interaction_low": float(joint.low[place]),
-            "interaction_high": float(joint.high[place]),
+            "interaction": float(joint.estimate[index]),
+            "interaction_low": float(joint.low[index]),
+            "interaction_high": float(joint.high[index]),
             "p_interaction": p_interaction,
             "p_controls": p_controls,
             "redundant": is_redundant(

@@ -120,7 +120,7 @@ def prepare(
                 return Replacements(mean_head_outputs(network, batches))
         constants_LHd = None if saved is None else _read(saved, fingerprint)
         if constants_LHd is None:
-            heads = sorted({place for variant in plan.variants for place in variant.heads})
+            heads = sorted({head for variant in plan.variants for head in variant.heads})
             steps = settings.optimal_steps
             with progress_over(steps, "fitting optimal outputs", visible=subject.progress) as advance:
                 constants_LHd = optimal_head_outputs(

@@ -178,12 +178,12 @@ def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
 
     scipy.stats.rankdata does not support weights.
     """
-    _, place_N = np.unique(value_N, return_inverse=True)
-    order_N = np.argsort(place_N, kind="stable")
-    first_U = np.flatnonzero(np.diff(place_N[order_N], prepend=-1))
+    _, index_N = np.unique(value_N, return_inverse=True)
+    order_N = np.argsort(index_N, kind="stable")
+    first_U = np.flatnonzero(np.diff(index_N[order_N], prepend=-1))
     own_RU = np.add.reduceat(weight_RN[:, order_N], first_U, axis=1)
     rank_RU = np.cumsum(own_RU, axis=1) - own_RU / 2
-    return np.asarray(rank_RU[:, place_N])
+    return np.asarray(rank_RU[:, index_N])
 
 
 def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
@@ -313,11 +313,11 @@ def _rank_moments(label_N: Array, prediction_VN: Array) -> tuple[Array, Array]:
 
 def _rank_and_shift(value_N: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Mid-ranks in 0..1, and a function: the mean over all examples of a number, of those above each, half of its ties."""
-    _, place_N, size_U = np.unique(value_N, return_inverse=True, return_counts=True)
+    _, index_N, size_U = np.unique(value_N, return_inverse=True, return_counts=True)
     rank_U = (np.cumsum(size_U) - size_U / 2) / len(value_N)
 
     def above(number_N: Array) -> Array:
-        own_U = np.bincount(place_N, weights=number_N, minlength=len(size_U))
-        return np.asarray((own_U[::-1].cumsum()[::-1] - own_U / 2)[place_N] / len(value_N))
+        own_U = np.bincount(index_N, weights=number_N, minlength=len(size_U))
+        return np.asarray((own_U[::-1].cumsum()[::-1] - own_U / 2)[index_N] / len(value_N))
 
-    return rank_U[place_N], above
+    return rank_U[index_N], above

@@ -211,7 +211,7 @@ def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) 
 def error_groups(plan: Plan, layer_V: Sequence[int]) -> list[int]:
     """A number for each variant, the same for those that edit as many heads of the same layer."""
     keys = [(layer, len(variant.heads)) for layer, variant in zip(layer_V, plan.variants, strict=True)]
-    order = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     return [order[key] for key in keys]
 
 

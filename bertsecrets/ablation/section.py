@@ -111,7 +111,7 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
     rows = latest_rows(table)
     parts = list(dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows))
     sections = []
-    for place, (evaluation, metric, mode) in enumerate(parts):
+    for index, (evaluation, metric, mode) in enumerate(parts):
         chosen = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
         main = evaluation == rows[0]["evaluation"]
         sample = checks.get(f"{SAMPLE}_{mode}") if main else None
@@ -133,7 +133,7 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         looks = checks.get(f"{LOOKS}_{mode}")
         if main and looks:
             section = replace(section, paragraphs=[*section.paragraphs, looks_in_words(looks)])
-        if place > 0:
+        if index > 0:
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
         if not main:
             # The set's name keeps figure names unique if the table holds several sets.
@@ -441,9 +441,9 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         layers, heads = (max(row[name] for row in rows) + 1 for name in ("layer", "head"))
         delta_LH = np.full((layers, heads), np.nan)
         certain_LH, dispensable_LH = np.zeros((2, layers, heads), bool)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             cell = kind.cell(row)
-            delta_LH[cell], certain_LH[cell], dispensable_LH[cell] = row["delta"], certain[place], dispensable[place]
+            delta_LH[cell], certain_LH[cell], dispensable_LH[cell] = row["delta"], certain[index], dispensable[index]
         smallest = _reach(rows)
         figure = partial(
             disabling_heatmap,

@@ -48,7 +48,7 @@ class OverSeeds:
     """Effects of single heads or whole layers over the seeds of a condition.
 
     Args:
-        places: Layer and head (None for a whole layer) of each of V variants.
+        components: Layer and head (None for a whole layer) of each of V variants.
         effects: Their means over seeds, with an uncertainty over seeds and examples.
         verdict: Their verdicts over seeds.
         single: Their verdicts in each of S runs, ``[S][V]``.
@@ -57,7 +57,7 @@ class OverSeeds:
         note: A sentence on settings in which the runs differ; empty for none.
     """
 
-    places: tuple[tuple[int, int | None], ...]
+    components: tuple[tuple[int, int | None], ...]
     effects: SeedEffects
     verdict: tuple[str, ...]
     single: tuple[tuple[str, ...], ...]
@@ -72,7 +72,7 @@ class OverSeeds:
     @property
     def needed_somewhere(self) -> list[int]:
         """The variants that some single run finds needed."""
-        return [v for v in range(len(self.places)) if any(verdicts[v] == NEEDED for verdicts in self.single)]
+        return [v for v in range(len(self.components)) if any(verdicts[v] == NEEDED for verdicts in self.single)]
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,8 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     """
     rows = sorted(rows, key=lambda row: str(row["variant"]))
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
-    place = {variant.name: at for at, variant in enumerate(outcomes.plan.variants)}
-    chosen_VN = prediction_VN[[place[row["variant"]] for row in rows]]
+    index_of = {variant.name: index for index, variant in enumerate(outcomes.plan.variants)}
+    chosen_VN = prediction_VN[[index_of[row["variant"]] for row in rows]]
     return Sweep(name, rows, outcomes.index_N.numpy(), label_N, clean_N, chosen_VN)
 
 

@@ -99,11 +99,11 @@ class Shapley(Experiment):
 
 def orders(num_layers: int, num_heads: int, count: int, seed: int) -> list[tuple[Head, ...]]:
     """Random orders of all heads; each depends on the seed and its number alone, so that more orders extend fewer."""
-    places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     drawn = []
     for index in range(count):
         generator = random.Random(f"{seed}/{index}")
-        drawn.append(tuple(generator.sample(places, len(places))))
+        drawn.append(tuple(generator.sample(heads, len(heads))))
     return drawn
 
 
@@ -125,8 +125,8 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
 def contributions(order: Sequence[Head], worth_KC: Array, num_layers: int, num_heads: int) -> Array:
     """Fall of the worth when each head is disabled, ``[layers, heads, 2]``; they add up to the first worth minus the last."""
     fall_LHC = np.full((num_layers, num_heads, worth_KC.shape[1]), math.nan)
-    for place, (layer, head) in enumerate(order):
-        fall_LHC[layer, head] = worth_KC[place] - worth_KC[place + 1]
+    for position, (layer, head) in enumerate(order):
+        fall_LHC[layer, head] = worth_KC[position] - worth_KC[position + 1]
     return fall_LHC
 
 
@@ -188,8 +188,8 @@ def _table(view: MeasureView, names: Sequence[str], p_CLH: Array) -> Table:
     order = np.argsort(-value_LH, axis=None, kind="stable")
     chosen = order if order.size <= 2 * _LISTED else np.concatenate([order[:_LISTED], order[-_LISTED:]])
     rows = []
-    for place in chosen:
-        layer, head = divmod(int(place), value_LH.shape[1])
+    for flat_index in chosen:
+        layer, head = divmod(int(flat_index), value_LH.shape[1])
         cells = [head_label(layer, head)]
         for (grid_LH, stderr_LH, _), p_LH in zip(grids, p_CLH, strict=True):
             cells += [

@@ -149,7 +149,7 @@ def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: in
         variants[whole.name] = whole
         for layer, head in group:
             alone = Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
-            rest = tuple(place for place in group if place != (layer, head))
+            rest = tuple(member for member in group if member != (layer, head))
             variants[alone.name] = alone
             if len(group) > 2:
                 # For a pair, all but one is the other head alone.

@@ -54,8 +54,8 @@ class Spared:
     @property
     def at_margin(self) -> tuple[int, int]:
         """How many can each be spared at the judged margin, and how many lose less at least."""
-        place = self.margins.index(self.margin)
-        return self.each[place], self.at_least[place]
+        index = self.margins.index(self.margin)
+        return self.each[index], self.at_least[index]
 
 
 def spared_heads(
@@ -71,12 +71,12 @@ def spared_heads(
         judging: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
         looks: Of a sweep that stops early, its looks by their numbers of examples.
     """
-    heads = {place for place, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name}
+    heads = {index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name}
     if len(heads) < 2 or len(outcomes.label_N) < 2:
         return {}
     parts = []
-    for places, part in outcomes.together():
-        rows = [row for row, place in enumerate(places) if place in heads]
+    for indices, part in outcomes.together():
+        rows = [row for row, index in enumerate(indices) if index in heads]
         if rows:
             label_N, clean_N, prediction_VN = part.predictions(task)
             unseen = None if part.unseen is None else part.unseen.rows(rows)

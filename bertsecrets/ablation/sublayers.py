@@ -35,7 +35,7 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
     """
     variants = outcomes.plan.variants
     layers = {
-        kind.name: {variant.layer: place for place, variant in enumerate(variants) if variant.kind == kind.name}
+        kind.name: {variant.layer: index for index, variant in enumerate(variants) if variant.kind == kind.name}
         for kind in (ATTENTION, FEED_FORWARD)
     }
     attention, feed_forward = layers[ATTENTION.name], layers[FEED_FORWARD.name]
@@ -45,14 +45,14 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
     count = len(label_N)
     if count < 2:
         return {}
-    places = [*attention.values(), *feed_forward.values()]
+    indices = [*attention.values(), *feed_forward.values()]
     sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
     checks = {}
     for metric in judged_metrics(task):
-        both_VN = np.concatenate([clean_N[None], prediction_VN[places]])
+        both_VN = np.concatenate([clean_N[None], prediction_VN[indices]])
         score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, count)))[0]
         change_V = score_V[1:] - score_V[0]
-        influence_N = sign_V @ change_influences(metric, label_N, clean_N, prediction_VN[places])
+        influence_N = sign_V @ change_influences(metric, label_N, clean_N, prediction_VN[indices])
         difference = float(sign_V @ change_V)
         _, low, high = mean_limits(difference + influence_N, 1 - level)
         if not low < high:

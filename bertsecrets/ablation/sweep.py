@@ -340,8 +340,8 @@ class Sweep:
     ) -> tuple[Outcomes, LooksRecord]:
         sample = subject.positions(examples)
         looks = [
-            [sample[place] for place in places]
-            for places in look_positions(len(sample), self.settings.looks, self.settings.seed)
+            [sample[position] for position in positions]
+            for positions in look_positions(len(sample), self.settings.looks, self.settings.seed)
         ]
 
         def evaluate(part: Plan, batches: Iterable[Batch]) -> Outcomes:

@@ -399,7 +399,7 @@ def p_of_margin(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: Arra
     keys = [(int(lost), int(won), int(of), margin) for lost, won, of in zip(lost_V, won_V, count_V, strict=True)]
     missing = sorted(set(keys) - _P_OF_LOSS.keys())
     if missing:
-        lost_M, won_M, count_M = (np.array([key[place] for key in missing]) for place in range(3))
+        lost_M, won_M, count_M = (np.array([key[column] for key in missing]) for column in range(3))
         p_M = exceeds(paired_proportions(lost_M, won_M, count_M), (won_M - lost_M) / count_M, -margin)
         _P_OF_LOSS.update(zip(missing, p_M.tolist(), strict=True))
     p_V = np.array([_P_OF_LOSS[key] for key in keys])

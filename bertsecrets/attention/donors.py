@@ -66,12 +66,12 @@ class DonatedOutputs:
             raise UserError(
                 f"There are {len(output_BTD)} donors for a batch of {len(real_BS)} examples; give one for each example."
             )
-        place_BS = donor_places(real_BS.to(self.real_BS.device), self.real_BS)
-        return output_BTD.gather(1, place_BS.unsqueeze(-1).expand(-1, -1, output_BTD.shape[-1]))
+        position_BS = donor_positions(real_BS.to(self.real_BS.device), self.real_BS)
+        return output_BTD.gather(1, position_BS.unsqueeze(-1).expand(-1, -1, output_BTD.shape[-1]))
 
 
-def donor_places(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:
-    """For each token of a receiver the place of a token of its donor, ``[B, S]`` int64; arbitrary at padding.
+def donor_positions(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:
+    """For each token of a receiver the position of a token of its donor, ``[B, S]`` int64; arbitrary at padding.
 
     Args:
         real_BS, donor_real_BT: Which tokens are real, bool; at least one of each donor.
@@ -82,6 +82,6 @@ def donor_places(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:
     inner_BS = 1 + (rank_BS - 1).clamp(min=0) % (donor_last_B1 - 1).clamp(min=1)
     chosen_BS = torch.where(rank_BS >= last_B1, donor_last_B1, torch.minimum(inner_BS, donor_last_B1))
     chosen_BS = chosen_BS.masked_fill(rank_BS <= 0, 0)
-    # The tokenizer may pad on the left: a token's rank is not its place.
+    # The tokenizer may pad on the left: a token's rank is not its position.
     order_BT = donor_real_BT.long().argsort(dim=1, descending=True, stable=True)
     return order_BT.gather(1, chosen_BS)

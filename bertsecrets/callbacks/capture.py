@@ -200,14 +200,14 @@ def _spread(steps: Sequence[int], most: int) -> list[int]:
     ([0, 20, 40], [0, 10])
     """
     count = min(most, len(steps))
-    return [steps[round(place * (len(steps) - 1) / max(1, count - 1))] for place in range(count)]
+    return [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
 
 
 def _relations(batch: Batch, row: int) -> list[tuple[int, int, str]]:
     """First tokens of each annotated word and of its head, and the relation; words without tokens are left out."""
     tokens: dict[int, int] = {}
-    for place, word in enumerate(batch.word_BS[row].tolist()):
-        tokens.setdefault(word, place)
+    for token, word in enumerate(batch.word_BS[row].tolist()):
+        tokens.setdefault(word, token)
     pairs, first = [], 0
     for sentence in batch.annotations[row] if batch.annotations else ():
         for i, word in enumerate(sentence.words):

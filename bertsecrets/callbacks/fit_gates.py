@@ -143,13 +143,13 @@ class FitGates(HeadAnalysis):
                 "seed": 0,
                 "penalty": penalty,
                 "kept": int(gates.kept().sum()),
-                "change": _number(change_V[place]),
-                "low": _number(low_V[place]),
-                "high": _number(high_V[place]),
-                "loss": float(results.loss_V[place]),
+                "change": _number(change_V[index]),
+                "low": _number(low_V[index]),
+                "high": _number(high_V[index]),
+                "loss": float(results.loss_V[index]),
                 "gate": gates().detach().cpu().tolist(),
             }
-            for place, (penalty, gates) in enumerate(zip(self.path, path, strict=True))
+            for index, (penalty, gates) in enumerate(zip(self.path, path, strict=True))
         ]
         return {
             "metric": metric,

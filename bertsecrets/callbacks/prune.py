@@ -142,10 +142,10 @@ class PruneHeads(HeadAnalysis):
         sets = chosen.order.sets
         latencies: dict[int, Mapping[int, Latency]] = {}
         with progress_over(len(sets), "timing", visible=shows_progress(trainer), unit="model") as advance:
-            for place, heads in enumerate(sets):
+            for index, heads in enumerate(sets):
                 # Recovered models have the same shapes.
                 smaller = remove_heads(model, sorted(heads)).eval()
-                latencies[place] = compare_latency(
+                latencies[index] = compare_latency(
                     encoder.model, smaller, length, _BATCHES, max(2, self.settings.latency_rounds)
                 )
                 advance()

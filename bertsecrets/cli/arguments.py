@@ -214,7 +214,7 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
     keys = list(map(key_of, arguments))
     if config_name != "analyze" or {"analysis", "experiment", "resume"} & set(keys):
         return arguments
-    last = max((place for place, key in enumerate(keys) if key.startswith(("prune.", "shrink."))), default=None)
+    last = max((index for index, key in enumerate(keys) if key.startswith(("prune.", "shrink."))), default=None)
     if last is None:
         return arguments
     return [*arguments[: last + 1], f"analysis={keys[last].partition('.')[0]}", *arguments[last + 1 :]]
@@ -283,10 +283,10 @@ def _names_file(argument: str) -> bool:
     return argument.startswith(_TASK) and unquoted(argument.removeprefix(_TASK)).endswith((".yaml", ".yml"))
 
 
-def _leaves(content: Mapping[Any, Any], place: str) -> Iterator[tuple[str, Any]]:
+def _leaves(content: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """The values of nested sections by dotted keys."""
     for name, value in content.items():
-        key = f"{place}.{name}"
+        key = f"{prefix}.{name}"
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, key)
         else:

@@ -62,8 +62,8 @@ def look_closer(
         return
     outcomes = Outcomes.read(path)
     dataset = data.evaluation_dataset(row["evaluation"])
-    place = {example.index: position for position, example in enumerate(dataset.examples)}
-    positions = [place[index] for index in outcomes.index_N.tolist()]
+    position_of = {example.index: position for position, example in enumerate(dataset.examples)}
+    positions = [position_of[index] for index in outcomes.index_N.tolist()]
     home = next(model.parameters()).device
     model.to(device)
     try:
@@ -119,9 +119,9 @@ def _telling(
 ) -> dict[tuple[int, int], TellingExample]:
     """The most changed example of every single head, with the head's map."""
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
-    place_V = most_changed(outcomes, data.task, length_N).tolist()
+    example_V = most_changed(outcomes, data.task, length_N).tolist()
     heads = [(at, variant.heads[0]) for at, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
-    wanted = sorted({positions[place_V[at]] for at, _ in heads}, key=lambda position: dataset.lengths[position])
+    wanted = sorted({positions[example_V[at]] for at, _ in heads}, key=lambda position: dataset.lengths[position])
     maps: dict[int, Tensor] = {}
     tokens: dict[int, list[str]] = {}
     for batch, members in _batches(dataset, wanted):
@@ -132,7 +132,7 @@ def _telling(
             tokens[position] = data.tokens(batch.input_ids_BS[row][batch.attention_mask_BS[row].bool()])
     examples = {}
     for at, (layer, head) in heads:
-        example = place_V[at]
+        example = example_V[at]
         position = positions[example]
         pair = outcomes.clean_NC[example], outcomes.logits_NVC[example, at]
         if data.task.is_regression:

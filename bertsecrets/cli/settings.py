@@ -365,27 +365,27 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
     for key, section in _chosen(keys.measure).items():
         if _only_tunes(key, section):
             continue
-        place = f"measure.{key}"
+        section_key = f"measure.{key}"
         target = {name: value for name, value in section.items() if name not in WatchKeys.model_fields}
-        kind = load_target(place, target)
+        kind = load_target(section_key, target)
         if inspect.isclass(kind) and not issubclass(kind, Measure):
             raise UserError(_NOT_A_MEASURE.format(key, target["_target_"]))
-        check_arguments(place, target, ("num_layers", "num_heads"))
+        check_arguments(section_key, target, ("num_layers", "num_heads"))
         sections.append(MeasureSection(key, target, _watch_keys(keys, key, section)))
-        measure = _tried(place, lambda: sections[-1].build(1, 1))
-        _tried(place, functools.partial(check_name, measure.name))
+        measure = _tried(section_key, lambda: sections[-1].build(1, 1))
+        _tried(section_key, functools.partial(check_name, measure.name))
         if not measure.own_examples:
             check_examples(measure, annotated, labelled)
         if measure.name in names:
             raise UserError(
-                f"Two measures are called '{measure.name}' ({names[measure.name]} and {place}); rename one of them or leave "
+                f"Two measures are called '{measure.name}' ({names[measure.name]} and {section_key}); rename one of them or leave "
                 "it out."
             )
-        names[measure.name] = place
+        names[measure.name] = section_key
         columns = [column.name for column in measure.columns]
         for name in sections[-1].watch.tracked or ():
             if name not in columns:
-                raise UserError(f"{place}.tracked names the column '{name}'; {choices(name, columns)}.")
+                raise UserError(f"{section_key}.tracked names the column '{name}'; {choices(name, columns)}.")
     return tuple(sections)
 
 
@@ -410,27 +410,29 @@ def _read_callbacks(
 
     offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
     for name, section in _chosen(sections).items():
-        place = f"{group}.{name}"
-        target = check_arguments(place, section, offered)
+        section_key = f"{group}.{name}"
+        target = check_arguments(section_key, section, offered)
         if not (inspect.isclass(target) and issubclass(target, Callback)):
             raise UserError(
-                f"{place}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
+                f"{section_key}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
                 "pytorch_lightning.Callback."
             )
         if is_own(target) or issubclass(target, HeadAnalysis):
-            _check_evaluation(f"{place}.evaluation", section.get("evaluation"), task)
-            callback = _tried(place, functools.partial(make, section, **accepted_arguments(target, section, offered)))
+            _check_evaluation(f"{section_key}.evaluation", section.get("evaluation"), task)
+            callback = _tried(
+                section_key, functools.partial(make, section, **accepted_arguments(target, section, offered))
+            )
             if isinstance(callback, HeadAnalysis):
-                _tried(place, callback.check_run)
+                _tried(section_key, callback.check_run)
             if isinstance(callback, Experiment):
-                _tried(place, callback.check)
+                _tried(section_key, callback.check)
     return _chosen(sections)
 
 
-def _tried(place: str, build: Callable[[], Any]) -> Any:
+def _tried(section_key: str, build: Callable[[], Any]) -> Any:
     """Build an object to check its settings; a message names the section."""
     try:
         return build()
     except UserError as error:
         text = str(error)
-        raise UserError(text if place in text else f"{text} (In {place}.)") from error
+        raise UserError(text if section_key in text else f"{text} (In {section_key}.)") from error

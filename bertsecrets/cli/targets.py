@@ -16,11 +16,11 @@ _HYDRA_KEYS = ("_target_", "_args_", "_partial_", "_convert_", "_recursive_")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def load_target(place: str, section: Mapping[str, Any]) -> Callable[..., Any]:
+def load_target(section_key: str, section: Mapping[str, Any]) -> Callable[..., Any]:
     """The class or function that a section names.
 
     Args:
-        place: Dotted name of the section, for messages.
+        section_key: Dotted name of the section, for messages.
         section: ``_target_`` and arguments.
 
     Raises:
@@ -28,31 +28,35 @@ def load_target(place: str, section: Mapping[str, Any]) -> Callable[..., Any]:
     """
     name = section.get("_target_")
     if name is None:
-        raise UserError(f"{place} has no _target_; name its class, e.g. _target_: my_package.MyClass.")
+        raise UserError(f"{section_key} has no _target_; name its class, e.g. _target_: my_package.MyClass.")
     if not isinstance(name, str):
-        raise UserError(f"{place}._target_ is {shown(name)}; expected the name of a class, e.g. my_package.MyClass.")
-    target = load_named(f"{place}._target_", name)
+        raise UserError(
+            f"{section_key}._target_ is {shown(name)}; expected the name of a class, e.g. my_package.MyClass."
+        )
+    target = load_named(f"{section_key}._target_", name)
     if not callable(target):
-        raise UserError(f"{place}._target_ is '{name}', which is neither a class nor a function; name one of them.")
+        raise UserError(
+            f"{section_key}._target_ is '{name}', which is neither a class nor a function; name one of them."
+        )
     checked: Callable[..., Any] = target
     return checked
 
 
-def check_arguments(place: str, section: Mapping[str, Any], offered: Iterable[str] = ()) -> Callable[..., Any]:
+def check_arguments(section_key: str, section: Mapping[str, Any], offered: Iterable[str] = ()) -> Callable[..., Any]:
     """Check the arguments of a section against the signature of its target; return the target.
 
     Names are checked for any target. Values are checked for the targets of this package, by the types and ranges
     (``Annotated[int, Field(ge=1)]``) in the signature; others may accept more than their types say.
 
     Args:
-        place: Dotted name of the section, for messages.
+        section_key: Dotted name of the section, for messages.
         section: ``_target_`` and arguments.
         offered: Arguments that the program adds, and the section cannot set.
 
     Raises:
         UserError: If the target cannot be imported, or an argument is unknown, missing or does not fit.
     """
-    target = load_target(place, section)
+    target = load_target(section_key, section)
     try:
         parameters = inspect.signature(target).parameters
     except ValueError:
@@ -60,21 +64,23 @@ def check_arguments(place: str, section: Mapping[str, Any], offered: Iterable[st
     own = {name: one for name, one in parameters.items() if one.kind in _NAMED and name not in set(offered)}
     arguments = {str(key): value for key, value in section.items() if key not in _HYDRA_KEYS}
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        check_names(place, arguments, own)
+        check_names(section_key, arguments, own)
     if is_own(target):
-        arguments_of(target, tuple(own)).read(place, {name: value for name, value in arguments.items() if name in own})
+        arguments_of(target, tuple(own)).read(
+            section_key, {name: value for name, value in arguments.items() if name in own}
+        )
     elif not section.get("_args_"):
         for name, parameter in own.items():
             if parameter.default is inspect.Parameter.empty and name not in arguments:
-                raise UserError(f"{place}.{name} has no value; {section['_target_']} needs one.")
+                raise UserError(f"{section_key}.{name} has no value; {section['_target_']} needs one.")
     return target
 
 
-def check_names(place: str, names: Iterable[str], valid: Collection[str]) -> None:
+def check_names(section_key: str, names: Iterable[str], valid: Collection[str]) -> None:
     """Raise UserError for the first of the names of a section's keys that is not valid."""
     for name in names:
         if name not in valid and name not in _HYDRA_KEYS:
-            raise UserError(f"Unknown key '{place}.{name}'; {choices(name, valid)}.")
+            raise UserError(f"Unknown key '{section_key}.{name}'; {choices(name, valid)}.")
 
 
 def accepted_arguments(

@@ -142,9 +142,9 @@ def _score_panels() -> list[Any]:
             y=[name],
             groupby_aggfunc="mean",
             groupby_rangefunc="minmax",
-            layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6),
+            layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6),
         )
-        for place, name in enumerate(_SCORES)
+        for index, name in enumerate(_SCORES)
     ]
 
 
@@ -169,28 +169,28 @@ def _pruning_panels() -> list[Any]:
 def _line_plots(described: Sequence[Mapping[str, Any]], x: str = STEP) -> list[Any]:
     wr, _ = _library()
     return [
-        wr.LinePlot(**lines, x=x, layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
-        for place, lines in enumerate(described)
+        wr.LinePlot(**lines, x=x, layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6))
+        for index, lines in enumerate(described)
     ]
 
 
 def _drift_panels() -> list[Any]:
     wr, _ = _library()
     return [
-        wr.MediaBrowser(title=name, media_keys=[name], num_columns=3, layout=wr.Layout(x=0, y=12 * place, w=24, h=12))
-        for place, name in enumerate(_DRIFT)
+        wr.MediaBrowser(title=name, media_keys=[name], num_columns=3, layout=wr.Layout(x=0, y=12 * index, w=24, h=12))
+        for index, name in enumerate(_DRIFT)
     ]
 
 
 def _effect_panels() -> list[Any]:
     wr, _ = _library()
     bars = [
-        wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (place % 3), y=6 * (place // 3), w=8, h=6))
-        for place, name in enumerate(_EFFECTS)
+        wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6))
+        for index, name in enumerate(_EFFECTS)
     ]
     pictures = [
-        wr.MediaBrowser(title=title, media_keys=keys, num_columns=3, layout=wr.Layout(x=0, y=12 * place, w=24, h=12))
-        for place, (title, keys) in enumerate(_EFFECT_PICTURES.items(), start=1)
+        wr.MediaBrowser(title=title, media_keys=keys, num_columns=3, layout=wr.Layout(x=0, y=12 * index, w=24, h=12))
+        for index, (title, keys) in enumerate(_EFFECT_PICTURES.items(), start=1)
     ]
     return [*bars, *pictures]
 

@@ -312,8 +312,8 @@ class TaskData(pl.LightningDataModule):
         return 0, 1
 
 
-def _one_sentence(example: Example, place: int) -> Example:
-    kept = slice(place, place + 1)
+def _one_sentence(example: Example, index: int) -> Example:
+    kept = slice(index, index + 1)
     return replace(example, texts=example.texts[kept], annotations=example.annotations[kept])
 
 

@@ -41,12 +41,12 @@ class SentencePairs(Dataset[Batch]):
         self.sentences = EncodedSplit(
             [
                 Example(
-                    place * len(examples) + position,
-                    (example.texts[place],),
+                    side * len(examples) + position,
+                    (example.texts[side],),
                     None,
-                    example.annotations[place : place + 1],
+                    example.annotations[side : side + 1],
                 )
-                for place in (0, 1)
+                for side in (0, 1)
                 for position, example in enumerate(examples)
             ],
             tokenizer,

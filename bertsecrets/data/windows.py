@@ -83,11 +83,11 @@ def _window(example: Example, first: int, end: int, index: int) -> Example:
     start = annotation.words[first].start
     words = tuple(_shifted(word, start, first, end) for word in annotation.words[first:end])
     inside = [
-        place for place, mention in enumerate(annotation.mentions) if first <= mention.first <= mention.last < end
+        index for index, mention in enumerate(annotation.mentions) if first <= mention.first <= mention.last < end
     ]
-    number_of = {place: number for number, place in enumerate(inside)}
-    mentions = tuple(_moved(annotation.mentions[place], first, number_of) for place in inside)
-    sentences = tuple(place - first for place in annotation.sentences if first <= place < end)
+    number_of = {index: number for number, index in enumerate(inside)}
+    mentions = tuple(_moved(annotation.mentions[index], first, number_of) for index in inside)
+    sentences = tuple(start - first for start in annotation.sentences if first <= start < end)
     text = example.texts[0][start : annotation.words[end - 1].end]
     window = Annotation(words, mentions=mentions, sentences=sentences)
     return Example(index, (text,), example.label, (window,), example.index)
@@ -101,7 +101,7 @@ def _shifted(word: Word, start: int, first: int, end: int) -> Word:
 def _moved(mention: Mention, first: int, number_of: dict[int, int]) -> Mention:
     choices = mention.choices
     if choices is not None:
-        choices = tuple(number_of[place] for place in choices if place in number_of)
+        choices = tuple(number_of[index] for index in choices if index in number_of)
     return replace(
         mention,
         first=mention.first - first,

@@ -131,10 +131,10 @@ class _Product(torch.autograd.Function):
             up_first * (up @ turned[2] + down @ turned[3]) + down_first * (up @ turned[3] + down @ turned[2]),
             up_second * (turned[0] @ up + turned[1] @ down) + down_second * (turned[1] @ up + turned[0] @ down),
         ]
-        inputs = [place for place, needed in enumerate(ctx.needs_input_grad) if needed]
-        own = _gradients(relevance, [handed[place] for place in inputs], [(first, second)[place] for place in inputs])
-        by_place = dict(zip(inputs, own, strict=True))
-        return by_place.get(0), by_place.get(1)
+        inputs = [index for index, needed in enumerate(ctx.needs_input_grad) if needed]
+        own = _gradients(relevance, [handed[index] for index in inputs], [(first, second)[index] for index in inputs])
+        by_index = dict(zip(inputs, own, strict=True))
+        return by_index.get(0), by_index.get(1)
 
 
 def _ratios(relevance: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:

@@ -92,11 +92,11 @@ class GradientImportance(TokenClasses, GradientMeasure):
         """For each special token the layers' mean gradients over those for other tokens, and numbers of heads that differ."""
         columns: dict[str, Grid] = {
             column: (
-                grid.value_LHC[..., place].numpy(),
-                grid.stderr_LHC[..., place].numpy(),
-                grid.count_LHC[..., place].numpy(),
+                grid.value_LHC[..., index].numpy(),
+                grid.stderr_LHC[..., index].numpy(),
+                grid.count_LHC[..., index].numpy(),
             )
-            for place, column in enumerate(grid.columns)
+            for index, column in enumerate(grid.columns)
         }
         differs = _differs(columns)
         return {

@@ -78,13 +78,13 @@ class HeadGradient(OutputMeasure):
     ) -> None:
         super().__init__(num_layers, num_heads, max_examples)
         self.batch_size = batch_size
-        self._place: dict[int, int] | None = None
+        self._rank_of: dict[int, int] | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
         positions = sample_positions(len(split), self.feed.max_examples, self.feed.seed)
         # Examples outside the sample come after it: a caller may feed the whole split.
         order = dict.fromkeys([*positions, *range(len(split))])
-        self._place = {split.examples[position].index: place for place, position in enumerate(order)}
+        self._rank_of = {split.examples[position].index: rank for rank, position in enumerate(order)}
         layers, heads, _ = self.total_LHC.shape
         groups = -(-len(split) // self.batch_size)
         zeros_LHG = torch.zeros(layers, heads, groups, dtype=torch.float64, device=self.total_LHC.device)
@@ -103,12 +103,12 @@ class HeadGradient(OutputMeasure):
 
     def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
         super()._add(layer, batch, values_BHC)
-        if self._place is None:
-            raise ValueError("batches are formed by the examples' places: call prepare(split) before the first batch")
+        if self._rank_of is None:
+            raise ValueError("batches are formed by the examples' ranks: call prepare(split) before the first batch")
         assert values_BHC is not None
         device = self.sums_LHG.device
-        places = [self._place[index] // self.batch_size for index in batch.index_B.tolist()]
-        group_B = torch.tensor(places, device=device)
+        group_numbers = [self._rank_of[index] // self.batch_size for index in batch.index_B.tolist()]
+        group_B = torch.tensor(group_numbers, device=device)
         signed_HB = values_BHC[..., -1].to(device).to(torch.float64).T
         self.sums_LHG[layer].index_add_(1, group_B, signed_HB)
         if layer == 0:
@@ -118,8 +118,8 @@ class HeadGradient(OutputMeasure):
         """Mean, standard error and count, reduced over all processes."""
         grid = super().compute()
         value_LHC, stderr_LHC, count_LHC = grid.value_LHC, grid.stderr_LHC, grid.count_LHC
-        places = {name: place for place, name in enumerate(grid.columns)}
-        if self._place is not None:
+        column_of = {name: column for column, name in enumerate(grid.columns)}
+        if self._rank_of is not None:
             members_G = self.members_G.cpu()
             used_G = members_G > 0
             weight_G = members_G[used_G] / members_G.sum()
@@ -127,16 +127,16 @@ class HeadGradient(OutputMeasure):
             batch_LH = (mean_LHG * weight_G).sum(-1)
             groups = len(weight_G)
             spread_LH = (weight_G * (mean_LHG - batch_LH[..., None])).square().sum(-1)
-            value_LHC[..., places[BATCH]] = batch_LH
-            stderr_LHC[..., places[BATCH]] = (
+            value_LHC[..., column_of[BATCH]] = batch_LH
+            stderr_LHC[..., column_of[BATCH]] = (
                 (spread_LH * groups / (groups - 1)).sqrt() if groups > 1 else torch.full_like(spread_LH, torch.nan)
             )
-            count_LHC[..., places[BATCH]] = count_LHC[..., places[SIGNED]]
+            count_LHC[..., column_of[BATCH]] = count_LHC[..., column_of[SIGNED]]
         for name in _LABELS:
-            norm_L1 = value_LHC[..., places[name]].square().sum(1, keepdim=True).sqrt()
+            norm_L1 = value_LHC[..., column_of[name]].square().sum(1, keepdim=True).sqrt()
             # A layer without any gradient has no order of heads.
             norm_L1 = norm_L1.masked_fill(norm_L1 == 0, torch.nan)
-            value_LHC[..., places[name + NORMALISED]] = value_LHC[..., places[name]] / norm_L1
-            stderr_LHC[..., places[name + NORMALISED]] = stderr_LHC[..., places[name]] / norm_L1
-            count_LHC[..., places[name + NORMALISED]] = count_LHC[..., places[name]]
+            value_LHC[..., column_of[name + NORMALISED]] = value_LHC[..., column_of[name]] / norm_L1
+            stderr_LHC[..., column_of[name + NORMALISED]] = stderr_LHC[..., column_of[name]] / norm_L1
+            count_LHC[..., column_of[name + NORMALISED]] = count_LHC[..., column_of[name]]
         return HeadGrid(self.name, grid.described, value_LHC, stderr_LHC, count_LHC)

@@ -205,8 +205,8 @@ class Drift(Measure):
             return None
         value_LH, stderr_LH, count_LH = view.grid("cosine")
         order = np.argsort(value_LH, axis=None, kind="stable")
-        places = [divmod(int(place), value_LH.shape[1]) for place in order]
-        changed = [place for place in places if np.isfinite(value_LH[place])][:_LISTED]
+        heads = [divmod(int(head), value_LH.shape[1]) for head in order]
+        changed = [head for head in heads if np.isfinite(value_LH[head])][:_LISTED]
         if not changed:
             return Section(
                 _TITLE,
@@ -218,7 +218,7 @@ class Drift(Measure):
         columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
         moved = bool(np.nanmin(value_LH) < 1 - _ROUNDING)
         lines = [
-            HeadLine(place[0], place[1], "cosine", float(value_LH[place]), float(stderr_LH[place])) for place in changed
+            HeadLine(head[0], head[1], "cosine", float(value_LH[head]), float(stderr_LH[head])) for head in changed
         ]
         outlined = changed[:_OUTLINED] if moved else []
         how = (
@@ -285,7 +285,7 @@ def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple
         return f"With {_examples(count_LH)} the order of the heads cannot be tested."
     like_LH = p_LH >= _LEVEL
     like_LH[top] = False
-    names = [head_label(*place) for place in changed if like_LH[place]]
+    names = [head_label(*head) for head in changed if like_LH[head]]
     total = int(like_LH.sum())
     if not total:
         return "It changed significantly more than every other head (paired t tests, Holm-corrected)."

@@ -31,7 +31,7 @@ def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int, *, lowe
     variance_N = torch.where(variance_N <= rounding, 0.0, variance_N)
     t_N = difference_N.abs() / (variance_N / count).sqrt()
     t_N = torch.where(difference_N.square() <= rounding, 0.0, t_N)
-    others = [place for place in range(len(total_N)) if place != first]
+    others = [index for index in range(len(total_N)) if index != first]
     p_N[first] = 1.0
     if others:
         raw = 2 * stats.t.sf(t_N[others].numpy(), count - 1)

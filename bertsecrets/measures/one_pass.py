@@ -252,7 +252,7 @@ def _feed_outputs(
     sums: dict[tuple[int, int], Tensor] = {}
     for gate in sorted({gate for measure in measures for gate, _ in measure.gates}):
         due = [
-            (place, dict(measure.gates)[gate]) for place, measure in enumerate(measures) if gate in dict(measure.gates)
+            (index, dict(measure.gates)[gate]) for index, measure in enumerate(measures) if gate in dict(measure.gates)
         ]
 
         def observe(
@@ -263,20 +263,20 @@ def _feed_outputs(
             due: Sequence[tuple[int, float]] = due,
         ) -> None:
             mean_Hd = None if means_LHd is None else means_LHd[layer].to(output_BSHd)
-            for place, weight in due:
-                values_BHC = weight * measures[place].per_example_output(
+            for index, weight in due:
+                values_BHC = weight * measures[index].per_example_output(
                     output_BSHd, gradient_BSHd, value_BSHd, batch, mean_Hd
                 )
-                key = (place, layer)
+                key = (index, layer)
                 sums[key] = sums[key] + values_BHC if key in sums else values_BHC
 
         logits_BC = output_gradients(
             network, batch.inputs(), lambda logits_BC: task_losses(logits_BC, label_B).sum(), observe, context, gate
         )
-        for place, _ in due:
-            measures[place].add_losses(gate, task_losses(logits_BC, label_B))
-    for (place, layer), values_BHC in sums.items():
-        measures[place].update(layer, values_BHC, batch)
+        for index, _ in due:
+            measures[index].add_losses(gate, task_losses(logits_BC, label_B))
+    for (index, layer), values_BHC in sums.items():
+        measures[index].update(layer, values_BHC, batch)
 
 
 def task_losses(logits_BC: Tensor, label_B: Tensor) -> Tensor:

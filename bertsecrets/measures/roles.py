@@ -183,8 +183,8 @@ def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
     real_BS = batch.attention_mask_BS.bool().cpu()
     special_BS = batch.special_BS.cpu() & real_BS
     first_BS = special_BS & (special_BS.cumsum(-1) == 1)
-    place_S = torch.arange(real_BS.shape[1])
-    near_BQK = ((place_S[:, None] - place_S).abs() <= NEIGHBOURS) & real_BS[:, :, None] & real_BS[:, None]
+    position_S = torch.arange(real_BS.shape[1])
+    near_BQK = ((position_S[:, None] - position_S).abs() <= NEIGHBOURS) & real_BS[:, :, None] & real_BS[:, None]
     pairs_BRQK = _pairs(batch, relations)
     known = {
         LOCAL: near_BQK,
@@ -212,7 +212,7 @@ def _pairs(batch: Batch, relations: Sequence[str]) -> Tensor:
     """For each relation the sum over its pairs of words of one mean over both directions, ``[B, R, Q, K]`` float64."""
     size, length = batch.word_BS.shape
     pairs_BRQK = torch.zeros(size, len(relations), length, length, dtype=torch.float64)
-    number = {relation: place for place, relation in enumerate(relations)}
+    number = {relation: index for index, relation in enumerate(relations)}
     word_BS = batch.word_BS.cpu()
     for row, sentences in enumerate(batch.annotations):
         first = 0
@@ -304,15 +304,15 @@ def _role_table(view: MeasureView, tests: Mapping[str, NDArray[np.bool_]]) -> Ta
         if column.name not in tests or not np.isfinite(view.value(column.name)).any():
             continue
         value_LH, stderr_LH, _ = view.grid(column.name)
-        place = highest(value_LH)
+        top = highest(value_LH)
         rows.append(
             [
                 column.label,
                 f"{view.extras['thresholds'][column.name]:g}",
                 str(int(tests[column.name].sum())),
                 ", ".join(str(int(count)) for count in tests[column.name].sum(1)),
-                head_label(*place),
-                with_error(value_LH[place], stderr_LH[place], 2),
+                head_label(*top),
+                with_error(value_LH[top], stderr_LH[top], 2),
                 number(float(np.nanmean(value_LH)), 2),
                 f"{view.count(column.name):,}",
             ]

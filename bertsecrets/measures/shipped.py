@@ -35,8 +35,8 @@ def shipped_measure(name: str) -> partial[Measure]:
     section = DictConfig(OmegaConf.load(files[name])) if name in files else _bare(name)
     for default in section.pop("defaults", []):
         ((key, option),) = default.items()
-        group, _, place = key.lstrip("/").partition("@")
-        OmegaConf.update(section, place, OmegaConf.load(configurations(group)[option]))
+        group, _, section_path = key.lstrip("/").partition("@")
+        OmegaConf.update(section, section_path, OmegaConf.load(configurations(group)[option]))
     section["every_n_validations"] = 1
     section["framenet"] = OmegaConf.load(CONF / "framenet" / "default.yaml")
     content = OmegaConf.to_container(section, resolve=True)

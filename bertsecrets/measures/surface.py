@@ -190,11 +190,11 @@ def _findings(view: MeasureView) -> list[str]:
         if not uniform:
             continue
         mean_L = np.nanmean(value_LH, axis=1)
-        layer, place = int(mean_L.argmax()), highest(value_LH)
+        layer, top = int(mean_L.argmax()), highest(value_LH)
         sentence = (
             f"{subject} gets most attention in layer {layer} ({number(mean_L[layer])} on "
             f"average over heads; uniform attention gives {number(uniform)}), most "
-            f"of all in {head_label(*place)} ({number(value_LH[place])})."
+            f"of all in {head_label(*top)} ({number(value_LH[top])})."
         )
         findings.append(f"{sentence} {like_the_extreme(value_LH, stderr_LH, count_LH)}".strip())
     over = np.flatnonzero(np.nanmean(view.value("sep_total"), axis=1) > _MOSTLY)
@@ -210,16 +210,16 @@ def _table(view: MeasureView) -> Table:
         value_LH, stderr_LH, _ = view.grid(name)
         if not np.isfinite(value_LH).any():
             continue
-        place = highest(value_LH)
+        top = highest(value_LH)
         uniform = number(float(np.nanmean(view.value(name + UNIFORM)))) if name in CLASSES else "–"
-        most = with_error(value_LH[place], stderr_LH[place])
+        most = with_error(value_LH[top], stderr_LH[top])
         rows.append(
             [
                 label,
                 number(float(np.nanmean(value_LH))),
                 uniform,
                 str(int(np.nanmean(value_LH, axis=1).argmax())),
-                head_label(*place),
+                head_label(*top),
                 most,
             ]
         )

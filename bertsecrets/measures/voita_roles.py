@@ -128,9 +128,9 @@ class VoitaRoles(RatioMeasure):
         things_BC, gold, rarest_B2S, target_B2S = self._of(batch)
         real_BS = batch.attention_mask_BS.bool()
         pointed_BHQ = attention_BHQK.masked_fill((~real_BS | batch.separators_BS)[:, None, None], -1.0).argmax(-1)
-        place_S = torch.arange(real_BS.shape[1], device=pointed_BHQ.device)
+        position_S = torch.arange(real_BS.shape[1], device=pointed_BHQ.device)
         hits = [
-            ((pointed_BHQ == place_S + offset) & target_BS[:, None]).sum(-1)
+            ((pointed_BHQ == position_S + offset) & target_BS[:, None]).sum(-1)
             for offset, target_BS in zip((-1, 1), target_B2S.unbind(1), strict=True)
         ]
         if gold is None:
@@ -156,11 +156,11 @@ class VoitaRoles(RatioMeasure):
         candidate_BWW = gold.candidate_BWW | torch.eye(words, dtype=torch.bool, device=maps_BHWW.device)
         pointed_BHW = maps_BHWW.masked_fill(~candidate_BWW[:, None], -1.0).argmax(-1)
         head_BHW = gold.head_BW.clamp(min=0)[:, None].expand_as(pointed_BHW)
-        place_W = torch.arange(words, device=pointed_BHW.device)
+        word_W = torch.arange(words, device=pointed_BHW.device)
         relations = gold.counts_BWR[..., 1:].unbind(-1)
         return [
             (correct_BHW & counts_BW[:, None]).sum(-1)
-            for correct_BHW in (pointed_BHW == head_BHW, pointed_BHW.gather(-1, head_BHW) == place_W)
+            for correct_BHW in (pointed_BHW == head_BHW, pointed_BHW.gather(-1, head_BHW) == word_W)
             for counts_BW in relations
         ]
 
@@ -201,17 +201,17 @@ class VoitaRoles(RatioMeasure):
         frequent = {token for token, _ in ranked}
         rarest_B2S = torch.zeros(batch.size, 2, word_BS.shape[1], dtype=torch.bool)
         for row, (ids, words) in enumerate(zip(batch.input_ids_BS.tolist(), word_BS.tolist(), strict=True)):
-            places = [place for place, is_word in enumerate(words) if is_word]
-            counts = {place: self._frequencies[ids[place]] for place in places}
+            positions = [position for position, is_word in enumerate(words) if is_word]
+            counts = {position: self._frequencies[ids[position]] for position in positions}
             order = sorted(counts.values())
-            if not order or all(ids[place] in frequent for place in places if counts[place] == order[0]):
+            if not order or all(ids[position] in frequent for position in positions if counts[position] == order[0]):
                 continue
             for at, limit in enumerate((order[0], order[min(1, len(order) - 1)])):
-                rarest_B2S[row, at, [place for place in places if counts[place] <= limit]] = True
+                rarest_B2S[row, at, [position for position in positions if counts[position] <= limit]] = True
         return rarest_B2S.to(word_BS.device)
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Thresholds, and for each relation the number of pairs, how many are at each distance (the head's place minus the
+        """Thresholds, and for each relation the number of pairs, how many are at each distance (the head's position minus the
         dependent's), and the share at the most frequent one."""
         baselines = {
             relation: {
@@ -354,12 +354,12 @@ def _table(view: MeasureView) -> Table:
         if not np.isfinite(value_LH).any():
             continue
         limit = limits.get(column.name)
-        place = highest(value_LH)
+        top = highest(value_LH)
         rows.append(
             [
                 column.label,
-                head_label(*place),
-                with_error(value_LH[place], stderr_LH[place], 3),
+                head_label(*top),
+                with_error(value_LH[top], stderr_LH[top], 3),
                 MISSING if column.name not in judged else number(judged[column.name], 3),
                 MISSING if limit is None else number(limit, 3),
                 MISSING if limit is None else str(int((value_LH >= limit).sum())),

@@ -59,10 +59,10 @@ def _spearman(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
 
 def _ranks(values_N: Tensor) -> Tensor:
     """Ranks from 1, float64; ties get their mean rank."""
-    _, place_N, count_U = values_N.unique(return_inverse=True, return_counts=True)
+    _, index_N, count_U = values_N.unique(return_inverse=True, return_counts=True)
     last_U = count_U.cumsum(0).double()
     rank_U: Tensor = last_U - (count_U - 1) / 2
-    return rank_U[place_N]
+    return rank_U[index_N]
 
 
 def _is_constant(values_N: Tensor) -> bool:

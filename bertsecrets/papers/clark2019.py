@@ -96,10 +96,13 @@ def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, 
         caption: What the table shows; the name of a table's only model is added.
         apart: Whether each model gets a table of its own.
     """
-    place = list(header).index("model")
-    names = list(dict.fromkeys(row[place] for row in rows))
+    model_column = list(header).index("model")
+    names = list(dict.fromkeys(row[model_column] for row in rows))
     if apart or len(names) == 1:
-        parts = [(f"{caption} ({name})", [row for row in rows if row[place] == name], {place}) for name in names]
+        parts = [
+            (f"{caption} ({name})", [row for row in rows if row[model_column] == name], {model_column})
+            for name in names
+        ]
     else:
         parts = [(caption, list(rows), set[int]())]
     tables = []
@@ -144,10 +147,10 @@ def typical_heads(models: Studied) -> Section | None:
         panels, rows = [], []
         for label, (measure, column, unit) in _PATTERNS.items():
             value_LH = views[measure].value(column)
-            place = highest(value_LH)
-            share = number(100 * float(value_LH[place]), 0)
-            rows.append(f"{label}, {head_label(*place)}: {share} % {unit}")
-            panels.append(MapPanel("", f"{label}\n{head_label(*place)}", map_LHQK[place], example.tokens))
+            head = highest(value_LH)
+            share = number(100 * float(value_LH[head]), 0)
+            rows.append(f"{label}, {head_label(*head)}: {share} % {unit}")
+            panels.append(MapPanel("", f"{label}\n{head_label(*head)}", map_LHQK[head], example.tokens))
         figure = gallery(panels, title="The head that shows each pattern most")
         caption = (
             f"Figure 1 ({model.name}), on one text: “{' / '.join(example.texts)}” The heads with the highest means over all "
@@ -170,9 +173,9 @@ def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]])
             if not pairs or not score.beats_offsets or len(panels) == _MOST_PANELS:
                 continue
             marked = [(head, word) if score.from_head else (word, head) for word, head in pairs]
-            place = (score.layer, score.head)
+            head = (score.layer, score.head)
             panels.append(
-                MapPanel("", f"{score.relation}\n{head_label(*place)}", map_LHQK[place], example.tokens, marked=marked)
+                MapPanel("", f"{score.relation}\n{head_label(*head)}", map_LHQK[head], example.tokens, marked=marked)
             )
         if not panels:
             continue
@@ -337,8 +340,8 @@ def _figure(
     return [FigureBlock(name, figure, f"{title} ({model.name}): a dot for each head.", "Scatter of heads by layer.")]
 
 
-def _heads(places: Sequence[tuple[int, int]] | np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
-    return heads_label((int(layer), int(head)) for layer, head in places) or MISSING
+def _heads(heads: Sequence[tuple[int, int]] | np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+    return heads_label((int(layer), int(head)) for layer, head in heads) or MISSING
 
 
 def sinks(models: Studied) -> Section | None:
@@ -404,9 +407,9 @@ def roles(models: Studied) -> Section | None:
             if role not in tests or not np.isfinite(model.view.value(role)).any():
                 continue
             value_LH = model.view.value(role)
-            place = highest(value_LH)
+            top = highest(value_LH)
             heads_L = " ".join(str(int(heads)) for heads in tests[role].sum(1))
-            best = f"{head_label(*place)}: {number(float(value_LH[place]), 2)}"
+            best = f"{head_label(*top)}: {number(float(value_LH[top]), 2)}"
             threshold = f"{model.view.extras['thresholds'][role]:g}"
             rows.append([role, model.name, threshold, str(int(tests[role].sum())), heads_L, best])
     header = ["role", "model", "threshold", "heads", "heads by layer", "highest score"]
@@ -554,7 +557,7 @@ def _relation_row(model: State, score: RelationScore) -> list[str]:
 
 
 def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
-    place = _KINDS.get(kind["kind"])
+    column = _KINDS.get(kind["kind"])
     head = head_label(kind["layer"], kind["head"])
     finders = [
         (head, "head", kind),
@@ -568,8 +571,8 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
             label,
             percents(entry["accuracy"], entry["low"], entry["high"]),
             MISSING
-            if place is None or name not in _THEIRS["coreference"]
-            else str(_THEIRS["coreference"][name][place]),
+            if column is None or name not in _THEIRS["coreference"]
+            else str(_THEIRS["coreference"][name][column]),
         ]
         for label, name, entry in finders
     ]

@@ -273,21 +273,21 @@ def typical_maps(models: Studied) -> Figure | None:
                 continue
             kept += map_LHQK[..., 0, 0].numel()
             judgement = classifier(map_LHQK, torch.ones(map_LHQK.shape[0], length, dtype=torch.bool))
-            for place in range(len(PATTERNS)):
-                probability_LH = judgement.probability_P[..., place].masked_fill(judgement.pattern != place, -1.0)
+            for pattern in range(len(PATTERNS)):
+                probability_LH = judgement.probability_P[..., pattern].masked_fill(judgement.pattern != pattern, -1.0)
                 layer, head = divmod(int(probability_LH.argmax()), probability_LH.shape[1])
                 probability = float(probability_LH[layer, head])
-                if probability > best.get(place, (0.0,))[0]:
+                if probability > best.get(pattern, (0.0,))[0]:
                     source = f"{group.name}, {head_label(layer, head)}"
-                    best[place] = (probability, source, map_LHQK[layer, head])
+                    best[pattern] = (probability, source, map_LHQK[layer, head])
     if not best:
         return None
     titled = [
         TitledMap(
-            f"{PATTERNS[place].replace('_', ' + ')} ({number(probability, 2)})\n{source}\n{map_QK.shape[-1]} tokens",
+            f"{PATTERNS[pattern].replace('_', ' + ')} ({number(probability, 2)})\n{source}\n{map_QK.shape[-1]} tokens",
             map_QK,
         )
-        for place, (probability, source, map_QK) in sorted(best.items())
+        for pattern, (probability, source, map_QK) in sorted(best.items())
     ]
     return map_sheet(
         titled,
@@ -565,7 +565,7 @@ def _pair_table(groups: Mapping[str, Group], linking: Mapping[str, Mapping[str, 
     for name, pairs in linking.items():
         theirs = published_for(groups[name], _THEIRS["pairs"]) or {}
         for pair, head in pairs.items():
-            heads = [f"{head_label(*place)}: {number(weight)}" for *place, weight in theirs.get(pair, ())]
+            heads = [f"{head_label(*head)}: {number(weight)}" for *head, weight in theirs.get(pair, ())]
             rows.append(
                 [
                     name,

@@ -81,7 +81,7 @@ class Ledger:
         ]
         sections = [_section(entry) for entry in entries]
         # Sections 1 and 2 are the overview and the table by model.
-        links = [f"#section-{place + 3}" for place in range(len(entries))]
+        links = [f"#section-{index + 3}" for index in range(len(entries))]
         report = Report(
             title="Published statements about heads, tested on your models",
             subtitle=f"{len(entries)} statements, from {len(runs)} run{'s' * (len(runs) > 1)}",
@@ -309,15 +309,15 @@ def verdicts(entry: Entry) -> str:
 
 
 def _by_subject(entries: Sequence[Entry], links: Sequence[str]) -> Table:
-    places = sorted({(cell.model, cell.task) for entry in entries for cell in entry.cells})
+    subjects = sorted({(cell.model, cell.task) for entry in entries for cell in entry.cells})
     rows = []
     for entry in entries:
         row = [entry.statement.statement]
-        for model, task in places:
+        for model, task in subjects:
             cells = [cell for cell in entry.cells if (cell.model, cell.task) == (model, task)]
             row.append("; ".join(dict.fromkeys(cell.verdict for cell in cells)) or MISSING)
         rows.append(row)
-    header = ["statement", *(f"{task} · {model}" for model, task in places)]
+    header = ["statement", *(f"{task} · {model}" for model, task in subjects)]
     return Table(header, rows, "Verdicts; a dash: the statement is not about this model and task", links=links)
 
 

@@ -92,7 +92,7 @@ def _bin_edges(score_V: NDArray[np.float64], count: int) -> list[float]:
     step = 1 / count
     step *= max(1, math.ceil(float(np.ptp(score_V)) / step / _BINS))
     bars = round(float(np.ptp(score_V)) / step) + 1
-    return [float(score_V.min()) + step * (place - 0.5) for place in range(bars + 1)]
+    return [float(score_V.min()) + step * (edge - 0.5) for edge in range(bars + 1)]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def all_but_one(models: Studied) -> Section | None:
         runs = [_alone(sweep) for view in views if (sweep := read_sweep(view, ALL_BUT_ONE.name)) is not None]
         # Layers of a smaller model are not those of the paper's.
         theirs = _THEIRS["one_head"] if runs and len(runs[0]) == len(_THEIRS["one_head"]) else None
-        for place, layer in enumerate(sorted(runs[0]) if runs else ()):
+        for index, layer in enumerate(sorted(runs[0]) if runs else ()):
             heads = [run[layer] for run in runs]
             rows.append(
                 [
@@ -129,7 +129,7 @@ def all_but_one(models: Studied) -> Section | None:
                     ", ".join(str(one.head) for one in heads),
                     "; ".join(f"{_signed(one.change)} ({_signed(one.low)} to {_signed(one.high)})" for one in heads),
                     ", ".join(_signed(one.on_all) for one in heads),
-                    MISSING if theirs is None else number(theirs[place], 2, signed=True),
+                    MISSING if theirs is None else number(theirs[index], 2, signed=True),
                 ]
             )
     if not rows:
@@ -312,8 +312,8 @@ def during_training(models: Studied) -> Section | None:
                 ]
             )
             epochs = float((group.config.get("trainer") or {}).get("max_epochs") or np.nan)
-            for place, step in enumerate(steps):
-                now_RN, last_RN = (value_RSLH[:, at].reshape(len(value_RSLH), -1) for at in (place, -1))
+            for index, step in enumerate(steps):
+                now_RN, last_RN = (value_RSLH[:, at].reshape(len(value_RSLH), -1) for at in (index, -1))
                 shares = [_concentration(now_N) for now_N in now_RN]
                 order = [spearman(now_N, last_N) for now_N, last_N in zip(now_RN, last_RN, strict=True)]
                 rows.append(

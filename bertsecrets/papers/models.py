@@ -163,8 +163,8 @@ class Group:
             def ready(view: MeasureView, wanted: str | None = wanted) -> bool:
                 rows = KINDS[kind].of(view.run.ablation_table().rows())
                 size = view.run.size()
-                places = {(row["layer"], row["head"]) for row in rows if wanted in (None, row["mode"])}
-                return size is not None and len(places) == math.prod(KINDS[kind].size(*size))
+                components = {(row["layer"], row["head"]) for row in rows if wanted in (None, row["mode"])}
+                return size is not None and len(components) == math.prod(KINDS[kind].size(*size))
 
             views = self.views("ablation", ready=ready)
             if views:
@@ -210,8 +210,8 @@ class Group:
 def _own_data(config: Mapping[str, Any]) -> bool:
     """Whether the task was made from the columns of data of the user's own, so that no option of ``conf/task`` names it."""
     task, data = config["task"], config.get("data") or {}
-    places = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
-    return task.get("csv") is not None or (task.get("hub") or {}).get("path") in places
+    sources = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
+    return task.get("csv") is not None or (task.get("hub") or {}).get("path") in sources
 
 
 def _argument(value: Any) -> str:

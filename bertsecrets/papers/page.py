@@ -220,7 +220,7 @@ def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
 def _overview(name: str, sections: Sequence[Section]) -> Section:
     rows = [[section.title, section.summary or UNTOLD] for section in sections]
     # This section is the first.
-    links = [f"#section-{place + 2}" for place in range(len(sections))]
+    links = [f"#section-{index + 2}" for index in range(len(sections))]
     return Section(
         f"All {name}s", tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)]
     )

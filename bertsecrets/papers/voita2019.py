@@ -150,7 +150,7 @@ def dependencies(models: Studied) -> Section | None:
         for column, baseline in relations.items():
             relation, back = column.removesuffix(FROM_HEAD), column.endswith(FROM_HEAD)
             value_LH, stderr_LH, _ = view.grid(column)
-            place = highest(value_LH)
+            top = highest(value_LH)
             theirs = _THEIRS["relations"].get(_SAME.get(relation, relation))
             about = view.extras["baselines"][relation]
             distributions.setdefault(relation, about.get("distances", {}))
@@ -159,8 +159,8 @@ def dependencies(models: Studied) -> Section | None:
                     name,
                     f"{relation}, {'from' if back else 'to'} the head",
                     f"{about['count']:,}",
-                    head_label(*place),
-                    f"{percent(value_LH[place])} ± {percent(1.96 * stderr_LH[place])}",
+                    head_label(*top),
+                    f"{percent(value_LH[top])} ± {percent(1.96 * stderr_LH[top])}",
                     percent(baseline),
                     MISSING if theirs is None else f"{theirs[back][0]}: {theirs[back][1]}",
                 ]
@@ -200,8 +200,8 @@ def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlo
         grid = figure.subplots(-(-len(known) // across), across, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, (relation, counts) in zip(grid, known.items(), strict=False):
             total = sum(counts.values())
-            places = range(-_FARTHEST, _FARTHEST + 1)
-            axes.bar(places, [100 * counts.get(str(place), 0) / total for place in places], color=ACCENTS[0])
+            offsets = range(-_FARTHEST, _FARTHEST + 1)
+            axes.bar(offsets, [100 * counts.get(str(offset), 0) / total for offset in offsets], color=ACCENTS[0])
             axes.set_title(f"{relation} ({total:,} pairs)")
         for axes in grid[len(known) :]:
             axes.set_visible(False)
@@ -302,7 +302,7 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
     return f"{int((role_LH & kept_LH).sum())} of {int(role_LH.sum())}"
 
 
-def _figure(name: str, content: Mapping[str, Any], place: int) -> FigureBlock:
+def _figure(name: str, content: Mapping[str, Any], number: int) -> FigureBlock:
     figure = pruning_curves(
         curves_of(content["curves"]),
         margin=_MARGIN,
@@ -312,7 +312,7 @@ def _figure(name: str, content: Mapping[str, Any], place: int) -> FigureBlock:
         level=content["level"],
     )
     return FigureBlock(
-        f"voita_gates_{place}",
+        f"voita_gates_{number}",
         figure,
         f"Heads kept by gates, {name}, first seed.",
         "Line chart of scores by heads kept.",

@@ -139,9 +139,9 @@ def bin_weights(real_BS: Tensor) -> Tensor:
     """
     length_B = real_BS.sum(-1)
     start_B = real_BS.to(torch.int8).argmax(-1)
-    place_BS = torch.arange(real_BS.shape[1], device=real_BS.device) - start_B[:, None]
+    position_BS = torch.arange(real_BS.shape[1], device=real_BS.device) - start_B[:, None]
     width_B11 = BINS / length_B.clamp(min=1).to(torch.float32)[:, None, None]
-    low_B1S = place_BS[:, None] * width_B11
+    low_B1S = position_BS[:, None] * width_B11
     bin_P1 = torch.arange(BINS, device=real_BS.device, dtype=torch.float32)[:, None]
     overlap_BPS = torch.minimum(low_B1S + width_B11, bin_P1 + 1) - torch.maximum(low_B1S, bin_P1)
     return overlap_BPS.clamp(min=0) * real_BS[:, None]
@@ -270,9 +270,9 @@ def contrasts(
     column_BHK = far_BHK / far_rows_B1K.clamp(min=1)
     # Columns of weight 0 tie: what they receive near the diagonal decides, and padding comes last.
     order_BHK = (column_BHK + _TIE_BREAK * received_BHK).masked_fill(~real_BS[:, None], -1.0)
-    place_BHC = order_BHK.topk(min(_REST, size), dim=-1).indices
-    rest_BHK = torch.ones_like(far_BHK).scatter(-1, place_BHC, 0.0)
-    weak_BHK = torch.ones_like(far_BHK).scatter(-1, place_BHC[..., :_STRONG], 0.0)
+    column_BHC = order_BHK.topk(min(_REST, size), dim=-1).indices
+    rest_BHK = torch.ones_like(far_BHK).scatter(-1, column_BHC, 0.0)
+    weak_BHK = torch.ones_like(far_BHK).scatter(-1, column_BHC[..., :_STRONG], 0.0)
 
     rest_cells_BH = (far_rows_B1K * rest_BHK).sum(-1).clamp(min=1)
     rest_BH = (far_BHK * rest_BHK).sum(-1) / rest_cells_BH
@@ -281,7 +281,9 @@ def contrasts(
     diagonal_BH = (on_BHO / on_cells_BHO.clamp(min=1)).amax(-1)
     near_BH = on_BHO.sum(-1) / on_cells_BHO.sum(-1).clamp(min=1)
 
-    columns_BHQC = attention_BHQK.gather(-1, place_BHC[:, :, None].expand(-1, -1, size, -1)) * real_BK[:, None, :, None]
+    columns_BHQC = (
+        attention_BHQK.gather(-1, column_BHC[:, :, None].expand(-1, -1, size, -1)) * real_BK[:, None, :, None]
+    )
     squares_BH = (norm_BHQ.square() * real_BK[:, None]).sum(-1) - columns_BHQC.square().sum((-2, -1))
     squares_BH = squares_BH - (near_BHOK.square().sum(2) * rest_BHK).sum(-1)
     first_BHQ = columns_BHQC[..., 0]
@@ -289,7 +291,7 @@ def contrasts(
     variance_BH = deviation_BHQ.square().sum(-1) / length_B11[..., 0]
     numbers_BHM = torch.cat(
         (
-            pad(column_BHK.gather(-1, place_BHC[..., :_SHOWN]), (0, max(0, _SHOWN - size))),
+            pad(column_BHK.gather(-1, column_BHC[..., :_SHOWN]), (0, max(0, _SHOWN - size))),
             torch.stack((rest_BH, diagonal_BH, near_BH), dim=-1),
             torch.stack((squares_BH / rest_cells_BH - rest_BH.square(), variance_BH), dim=-1).clamp(min=0).sqrt(),
         ),
@@ -352,8 +354,8 @@ def background_contrast(background_BHPP: Tensor, cells_BH1P: Tensor, side_BP: Te
         side_BP: Segment of each bin, 1 to -1.
         length_B: Number of real tokens.
     """
-    place_P = torch.arange(BINS, device=background_BHPP.device)
-    far_PP = (place_P[:, None] - place_P).abs() > 1
+    bin_P = torch.arange(BINS, device=background_BHPP.device)
+    far_PP = (bin_P[:, None] - bin_P).abs() > 1
     same_B1PP = (side_BP[:, :, None] * side_BP[:, None] * far_PP)[:, None]
     logs = []
     for weight_B1PP in (same_B1PP.clamp(min=0), (-same_B1PP).clamp(min=0)):
@@ -386,8 +388,8 @@ def segment_contrasts(picture_BHPP: Tensor, side_BP: Tensor, first_segment_B: Te
         first_segment_B: From :func:`~bertsecrets.patterns.segments.first_segments`.
         length_B: Number of real tokens.
     """
-    place_P = torch.arange(BINS, device=picture_BHPP.device)
-    far_PP = ((place_P[:, None] - place_P).abs() > 1).to(picture_BHPP.dtype)
+    bin_P = torch.arange(BINS, device=picture_BHPP.device)
+    far_PP = ((bin_P[:, None] - bin_P).abs() > 1).to(picture_BHPP.dtype)
     # The share of a row's attention in a bin does not depend on the map's length.
     share_BHPP = picture_BHPP * (length_B / BINS)[:, None, None, None]
     first_BP, second_BP = side_BP.clamp(min=0), (-side_BP).clamp(min=0)

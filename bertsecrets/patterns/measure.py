@@ -93,8 +93,8 @@ def _section(view: MeasureView) -> Section | None:
         blocks += moved
         findings.append(sentence)
     cells = [
-        [name.replace("_", " + "), f"{share:.1%} ± {reach:.1%}", _highest(share_LHC[..., place])]
-        for place, (name, share, reach) in enumerate(zip(names, share_C, reach_C, strict=True))
+        [name.replace("_", " + "), f"{share:.1%} ± {reach:.1%}", _highest(share_LHC[..., index])]
+        for index, (name, share, reach) in enumerate(zip(names, share_C, reach_C, strict=True))
     ]
     return Section(
         view.title,
@@ -110,7 +110,7 @@ def _main_patterns(view: MeasureView) -> list[list[str]]:
     names = [column.name for column in view.columns]
     share_LHC, _, _ = _grids(view, names)
     labels = [*(name.replace("_", " + ") for name in names), MISSING]
-    return [[labels[place] for place in row] for row in dominant_patterns(share_LHC, names)]
+    return [[labels[index] for index in row] for row in dominant_patterns(share_LHC, names)]
 
 
 def over_heads(share_LHC: Array, error_LHC: Array) -> tuple[Array, Array]:
@@ -135,9 +135,9 @@ def _finding(share_LHC: Array, share_C: Array, names: Sequence[str]) -> str:
     most = int(share_C.argmax())
     main_LH = dominant_patterns(share_LHC, names)
     counts = {
-        name.replace("_", " + "): int((main_LH == place).sum())
-        for place, name in enumerate(names)
-        if name != UNCERTAIN and (main_LH == place).any()
+        name.replace("_", " + "): int((main_LH == index).sum())
+        for index, name in enumerate(names)
+        if name != UNCERTAIN and (main_LH == index).any()
     }
     listing = ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
     return (

@@ -17,9 +17,9 @@ def first_segments(special_BS: Tensor, real_BS: Tensor) -> Tensor:
         special_BS: Which tokens the tokenizer added, bool.
         real_BS: Which tokens are not padding, bool; a contiguous run in each example.
     """
-    place_BS = real_BS.cumsum(-1)
-    separator_BS = special_BS & real_BS & (place_BS > 1)
-    size_B = place_BS.gather(-1, separator_BS.int().argmax(-1, keepdim=True))[:, 0]
-    second_B = (real_BS & ~special_BS & (place_BS > size_B[:, None])).any(-1)
+    position_BS = real_BS.cumsum(-1)
+    separator_BS = special_BS & real_BS & (position_BS > 1)
+    size_B = position_BS.gather(-1, separator_BS.int().argmax(-1, keepdim=True))[:, 0]
+    second_B = (real_BS & ~special_BS & (position_BS > size_B[:, None])).any(-1)
     first_B = torch.where(second_B, size_B, ONE)
     return first_B.masked_fill(~separator_BS.any(-1), UNKNOWN)

@@ -144,25 +144,25 @@ def _word_level(
     network: nn.Module, batch: Batch, size: int, context: Callable[[], AbstractContextManager[Any]]
 ) -> Tensor:
     """The attention of all heads between the places of a batch, ``[B, n, n, C]`` float16."""
-    place_BS = _places(batch)
+    unit_BS = _units(batch)
     layers: list[Tensor] = []
 
     def observe(_: int, attention_BHQK: Tensor) -> None:
-        layers.append(word_maps(attention_BHQK, place_BS, size).half())
+        layers.append(word_maps(attention_BHQK, unit_BS, size).half())
 
     with context(), watch(network, observe):
         network(**batch.inputs())
     return torch.cat(layers, 1).permute(0, 2, 3, 1)
 
 
-def _places(batch: Batch) -> Tensor:
+def _units(batch: Batch) -> Tensor:
     """The place of each token in the file's maps, ``[B, S]``: 0 for [CLS], 1 for [SEP], 2 + word for words, -1 for none."""
     special_BS = batch.special_BS & batch.attention_mask_BS.bool()
-    place_BS = torch.where(batch.word_BS >= 0, batch.word_BS + SPECIAL, -1)
+    unit_BS = torch.where(batch.word_BS >= 0, batch.word_BS + SPECIAL, -1)
     order_BS = special_BS.cumsum(-1)
     first_BS = special_BS & (order_BS == 1)
     last_BS = special_BS & (order_BS == order_BS[:, -1:]) & (order_BS > 1)
-    return place_BS.masked_fill(first_BS, 0).masked_fill(last_BS, 1)
+    return unit_BS.masked_fill(first_BS, 0).masked_fill(last_BS, 1)
 
 
 @torch.no_grad()

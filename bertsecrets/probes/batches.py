@@ -87,8 +87,8 @@ class ProbeDataset(Dataset[ProbeBatch]):
 
         def padded(arrays: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], value: int) -> Tensor:
             array_BW = np.full((len(rows), width), value, arrays[0].dtype)
-            for place, array in enumerate(arrays):
-                array_BW[place, : len(array)] = array
+            for row, array in enumerate(arrays):
+                array_BW[row, : len(array)] = array
             return torch.from_numpy(array_BW)
 
         relations = [np.array([self.number_of.get(name, NO_RELATION) for name in row.relations]) for row in rows]
@@ -137,7 +137,7 @@ class ProbeSampler(Sampler[list[int]]):
         order = generator.permutation(len(self.words)).tolist()
         # The sort is stable. The lengths, and with them the number of batches, are the same in every epoch.
         batches = self._cut(sorted(order, key=self.words.__getitem__))
-        return [batches[place] for place in generator.permutation(len(batches))]
+        return [batches[index] for index in generator.permutation(len(batches))]
 
     def _cut(self, order: Sequence[int]) -> list[list[int]]:
         """Batches of consecutive sentences, which are in ascending length."""

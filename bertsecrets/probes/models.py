@@ -88,11 +88,11 @@ class AttentionProbe(Probe):
         attention_BNNC = _attention(batch)
         root_2 = self.root.detach()
         is_root_BW1 = (head_BW == 0)[..., None]
-        place_BW11 = (head_BW + SPECIAL - 1)[..., None, None]
+        unit_BW11 = (head_BW + SPECIAL - 1)[..., None, None]
         seen = []
         for direction_BNNC in (attention_BNNC, attention_BNNC.transpose(1, 2)):
             words_BWNC = direction_BNNC[:, SPECIAL:]
-            index_BW1C = place_BW11.expand(-1, -1, 1, words_BWNC.shape[-1])
+            index_BW1C = unit_BW11.expand(-1, -1, 1, words_BWNC.shape[-1])
             arc_BWC = words_BWNC.gather(2, index_BW1C)[:, :, 0]
             root_BWC = (words_BWNC[:, :, :SPECIAL] * root_2[:, None]).sum(2)
             seen.append(torch.where(is_root_BW1, root_BWC, arc_BWC) / self.spread_C)
@@ -147,8 +147,8 @@ class DistanceProbe(Probe):
 def _positions(batch: ProbeBatch) -> Tensor:
     """The features of distance of each word and possible head, ``[B, W, T, P]``."""
     width = batch.head_BW.shape[1]
-    place_W = torch.arange(width, device=batch.head_BW.device)
-    distance_WW = place_W - place_W[:, None]
+    word_W = torch.arange(width, device=batch.head_BW.device)
+    distance_WW = word_W - word_W[:, None]
     share_BWW = distance_WW.to(_vectors(batch)) / batch.words_B[:, None, None]
     near_WWO = torch.stack([distance_WW == distance for distance in _NEAR], -1).to(share_BWW)
     features_BWWP = torch.cat(

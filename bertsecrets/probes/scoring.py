@@ -23,11 +23,11 @@ def right_branching(train: Sentences, evaluation: Sentences) -> Answers:
     labels = [Counter[str](), Counter[str]()]
     for row in train.rows:
         next_W = _next(row)
-        for place in row.counts_W.nonzero()[0]:
-            if row.head_W[place] == 0:
-                labels[0][row.relations[place]] += 1
-            elif row.head_W[place] == next_W[place]:
-                labels[1][row.relations[place]] += 1
+        for word in row.counts_W.nonzero()[0]:
+            if row.head_W[word] == 0:
+                labels[0][row.relations[word]] += 1
+            elif row.head_W[word] == next_W[word]:
+                labels[1][row.relations[word]] += 1
     of_root, of_next = (counts.most_common(1)[0][0] if counts else "" for counts in labels)
     heads_N, labelled_N = np.zeros((2, len(evaluation.rows)), np.int64)
     for number, row in enumerate(evaluation.rows):
@@ -84,6 +84,6 @@ def probe_scores(
 
 def _next(row: Sentence) -> NDArray[np.int64]:
     """The next word of the same sentence, from 1; 0 for the last."""
-    places_W = np.arange(1, len(row) + 1)
+    word_W = np.arange(1, len(row) + 1)
     last_W = np.append(row.tree_W[1:] != row.tree_W[:-1], True)
-    return np.where(last_W, 0, places_W + 1)
+    return np.where(last_W, 0, word_W + 1)

@@ -73,7 +73,7 @@ class Sentences:
             punctuation: Whether punctuation is scored.
             seed: Of the control task.
         """
-        rows = [_sentence(split, place, punctuation, seed) for place in range(len(split))]
+        rows = [_sentence(split, position, punctuation, seed) for position in range(len(split))]
         whole = [row for row, tokens in zip(rows, split.rows, strict=True) if not tokens.truncated]
         vanished = sum(int((~row.present_W).sum()) for row in whole)
         kept = tuple(row for row in whole if row.counts_W.any())
@@ -83,7 +83,9 @@ class Sentences:
         """Two random halves of the sentences; each repeats the counts of what was left out."""
         order = np.random.default_rng(seed).permutation(len(self.rows))
         first, second = (
-            Sentences(self.split, tuple(self.rows[place] for place in sorted(part)), self.truncated, self.vanished)
+            Sentences(
+                self.split, tuple(self.rows[position] for position in sorted(part)), self.truncated, self.vanished
+            )
             for part in (order[::2], order[1::2])
         )
         return first, second
@@ -103,7 +105,7 @@ def behaviour(form: str, seed: int) -> int:
 def relations_of(sentences: Sequence[Sentence]) -> tuple[str, ...]:
     """The relations of the words that count, sorted."""
     return tuple(
-        sorted({sentence.relations[place] for sentence in sentences for place in sentence.counts_W.nonzero()[0]})
+        sorted({sentence.relations[word] for sentence in sentences for word in sentence.counts_W.nonzero()[0]})
     )
 
 
@@ -141,6 +143,6 @@ def _control(forms: Sequence[str], tree_W: Ints, present_W: Bools, seed: int) ->
     control_W = np.zeros(len(forms), np.int64)
     for tree in np.unique(tree_W):
         members = np.flatnonzero((tree_W == tree) & present_W).tolist()
-        for place in members:
-            control_W[place] = 1 + (place, members[0], members[-1])[behaviour(forms[place], seed)]
+        for word in members:
+            control_W[word] = 1 + (word, members[0], members[-1])[behaviour(forms[word], seed)]
     return control_W

@@ -128,8 +128,8 @@ def run_study(
             if source is not None:
                 started = time.monotonic()
                 network = model if source == _OWN else random_encoder(model, study.recipe.seed)
-                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
-                stored = _stored(study, network, place, stack, channels, eval_batch_size, context, progress)
+                scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
+                stored = _stored(study, network, scratch, stack, channels, eval_batch_size, context, progress)
                 files = list(stored)
                 file_bytes = sum(file.bytes for file in stored)
                 seconds[source] = time.monotonic() - started
@@ -165,7 +165,7 @@ def run_study(
 def _stored(
     study: Study,
     network: nn.Module,
-    place: Path,
+    scratch: Path,
     stack: ExitStack,
     channels: int,
     eval_batch_size: int,
@@ -175,7 +175,7 @@ def _stored(
     """The attention of the training sentences and of those to score."""
     parts: Mapping[str, Sentences] = {"train": study.train, "evaluation": study.evaluation}
     files = [
-        stack.enter_context(AttentionFile(place / name, [len(row) for row in part.rows], channels))
+        stack.enter_context(AttentionFile(scratch / name, [len(row) for row in part.rows], channels))
         for name, part in parts.items()
     ]
     total = sum(len(part.rows) for part in parts.values())

@@ -32,9 +32,9 @@ def allocate(losses: Sequence[Array], costs: Sequence[Array], budget: float) -> 
     choices = []
     for loss_C, step_C in zip(losses, steps, strict=True):
         value_CT = np.full((len(loss_C), _STEPS + 1), np.inf)
-        for place, (loss, step) in enumerate(zip(loss_C, step_C, strict=True)):
+        for index, (loss, step) in enumerate(zip(loss_C, step_C, strict=True)):
             if step <= _STEPS:
-                value_CT[place, step:] = best_T[: _STEPS + 1 - step] + loss
+                value_CT[index, step:] = best_T[: _STEPS + 1 - step] + loss
         choices.append(value_CT.argmin(axis=0))
         best_T = value_CT.min(axis=0)
     if not np.isfinite(best_T[-1]):

@@ -15,7 +15,7 @@ from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
-PLACE = "removed_at"
+REMOVED_AT = "removed_at"
 
 KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
 """The x axis of the curves in W&B, and what their names begin with."""
@@ -30,7 +30,7 @@ class Pruning(Experiment):
     name = "pruning"
     title = "Pruned heads"
     columns = (
-        Column(PLACE, "heads removed before or with it", "heads removed"),
+        Column(REMOVED_AT, "heads removed before or with it", "heads removed"),
         Column(KEPT, "kept in the returned model", "1: kept", (0, 1)),
     )
     reads_task = True

@@ -79,8 +79,8 @@ def fit_gates(
             if not examples:
                 raise UserError("There is no example to fit gates to; give at least one.")
             order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed)).tolist()
-            for step, place in enumerate(islice(cycle(order), steps)):
-                batch = examples[place]
+            for step, index in enumerate(islice(cycle(order), steps)):
+                batch = examples[index]
                 assert batch.label_B is not None
                 with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
                     loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)

@@ -156,6 +156,6 @@ def measure_latency(
 
 def _ascending(milliseconds_N: Array) -> Array:
     """Times evened out to ascending ones, less the first."""
-    places = np.arange(len(milliseconds_N))
-    even_N = IsotonicRegression().fit_transform(places, milliseconds_N)
+    index_N = np.arange(len(milliseconds_N))
+    even_N = IsotonicRegression().fit_transform(index_N, milliseconds_N)
     return np.asarray(even_N - even_N[0], np.float64)

@@ -135,8 +135,8 @@ def _train(
             for _ in range(epochs):
                 # In evaluation order, batches of similar lengths follow one another.
                 epoch = list(batches())
-                for place in torch.randperm(len(epoch)).tolist():
-                    batch = epoch[place].to(device)
+                for index in torch.randperm(len(epoch)).tolist():
+                    batch = epoch[index].to(device)
                     with context():
                         value = loss(batch)
                     value.backward()

@@ -25,7 +25,7 @@ def exact(situation: Situation) -> Tensor:
         return situation.known[key][EXACT]
     encoder = describe(situation.model)
     heads = [(layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
-    sets = [situation.removed | {place} for place in heads]
+    sets = [situation.removed | {head} for head in heads]
     results = evaluate_sets(
         situation.model,
         [situation.removed, *sets],
@@ -209,7 +209,7 @@ def removal_sets(score: Score, situation: Situation, sizes: Sequence[int], *, it
     for size in sizes:
         if not ranking or iterative:
             ranking = _ranking(score, replace(situation, removed=removed), encoder.num_layers, encoder.num_heads)
-        left = [place for place in ranking if place not in removed]
+        left = [head for head in ranking if head not in removed]
         removed = removed | frozenset(left[: size - len(removed)])
         sets.append(removed)
     return sets
@@ -222,15 +222,15 @@ def _ranking(score: Score, situation: Situation, num_layers: int, num_heads: int
             f"The pruning score has shape {list(score_LH.shape)}; this model needs [{num_layers}, {num_heads}], a number for "
             "each head."
         )
-    places = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
-    open_places = [place for place in places if place not in situation.removed]
-    for layer, head in open_places:
+    heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    open_heads = [head for head in heads if head not in situation.removed]
+    for layer, head in open_heads:
         if score_LH[layer, head].isnan():
             raise UserError(
                 f"The pruning score is not a number for head {head} of layer {layer}; choose a score that is defined for all "
                 "heads."
             )
-    return sorted(open_places, key=lambda place: float(score_LH[place]))
+    return sorted(open_heads, key=lambda head: float(score_LH[head]))
 
 
 def steps_of(num_heads: int, share: float) -> list[int]:

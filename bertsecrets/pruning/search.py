@@ -302,14 +302,14 @@ def _orders(
     sets = [heads for _, _, own in plans for heads in own]
     tested_on = _evaluated(model, task, context, finished, bar, sets, examples.testing, "removing heads")
     size = len(plans[0][2])
-    own_of = {plan: range(size * place, size * (place + 1)) for place, plan in enumerate(choosers)}
+    own_of = {plan: range(size * index, size * (index + 1)) for index, plan in enumerate(choosers)}
     return [
         Order(
             *plan,
-            tested_on.part(range(size * place, size * (place + 1))),
+            tested_on.part(range(size * index, size * (index + 1))),
             chosen_on.part(own_of[plan]) if plan in own_of else None,
         )
-        for place, plan in enumerate(plans)
+        for index, plan in enumerate(plans)
     ]
 
 
@@ -393,10 +393,10 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
     for order in choosers:
         assert order.chosen_on is not None
         _, change_V = order.chosen_on.changes(metric)
-        places = [step for step, change in enumerate(change_V) if change > -margin] or [0]
-        outcome = guarantee(order.tested_on.part(places), metric, margin, confidence)
-        last = places[outcome.passed - 1] if outcome.passed else None
-        candidate = Chosen(order, last, tuple(places), outcome)
+        steps = [step for step, change in enumerate(change_V) if change > -margin] or [0]
+        outcome = guarantee(order.tested_on.part(steps), metric, margin, confidence)
+        last = steps[outcome.passed - 1] if outcome.passed else None
+        candidate = Chosen(order, last, tuple(steps), outcome)
         if best is None or (last is not None and (best.step is None or last > best.step)):
             best = candidate
     assert best is not None

@@ -54,9 +54,9 @@ class SetResults:
         change_V = np.where((self.prediction_VN == self.clean_N).all(-1), 0.0, score_V[1:] - score_V[0])
         return float(score_V[0]), change_V
 
-    def part(self, places: Sequence[int]) -> "SetResults":
+    def part(self, indices: Sequence[int]) -> "SetResults":
         """The results of some of the sets."""
-        index = list(places)
+        index = list(indices)
         return SetResults(self.label_N, self.clean_N, self.prediction_VN[index], self.clean_loss, self.loss_V[index])
 
     def limits(self, metric: str, confidence: float) -> tuple[Array, Array]:
@@ -98,15 +98,15 @@ def evaluate_sets(
     outcomes = exact_sweep(model, plan, batches, context=context, parts=saved, progress=progress)
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     clean_loss_N, loss_NV = outcomes.losses(task)
-    places = {heads: index for index, heads in enumerate(distinct)}
+    index_of = {heads: index for index, heads in enumerate(distinct)}
     clean_loss = float(clean_loss_N.double().mean())
     loss_V = loss_NV.double().mean(0).numpy()
     return SetResults(
         label_N,
         clean_N,
-        np.stack([prediction_VN[places[heads]] if heads else clean_N for heads in sets]),
+        np.stack([prediction_VN[index_of[heads]] if heads else clean_N for heads in sets]),
         clean_loss,
-        np.array([loss_V[places[heads]] if heads else clean_loss for heads in sets]),
+        np.array([loss_V[index_of[heads]] if heads else clean_loss for heads in sets]),
     )
 
 

@@ -154,7 +154,7 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
         # Without any head no token reads another; the cheapest plan has one all the same.
         layer = int(scores.head_LH.max(dim=1).values.argmax())
         kept_heads = tuple(most_informative(scores.head_LH[at], int(at == layer)) for at in range(layers))
-    widths = [table.widths[place] for place in choice[1::2]]
+    widths = [table.widths[step] for step in choice[1::2]]
     kept_neurons = tuple(most_informative(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
     return Kept(heads, kept_heads, kept_neurons)
 
@@ -245,7 +245,7 @@ def groups_of(whole: Answers, smaller: Answers, task: Task, lengths: Sequence[in
         return []
     length_N = np.asarray(lengths)
     short, long = np.quantile(length_N, [1 / 3, 2 / 3])
-    members = {f"class {name}": whole.label_N == place for place, name in enumerate(task.labels)}
+    members = {f"class {name}": whole.label_N == label for label, name in enumerate(task.labels)}
     members |= {
         f"up to {short:.0f} tokens": length_N <= short,
         f"{short:.0f} to {long:.0f} tokens": (length_N > short) & (length_N <= long),

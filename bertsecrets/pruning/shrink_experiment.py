@@ -227,13 +227,13 @@ def _frontier(content: Mapping[str, Any]) -> Figure:
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.6, "Change of score by speed-up")
         axes = figure.add_subplot()
-        for place, metric in enumerate(metrics):
-            tests = [attempt["tests"][place] for attempt in attempts]
+        for index, metric in enumerate(metrics):
+            tests = [attempt["tests"][index] for attempt in attempts]
             change_A = 100 * np.array([test["smaller"] - test["whole"] for test in tests])
             reach_2A = np.abs(100 * np.array([[-test["bound"], test["high"]] for test in tests]).T - change_A)
             speed_A = [speedup_of(attempt, size) for attempt in attempts]
             axes.errorbar(
-                speed_A, change_A, reach_2A, fmt="o-", color=ACCENTS[place % len(ACCENTS)], capsize=3, label=metric
+                speed_A, change_A, reach_2A, fmt="o-", color=ACCENTS[index % len(ACCENTS)], capsize=3, label=metric
             )
         axes.axhline(0, color="black", linewidth=0.6)
         axes.axhline(-100 * content["margin"], color="black", linewidth=0.8, linestyle="--")

@@ -291,8 +291,8 @@ class _Swept:
     def change_N(self) -> Tensor:
         """Change of the score, or of the probability of the answer with the head; NaN where it was only estimated."""
         change_NC = self.after_NC - self.before_NC
-        place_N1 = self.before_NC.argmax(-1, keepdim=True)
-        return change_NC.gather(1, place_N1)[:, 0].where(self.evaluated_N, torch.nan)
+        answer_N1 = self.before_NC.argmax(-1, keepdim=True)
+        return change_NC.gather(1, answer_N1)[:, 0].where(self.evaluated_N, torch.nan)
 
     def change_of(self, examples: Sequence[Example]) -> Array:
         """How much each answer changes, in order of the examples' index; NaN for examples that the sweep left out."""
@@ -306,17 +306,19 @@ def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task)
     if not path.is_file():
         return None
     outcomes = Outcomes.read(path)
-    places = [
-        at for at, one in enumerate(outcomes.plan.variants) if one.kind == HEAD.name and (one.layer, one.head) == head
+    indices = [
+        index
+        for index, one in enumerate(outcomes.plan.variants)
+        if one.kind == HEAD.name and (one.layer, one.head) == head
     ]
-    if not places:
+    if not indices:
         return None
-    before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, places[0]]
+    before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, indices[0]]
     if not task.is_regression:
         before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
     known_N = after_NC.isfinite().all(-1)
     weight_NV = outcomes.weight_NV
-    evaluated_N = torch.ones_like(known_N) if weight_NV is None else weight_NV[:, places[0]] > 0
+    evaluated_N = torch.ones_like(known_N) if weight_NV is None else weight_NV[:, indices[0]] > 0
     # A sweep that stopped early has no logits of some examples.
     return _Swept(
         outcomes.index_N[known_N],

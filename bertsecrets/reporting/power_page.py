@@ -379,7 +379,7 @@ def _map(names: Sequence[str], powers: Sequence[Any], sizes: Sequence[int], *, t
         texts: Mapping[tuple[int, int], str] = {
             (row, column): _percent(power) for (row, column), power in np.ndenumerate(power_RM)
         }
-        enough = [place for place, power in np.ndenumerate(power_RM) if power >= POWER]
+        enough = [cell for cell, power in np.ndenumerate(power_RM) if power >= POWER]
         write_in_cells(axes, mesh, texts, enough)
         axes.set_xlabel("examples")
         colour_bar(figure, mesh, axes, "power", aspect=12)

@@ -38,7 +38,7 @@ def like_the_extreme(
     if not total:
         return f"The {top} {noun} is significantly {side} than every other (standard errors, Holm-corrected)."
     order = np.argsort(np.where(like_LH, -rank_LH, np.inf), axis=None, kind="stable")[: min(total, _LISTED)]
-    places = (divmod(int(index), value_LH.shape[1]) for index in order)
-    names = ", ".join(head_label(layer, None if layers else head) for layer, head in places)
+    components = (divmod(int(index), value_LH.shape[1]) for index in order)
+    names = ", ".join(head_label(layer, None if layers else head) for layer, head in components)
     more = f" and {total - _LISTED} more" if total > _LISTED else ""
     return f"Indistinguishable from the {top}: {names}{more} (standard errors, Holm-corrected p ≥ {_LEVEL:g})."

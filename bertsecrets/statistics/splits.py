@@ -59,13 +59,13 @@ class Ratios:
         # Few units that all move by the same amount have no spread; a sign test of them is still not certain.
         return np.nan_to_num(np.maximum(p_SX, least_SX), nan=1.0)
 
-    def over_splits(self, place: int = 0, level: float = 0.95) -> OverSplits:
+    def over_splits(self, column: int = 0, level: float = 0.95) -> OverSplits:
         """Median and limits of one of the X numbers.
 
         Limits are the medians of those of each split at 1 - (1 - level) / 2, which cover at ``level`` although splits share
         their units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split has its own at ``level``.
         """
-        value_S, stderr_S = self.value_SX[:, place], self.stderr_SX[:, place]
+        value_S, stderr_S = self.value_SX[:, column], self.stderr_SX[:, column]
         tail = (1 - level) / (4 if len(value_S) > 1 else 2)
         reach_S = stats.t.isf(tail, np.maximum(self.count_S - 1, 1)) * stderr_S
         low, value, high = (float(np.median(end_S)) for end_S in (value_S - reach_S, value_S, value_S + reach_S))

@@ -111,13 +111,13 @@ def code_in(content: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     else:
         return
     for name, value in entries:
-        place = f"{key}.{name}" if key else name
+        path = f"{key}.{name}" if key else name
         if name == TARGET:
-            yield place, value
-        elif names_code(place):
+            yield path, value
+        elif names_code(path):
             texts = value if isinstance(value, (list, tuple)) else [value]
-            yield from ((place, text) for text in texts if isinstance(text, str) and ":" in text)
-        yield from code_in(value, place)
+            yield from ((path, text) for text in texts if isinstance(text, str) and ":" in text)
+        yield from code_in(value, path)
 
 
 def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Path) -> None:

@@ -17,7 +17,7 @@ from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, prepare
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import Reference, Subject
-from bertsecrets.attention.donors import donor_places
+from bertsecrets.attention.donors import donor_positions
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
@@ -55,7 +55,7 @@ def heads_plan(mode: str) -> Plan:
 def test_places_by_hand() -> None:
     real = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]).bool()
     donor = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1], [1, 1, 0, 0]]).bool()
-    places = donor_places(real, donor)
+    places = donor_positions(real, donor)
     assert places[0].tolist() == [0, 1, 2, 1, 2, 3]
     assert places[1, :3].tolist() == [0, 1, 3]
     assert places[2, 2:].tolist() == [1, 2, 2, 3]

@@ -68,7 +68,7 @@ def test_what_one_seed_finds_replicates_or_not() -> None:
     harm = [[0.15, 0.2, 0.0], [0.16, 0.0, 0.0], [0.15, 0.0, 0.0], [0.14, 0.0, 0.0], [0.15, 0.0, 0.0]]
     sweeps = [sweep(f"s{i}", h, i) for i, h in enumerate(harm)]
     judged = judge_over_seeds(sweeps)
-    assert judged.places == ((0, 0), (0, 1), (0, 2))
+    assert judged.components == ((0, 0), (0, 1), (0, 2))
     assert judged.verdict == ("needed", "inconclusive", "dispensable")
     assert judged.needed_somewhere == [0, 1]
     # All five seeds lose much without head 0, one seed without head 1, none without head 2.

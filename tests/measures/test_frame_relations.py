@@ -26,13 +26,13 @@ from bertsecrets.measures.frame_relations.links import (
     Exchange,
     Link,
     Moved,
-    Places,
+    Placements,
     averages,
-    drawn_places,
+    drawn_placements,
     fixed_offsets,
     links_of,
     p_values,
-    places_within,
+    placements_within,
 )
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.one_pass import check_needs, measure_pass
@@ -483,8 +483,8 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
     links = links_of(batch, "all", "element_to_target", "offsets")
     assert max(Counter(link.row for link in links).values()) > 1
     attention_BHQK = random_maps(batch, 2, 8)
-    places = Places.of(links, [places_within(link, moved) for link in links])
-    drawn_NR = drawn_places(links, places, batch.index_B, 30, seed=2)
+    places = Placements.of(links, [placements_within(link, moved) for link in links])
+    drawn_NR = drawn_placements(links, places, batch.index_B, 30, seed=2)
     found_RH = averages(links, places, drawn_NR) @ places.weights(attention_BHQK)
 
     def at(link: Link, shift: int) -> list[tuple[int, int]]:

@@ -240,12 +240,12 @@ def _annotation_set(annotation: ElementTree.Element) -> dict[str, tuple[Span, ..
 
 def _spans(labels: Iterator[ElementTree.Element]) -> tuple[Span, ...]:
     """The overt labels of a layer, sorted; null instantiations have no offsets."""
-    places = {
+    labelled = {
         (int(label.attrib["start"]), int(label.attrib["end"]) + 1, label.attrib["name"])
         for label in labels
         if "start" in label.attrib
     }
-    return tuple(Span(*place) for place in sorted(places))
+    return tuple(Span(*span) for span in sorted(labelled))
 
 
 def _words(text: str, spans: Collection[Span]) -> list[Word]:

@@ -150,8 +150,8 @@ def _near_by_strings(exemplar: Exemplar, least: int, words: Callable[[str], list
     form = exemplar.text[target.start : target.end]
     if form not in sentence:
         return True
-    place = sentence.index(form)
-    window = set(sentence[max(0, place - least) : place + least + 1])
+    position = sentence.index(form)
+    window = set(sentence[max(0, position - least) : position + least + 1])
     return any(not window.isdisjoint(words(exemplar.text[span.start : span.end])) for span in exemplar.elements)
 
 

@@ -31,7 +31,7 @@ class FrameNetSource(Filters):
     published: str | None = Field(min_length=1, description="a text file of sentences, or null")
 
     @model_validator(mode="after")
-    def _check_places(self) -> Self:
+    def _check_paths(self) -> Self:
         if self.root and self.published:
             raise UserError("framenet.root and framenet.published are both given; give one of them.")
         if self.root:

@@ -199,12 +199,12 @@ def _sentence(
     if not words or [word["id"] for word in words] != list(range(1, len(words) + 1)):
         raise UserError(f"{path}:{block.line}: {name} does not number its words 1, 2, 3, ...; fix or replace the file.")
     if columns is None:
-        for place, line in enumerate(block.lines):
+        for index, line in enumerate(block.lines):
             if not line.startswith("#") and len(line.split("\t")) > _COLUMNS:
                 raise UserError(
-                    f"{path}:{block.line + place}: {name}: the row has more than {_COLUMNS} columns; give CoNLL-U or CoNLL-X."
+                    f"{path}:{block.line + index}: {name}: the row has more than {_COLUMNS} columns; give CoNLL-U or CoNLL-X."
                 )
-    line_of = {text.split()[0]: block.line + place for place, text in enumerate(block.lines)}
+    line_of = {text.split()[0]: block.line + index for index, text in enumerate(block.lines)}
     for word in words:
         where = f"{path}:{line_of.get(str(word['id']), block.line)}: {name}, word {word['id']}"
         for column in ("upos", "head", "deprel", "feats"):
@@ -248,12 +248,12 @@ def _circle(heads: list[int]) -> int | None:
     safe = {0}
     for word in range(1, len(heads) + 1):
         seen: dict[int, None] = {}
-        place = word
-        while place not in safe:
-            if place in seen:
-                return place
-            seen[place] = None
-            place = heads[place - 1]
+        node = word
+        while node not in safe:
+            if node in seen:
+                return node
+            seen[node] = None
+            node = heads[node - 1]
         safe.update(seen)
     return None
 
@@ -261,13 +261,13 @@ def _circle(heads: list[int]) -> int | None:
 def _surface(sentence: Any) -> Iterator[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
     """Each token of the text and its syntactic words."""
     covered = 0
-    for place, token in enumerate(sentence):
+    for index, token in enumerate(sentence):
         if isinstance(token["id"], int):
             if token["id"] > covered:
                 yield token, [token]
         elif token["id"][1] == "-":
             first, _, covered = token["id"]
-            following = sentence[place + 1 :]
+            following = sentence[index + 1 :]
             yield token, [word for word in following if isinstance(word["id"], int) and first <= word["id"] <= covered]
 
 

@@ -52,11 +52,11 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     with opened(path, "give data.path=<CSV file>") as stream:
         rows = _rows(_lines(stream, path), path)
         header, _ = next(rows, ([], 0))
-        places = [_place(path, header, name) for name in columns]
+        indices = [_column_index(path, header, name) for name in columns]
         for row, line in rows:
-            problem = _problem(row, header, places)
+            problem = _problem(row, header, indices)
             if problem is None:
-                wanted = tuple(row[place].strip() for place in places)
+                wanted = tuple(row[index].strip() for index in indices)
                 for name, text in zip(columns, wanted, strict=True):
                     check_length(text, f"{path}:{line}: column '{name}'")
                 fields.append(wanted)
@@ -203,7 +203,7 @@ def _rows(lines: Iterator[str], path: Path) -> Iterator[tuple[list[str], int]]:
         csv.field_size_limit(limit)
 
 
-def _place(path: Path, header: Sequence[str], name: str) -> int:
+def _column_index(path: Path, header: Sequence[str], name: str) -> int:
     if name not in header:
         raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
     if header.count(name) > 1:
@@ -211,9 +211,9 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
     return header.index(name)
 
 
-def _problem(row: Sequence[str], header: Sequence[str], places: Sequence[int]) -> str | None:
+def _problem(row: Sequence[str], header: Sequence[str], indices: Sequence[int]) -> str | None:
     """What is wrong with a row, in words; None if it can be used."""
     if len(row) != len(header):
         return f"{len(row)} fields, expected {len(header)} as in the header (texts that hold a separator need quotes)"
-    empty = [header[place] for place in places if not row[place].strip()]
+    empty = [header[index] for index in indices if not row[index].strip()]
     return f"column '{empty[0]}' is empty" if empty else None

@@ -82,7 +82,7 @@ class SinkEffects(Measure):
         _, num_heads, columns = self.total_LHC.shape
         by_layer: dict[int, Tensor] = {}
         for sink in self.sinks:
-            place = names.index(sink.token)
+            token_index = names.index(sink.token)
             redirected_BC, cut_BC = (self._turned(model, batch, sink, mode) for mode in ("redirect", "cut"))
             numbers_BC = torch.stack(
                 (
@@ -92,10 +92,10 @@ class SinkEffects(Measure):
                     self.change(clean_BC, cut_BC),
                 ),
                 -1,
-            ).masked_fill(~has_BT[:, place, None], torch.nan)
+            ).masked_fill(~has_BT[:, token_index, None], torch.nan)
             if sink.layer not in by_layer:
                 by_layer[sink.layer] = numbers_BC.new_full((batch.size, num_heads, columns), torch.nan)
-            first = place * numbers_BC.shape[-1]
+            first = token_index * numbers_BC.shape[-1]
             by_layer[sink.layer][:, sink.head, first : first + numbers_BC.shape[-1]] = numbers_BC
         for layer, values_BHC in by_layer.items():
             self._add(layer, batch, values_BHC)

@@ -124,21 +124,21 @@ def _token_sinks(view: MeasureView, name: str, limits: Limits, p_LH: Array | Non
         grids = {suffix: view.value(name + suffix) for suffix in (RATIO, SHARE, MOVED, REDIRECT, LOSS, FLIPS, CUT)}
         error_LH = view.stderr(name + LOSS)
         for layer, head in np.argwhere(is_sink(attention_LH, limits) & np.isfinite(grids[REDIRECT])):
-            place = (int(layer), int(head))
-            number = {suffix: float(grid_LH[place]) for suffix, grid_LH in grids.items()}
+            head_index = (int(layer), int(head))
+            number = {suffix: float(grid_LH[head_index]) for suffix, grid_LH in grids.items()}
             heads.append(
                 SinkHead(
-                    *place,
-                    float(attention_LH[place]),
+                    *head_index,
+                    float(attention_LH[head_index]),
                     number[RATIO],
                     number[SHARE],
                     number[MOVED],
                     number[REDIRECT],
                     number[LOSS],
-                    float(error_LH[place]),
+                    float(error_LH[head_index]),
                     number[FLIPS],
                     number[CUT],
-                    bool(np.nan_to_num(p_LH[place], nan=1.0) <= LEVEL),
+                    bool(np.nan_to_num(p_LH[head_index], nan=1.0) <= LEVEL),
                     by_norms(number[RATIO], number[SHARE], limits),
                     by_intervention(number[CUT], number[REDIRECT], limits),
                 )

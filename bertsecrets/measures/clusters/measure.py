@@ -191,11 +191,11 @@ def _pair_table(distance_NN: Array, heads: int) -> Table:
     order_P = np.argsort(distance_NN[first_P, second_P], kind="stable")[:_PAIRS]
     rows = [
         [
-            head_label(*divmod(int(first_P[place]), heads)),
-            head_label(*divmod(int(second_P[place]), heads)),
-            number(distance_NN[first_P[place], second_P[place]], 4),
+            head_label(*divmod(int(first_P[pair]), heads)),
+            head_label(*divmod(int(second_P[pair]), heads)),
+            number(distance_NN[first_P[pair], second_P[pair]], 4),
         ]
-        for place in order_P
+        for pair in order_P
     ]
     return Table(["head", "head", "distance in nats"], rows, "The heads most alike")
 
@@ -289,14 +289,14 @@ class Clusters(Measure):
             self._add_text(row, batch, own if unchanged else (*own, *other), unchanged) for row in range(batch.size)
         ]
         values_BLHC = torch.stack(values)
-        for place in range(num_layers):
-            self._add(place, batch, values_BLHC[:, place])
+        for index, values_BHC in enumerate(values_BLHC.unbind(1)):
+            self._add(index, batch, values_BHC)
 
     def _add_text(self, row: int, batch: Batch, layers: tuple[Tensor, ...], unchanged: bool) -> Tensor:
         """Add the distances of one text; return its numbers of the model's own heads, ``[L, H, C]``."""
-        places_T = batch.attention_mask_BS[row].nonzero()[:, 0]
-        tokens = slice(int(places_T[0]), int(places_T[-1]) + 1)
-        length = len(places_T)
+        position_T = batch.attention_mask_BS[row].nonzero()[:, 0]
+        tokens = slice(int(position_T[0]), int(position_T[-1]) + 1)
+        length = len(position_T)
         map_NM = torch.cat([layer_BHQK[row, :, tokens, tokens].flatten(1) for layer_BHQK in layers])
         if self.smoothing:
             map_NM = map_NM * (1 - self.smoothing) + self.smoothing / length

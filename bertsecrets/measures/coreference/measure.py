@@ -155,11 +155,11 @@ class Coreference(Measure):
         """Add one layer's maps of one batch."""
         questions = self._questions(batch)
         correct_BHT = self._correct(attention_BHQK, batch, questions)
-        places = [self._position[index] for index in batch.index_B.tolist()]
-        document_B = torch.from_numpy(self._document_E[places]).to(self.correct_NLHT.device)
+        positions = [self._position[index] for index in batch.index_B.tolist()]
+        document_B = torch.from_numpy(self._document_E[positions]).to(self.correct_NLHT.device)
         self.correct_NLHT[:, layer].index_add_(0, document_B, correct_BHT.to(self.correct_NLHT))
         if layer == 0:
-            self.seen_E[places] += 1
+            self.seen_E[positions] += 1
         self._add(layer, batch, correct_BHT / _counts(questions).to(correct_BHT)[:, None])
 
     def _questions(self, batch: Batch) -> list[tuple[Question, ...]]:

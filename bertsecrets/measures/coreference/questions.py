@@ -79,7 +79,7 @@ def ask(annotation: Annotation, present: Collection[int], candidates: Candidates
 def _options(annotation: Annotation, anaphor: Mention) -> list[Mention]:
     """The mentions that may be antecedents."""
     if anaphor.choices is not None:
-        options = [annotation.mentions[place] for place in anaphor.choices]
+        options = [annotation.mentions[index] for index in anaphor.choices]
     else:
         options = [mention for mention in annotation.mentions if mention.head < anaphor.head]
     return [mention for mention in options if mention.head != anaphor.head]
@@ -88,16 +88,18 @@ def _options(annotation: Annotation, anaphor: Mention) -> list[Mention]:
 def _question(annotation: Annotation, anaphor: Mention, present: Collection[int], candidates: Candidates) -> Question:
     options = [option for option in _options(annotation, anaphor) if option.head in present]
     right = frozenset(option.head for option in options if option.entity == anaphor.entity)
-    places = {option.head for option in options}
+    candidate_words = {option.head for option in options}
     if anaphor.choices is None and candidates == "words":
-        places = set(present)
+        candidate_words = set(present)
     elif anaphor.choices is None and candidates == "others":
-        places = {mention.head for mention in annotation.mentions if mention.head in present}
-    places.discard(anaphor.head)
+        candidate_words = {mention.head for mention in annotation.mentions if mention.head in present}
+    candidate_words.discard(anaphor.head)
     chosen = (
         nearest(anaphor, options),
         head_match(anaphor, options, annotation.words),
         rule_based(anaphor, options, annotation.words),
     )
     answers = (float(mention is not None and mention.head in right) for mention in chosen)
-    return Question(anaphor.head, anaphor.kind, tuple(sorted(places)), right, (*answers, len(right) / len(places)))
+    return Question(
+        anaphor.head, anaphor.kind, tuple(sorted(candidate_words)), right, (*answers, len(right) / len(candidate_words))
+    )

@@ -262,7 +262,7 @@ def _how(record: CoreferenceRecord) -> str:
 
 
 def _table(scores: list[MentionScore]) -> Table:
-    by_baseline = [[_interval(score.baselines[place]) for score in scores] for place in range(len(BASELINE_NAMES))]
+    by_baseline = [[_interval(score.baselines[index]) for score in scores] for index in range(len(BASELINE_NAMES))]
     rows = [
         *([name, *cells] for name, cells in zip(BASELINE_NAMES.values(), by_baseline, strict=True)),
         [
@@ -292,10 +292,10 @@ def _differences(scores: list[MentionScore]) -> Table:
             f"minus {name}",
             *(
                 percents(baseline.gain, baseline.gain_low, baseline.gain_high, signed=True)
-                for baseline in (score.baselines[place] for score in scores)
+                for baseline in (score.baselines[index] for score in scores)
             ),
         ]
-        for place, name in enumerate(BASELINE_NAMES.values())
+        for index, name in enumerate(BASELINE_NAMES.values())
     ]
     header = ["best head of each kind", *(NAMES[score.kind] for score in scores)]
     return Table(header, rows, "Differences between the best head and each baseline, in percentage points")

@@ -183,13 +183,13 @@ class Dependency(Measure):
         self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64, device=device), dist_reduce_fx="sum")
         self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64, device=device), dist_reduce_fx="sum")
         self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64, device=device), dist_reduce_fx="sum")
-        size, places = len(labels), len(self.offsets)
+        size, positions = len(labels), len(self.offsets)
         # The largest state, of a number for each sentence, relation and head.
         small = torch.uint8 if longest <= _BYTE else torch.int32
         states = {
             "correct_NLHDR": torch.zeros((sentences, layers, heads, 2, size), dtype=small, device=device),
             "words_NR": torch.zeros((sentences, size), dtype=torch.int32, device=device),
-            "offset_NOR": torch.zeros((sentences, places, size), dtype=torch.int32, device=device),
+            "offset_NOR": torch.zeros((sentences, positions, size), dtype=torch.int32, device=device),
             "vanished": torch.zeros((), dtype=torch.int64, device=device),
         }
         for name, zeros in states.items():
@@ -207,17 +207,17 @@ class Dependency(Measure):
         gold = self._annotated(batch)
         correct_BHDR = self._correct(attention_BHQK, batch, gold)
         words_BR = gold.counts_BWR.sum(1).to(correct_BHDR)
-        places = [self._position[index] for index in batch.index_B.tolist()]
-        self.correct_NLHDR[places, layer] += correct_BHDR.to(self.correct_NLHDR)
+        positions = [self._position[index] for index in batch.index_B.tolist()]
+        self.correct_NLHDR[positions, layer] += correct_BHDR.to(self.correct_NLHDR)
         if layer == 0:
-            self._add_words(batch, gold, places, words_BR)
+            self._add_words(batch, gold, positions, words_BR)
         self._add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
 
-    def _add_words(self, batch: Batch, gold: Gold, places: Sequence[int], words_BR: Tensor) -> None:
+    def _add_words(self, batch: Batch, gold: Gold, positions: Sequence[int], words_BR: Tensor) -> None:
         """Count the words, and those that fixed offsets predict: the same for every layer."""
         right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(words_BR)
-        self.words_NR[list(places)] += words_BR.to(self.words_NR)
-        self.offset_NOR[list(places)] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
+        self.words_NR[list(positions)] += words_BR.to(self.words_NR)
+        self.offset_NOR[list(positions)] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
         has_tokens_BW = torch.zeros(
             (batch.size, gold.head_BW.shape[1] + 1), dtype=torch.bool, device=batch.word_BS.device
         )

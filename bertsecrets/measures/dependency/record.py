@@ -181,7 +181,7 @@ def relation_classes(view: MeasureView) -> list[list[str]] | None:
     gain_RLH = np.where(np.nan_to_num(corrected(np.stack(p_values)), nan=1.0) <= LEVEL, np.stack(gains), -np.inf)
     best_LH, follows_LH = gain_RLH.argmax(axis=0), gain_RLH.max(axis=0) > 0
     return [
-        [names[place] if follows else MISSING for place, follows in zip(row, row_follows, strict=True)]
+        [names[index] if follows else MISSING for index, follows in zip(row, row_follows, strict=True)]
         for row, row_follows in zip(best_LH.tolist(), follows_LH.tolist(), strict=True)
     ]
 

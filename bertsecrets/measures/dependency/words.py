@@ -107,11 +107,11 @@ class Gold:
         """The dependencies of a batch; words without tokens, and the words that depend on them, do not count."""
         size, device = batch.size, batch.word_BS.device
         width = max(1, *(sum(len(sentence.words) for sentence in sentences) for sentences in batch.annotations))
-        place = {name: number for number, name in enumerate(counting.relations, start=1)}
+        number_of = {name: number for number, name in enumerate(counting.relations, start=1)}
         head_BW = torch.full((size, width), -1)
         asks_BW = torch.arange(width).repeat(size, 1)
         sentence_BW = torch.full((size, width), -1)
-        counts_BWR = torch.zeros(size, width, 1 + len(place), dtype=torch.bool)
+        counts_BWR = torch.zeros(size, width, 1 + len(number_of), dtype=torch.bool)
         present_BW = torch.zeros(size, width + 1, dtype=torch.bool)
         word_BS = batch.word_BS.cpu()
         present_BW.scatter_(1, word_BS.masked_fill(word_BS < 0, width), True)
@@ -129,8 +129,8 @@ class Gold:
                     if not present_BW[row, asks] or (head >= 0 and not present_BW[row, head]):
                         continue
                     counts_BWR[row, at, 0] = _counts(word.relation, head, counting)
-                    if word.relation in place:
-                        counts_BWR[row, at, place[word.relation]] = True
+                    if word.relation in number_of:
+                        counts_BWR[row, at, number_of[word.relation]] = True
                 first += len(sentence.words)
         same_BWW = (sentence_BW[:, :, None] == sentence_BW[:, None]) & (sentence_BW >= 0)[:, None]
         both_BWW = present_BW[:, :, None] & present_BW[:, None]
@@ -148,8 +148,8 @@ class Gold:
 
     def at_offsets(self, offsets: Sequence[int]) -> Tensor:
         """The words at fixed offsets from each word, ``[B, O, W]``; beyond an end of the sentence, its outermost word."""
-        place_W = torch.arange(self.head_BW.shape[1], device=self.head_BW.device)
-        moved_OW = place_W + torch.tensor(offsets, device=self.head_BW.device)[:, None]
+        word_W = torch.arange(self.head_BW.shape[1], device=self.head_BW.device)
+        moved_OW = word_W + torch.tensor(offsets, device=self.head_BW.device)[:, None]
         return moved_OW.clamp(min=0).expand(len(self.last_B), -1, -1).minimum(self.last_B[:, None, None])
 
 

@@ -1,4 +1,4 @@
-"""Annotated links between a frame's target and its elements as token pairs, and the random places that they are tested against."""
+"""Annotated links between a frame's target and its elements as token pairs, and the random placements that they are tested against."""
 
 import warnings
 from collections import Counter, OrderedDict, defaultdict
@@ -83,7 +83,7 @@ def _tokens(frame: Frame, first_word: int, tokens_of: dict[int, list[int]]) -> t
     """The tokens of all linked elements, element by element, and those of the target."""
 
     def between(first: int, last: int) -> list[int]:
-        return [place for word in range(first, last + 1) for place in tokens_of.get(first_word + word, [])]
+        return [token for word in range(first, last + 1) for token in tokens_of.get(first_word + word, [])]
 
     last = frame.target if frame.target_last is None else frame.target_last
     elements = [between(element.first, element.last) for element in frame.elements if element.core]
@@ -92,20 +92,20 @@ def _tokens(frame: Frame, first_word: int, tokens_of: dict[int, list[int]]) -> t
 
 def _pairs(source: list[int], target: list[int], pairs: Pairs, direction: Direction) -> tuple[Pair, ...]:
     if pairs == "zip":
-        chosen = list(zip(source, target, strict=False))
+        kept_pairs = list(zip(source, target, strict=False))
     else:
-        chosen = [(left, right) for left in source for right in target]
+        kept_pairs = [(left, right) for left in source for right in target]
     # An element that contains the target does not link a token with itself.
-    chosen = [(left, right) for left, right in chosen if left != right]
-    reverse = [(right, left) for left, right in chosen]
-    both = {"element_to_target": chosen, "target_to_element": reverse, "both": chosen + reverse}
+    kept_pairs = [(left, right) for left, right in kept_pairs if left != right]
+    reverse = [(right, left) for left, right in kept_pairs]
+    both = {"element_to_target": kept_pairs, "target_to_element": reverse, "both": kept_pairs + reverse}
     return tuple(dict.fromkeys(both[direction]))
 
 
-def _stretch(place: int, special: list[bool], real: list[bool]) -> range:
+def _stretch(position: int, special: list[bool], real: list[bool]) -> range:
     """The tokens of the sentence around a position: from one special token or end to the next."""
     inside = [there and not added for there, added in zip(real, special, strict=True)]
-    first = last = place
+    first = last = position
     while first > 0 and inside[first - 1]:
         first -= 1
     while last + 1 < len(inside) and inside[last + 1]:
@@ -114,16 +114,16 @@ def _stretch(place: int, special: list[bool], real: list[bool]) -> range:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Places of N links: where they are, and where else their pairs fit; M places with J pairs.
+class Placements:
+    """Placements of N links: where they are, and where else their pairs fit; M placements with J pairs.
 
-    The places of a link are contiguous, its own place first.
+    The placements of a link are contiguous, its own placement first.
 
     Args:
         row_N: Each link's example, as its row in the batch.
-        link_M: The link of each place.
+        link_M: The link of each placement.
         row_J, query_J, key_J: Position of each pair.
-        place_J: The place of each pair.
+        placement_J: The placement of each pair.
     """
 
     row_N: Tensor
@@ -131,7 +131,7 @@ class Places:
     row_J: Tensor
     query_J: Tensor
     key_J: Tensor
-    place_J: Tensor
+    placement_J: Tensor
 
     @classmethod
     def of(
@@ -139,12 +139,12 @@ class Places:
         links: Sequence[Link],
         others: Sequence[Sequence[tuple[Pair, ...]]],
         device: torch.device | str = "cpu",
-    ) -> "Places":
-        """The places of at least one link.
+    ) -> "Placements":
+        """The placements of at least one link.
 
         Args:
             links: Links of one batch.
-            others: For each link, the other places of its pairs.
+            others: For each link, the other placements of its pairs.
         """
         link_of: list[int] = []
         pairs_of: list[tuple[int, int, int, int]] = []
@@ -158,42 +158,46 @@ class Places:
 
     @cached_property
     def count_N(self) -> Tensor:
-        """Number of places of each link, including its own."""
+        """Number of placements of each link, including its own."""
         return torch.bincount(self.link_M)
 
     @cached_property
     def first_N(self) -> Tensor:
-        """Each link's own place."""
+        """Each link's own placement."""
         return self.count_N.cumsum(0) - self.count_N
 
     def weights(self, attention_BHQK: Tensor) -> Tensor:
-        """The largest weight over the pairs of each place, ``[M, H]`` float64, on the device of the places."""
-        weight_JH = attention_BHQK[self.row_J, :, self.query_J, self.key_J].to(self.place_J.device).double()
+        """The largest weight over the pairs of each placement, ``[M, H]`` float64, on the device of the placements."""
+        weight_JH = attention_BHQK[self.row_J, :, self.query_J, self.key_J].to(self.placement_J.device).double()
         weight_MH = weight_JH.new_empty((len(self.link_M), weight_JH.shape[1]))
-        place_JH = self.place_J[:, None].expand_as(weight_JH)
-        return weight_MH.scatter_reduce_(0, place_JH, weight_JH, "amax", include_self=False)
+        placement_JH = self.placement_J[:, None].expand_as(weight_JH)
+        return weight_MH.scatter_reduce_(0, placement_JH, weight_JH, "amax", include_self=False)
 
     def mean_elsewhere(self, weight_MH: Tensor) -> Tensor:
-        """The mean over each link's other places, ``[N, H]``; NaN for a link without other places."""
+        """The mean over each link's other placements, ``[N, H]``; NaN for a link without other placements."""
         others_MH = weight_MH.index_fill(0, self.first_N, 0.0)
         total_NH = weight_MH.new_zeros((len(self.row_N), weight_MH.shape[1])).index_add_(0, self.link_M, others_MH)
         return total_NH / (self.count_N[:, None] - 1)
 
 
-def places_within(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
-    """The other places of a link's pairs in its own sentence.
+def placements_within(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
+    """The other placements of a link's pairs in its own sentence.
 
     Args:
         link: The link.
         moved: ``together`` moves attending and attended tokens together, keeping all signed distances.
             ``attending`` moves only the attending tokens, keeping the attended tokens.
     """
-    positions = [place for query, key in link.pairs for place in ((query, key) if moved == "together" else (query,))]
+    positions = [
+        position for query, key in link.pairs for position in ((query, key) if moved == "together" else (query,))
+    ]
     shifts = range(link.words.start - min(positions), link.words.stop - max(positions))
     with_key = int(moved == "together")
-    places = [tuple((query + shift, key + with_key * shift) for query, key in link.pairs) for shift in shifts if shift]
+    placements = [
+        tuple((query + shift, key + with_key * shift) for query, key in link.pairs) for shift in shifts if shift
+    ]
     # Attention of a token to itself does not count as attention from other tokens.
-    return [pairs for pairs in places if all(query != key for query, key in pairs)]
+    return [pairs for pairs in placements if all(query != key for query, key in pairs)]
 
 
 def fixed_offsets(links: list[Link]) -> Counter[int]:
@@ -201,11 +205,13 @@ def fixed_offsets(links: list[Link]) -> Counter[int]:
     return Counter(offset for link in links for offset in {key - query for query, key in link.pairs})
 
 
-def drawn_places(links: Sequence[Link], places: Places, index_B: Tensor, permutations: int, seed: int) -> Tensor:
-    """Draw one place of every link, R times, each place equally likely; int32 ``[N, R]``, 0 for its own.
+def drawn_placements(
+    links: Sequence[Link], placements: Placements, index_B: Tensor, permutations: int, seed: int
+) -> Tensor:
+    """Draw one placement of every link, R times, each placement equally likely; int32 ``[N, R]``, 0 for its own.
 
     Args:
-        links, places: Links of one batch, at least one, and their places.
+        links, placements: Links of one batch, at least one, and their placements.
         index_B: Index of each example; part of its seed, so results do not depend on batches and processes.
         permutations: Number of drawings, R.
         seed: Seed of all drawings.
@@ -216,33 +222,33 @@ def drawn_places(links: Sequence[Link], places: Places, index_B: Tensor, permuta
     return torch.stack(
         [
             torch.randint(count, (permutations,), generator=generators[link.row], dtype=torch.int32)
-            for link, count in zip(links, places.count_N.tolist(), strict=True)
+            for link, count in zip(links, placements.count_N.tolist(), strict=True)
         ]
     )
 
 
-def averages(links: Sequence[Link], places: Places, drawn_NR: Tensor) -> Tensor:
-    """The weight of each of the M places in each drawing, sparse ``[R, M]`` float64.
+def averages(links: Sequence[Link], placements: Placements, drawn_NR: Tensor) -> Tensor:
+    """The weight of each of the M placements in each drawing, sparse ``[R, M]`` float64.
 
-    Its product with numbers of the places, ``[M, H]``, is the sum over examples of the mean over the example's links.
+    Its product with numbers of the placements, ``[M, H]``, is the sum over examples of the mean over the example's links.
 
     Args:
-        links, places: Links of one batch, at least one, and their places.
-        drawn_NR: The drawn place of each link, 0 for its own.
+        links, placements: Links of one batch, at least one, and their placements.
+        drawn_NR: The drawn placement of each link, 0 for its own.
     """
     rows = Counter(link.row for link in links)
-    device = places.link_M.device
-    place_RN = drawn_NR.T.to(device) + places.first_N.int()
+    device = placements.link_M.device
+    placement_RN = drawn_NR.T.to(device) + placements.first_N.int()
     share_N = torch.tensor([1 / rows[link.row] for link in links], dtype=torch.float64, device=device)
     # In sparse rows of equal length: a dense matrix would be nearly all zeros.
-    start_R = torch.arange(0, place_RN.numel() + 1, len(links), dtype=torch.int32, device=device)
+    start_R = torch.arange(0, placement_RN.numel() + 1, len(links), dtype=torch.int32, device=device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(
             start_R,
-            place_RN.flatten(),
-            share_N.repeat(len(place_RN)),
-            (len(place_RN), len(places.link_M)),
+            placement_RN.flatten(),
+            share_N.repeat(len(placement_RN)),
+            (len(placement_RN), len(placements.link_M)),
             check_invariants=False,
         )
 
@@ -277,17 +283,17 @@ def p_values(
 
 
 _LARGEST = 32
-"""Largest number of links that exchange places, which bounds the places of a link."""
+"""Largest number of links that exchange placements, which bounds the placements of a link."""
 _KEPT = 256
 """Number of blocks whose permutations are kept in memory."""
 
 
 class Exchange:
-    """Blocks of links within which a random permutation gives every link the place of another.
+    """Blocks of links within which a random permutation gives every link the placement of another.
 
     The links of a block are in different examples, in sentences with the same number of tokens before and in them, so that
-    the places of one fit the sentences of all. If only absolute positions matter, every permutation of them is equally
-    likely; the drawings are exact permutations, which use every link's place once.
+    the placements of one fit the sentences of all. If only absolute positions matter, every permutation of them is equally
+    likely; the drawings are exact permutations, which use every link's placement once.
 
     Args:
         links: Index of the example and link, for all links; those whose pairs leave their sentence stay alone.
@@ -299,44 +305,44 @@ class Exchange:
         self.permutations, self.seed = permutations, seed
         strata: dict[tuple[int, int], dict[int, list[Link]]] = defaultdict(lambda: defaultdict(list))
         for index, link in links:
-            if all(place in link.words for pair in link.pairs for place in pair):
+            if all(position in link.words for pair in link.pairs for position in pair):
                 strata[link.words.start - link.first, len(link.words)][index].append(link)
         self.blocks: list[list[tuple[Pair, ...]]] = []
-        """Each block's places, relative to the first token of the sentence."""
+        """Each block's placements, relative to the first token of the sentence."""
         self.member_of: dict[tuple[int, int], tuple[int, int]] = {}
-        """Index of the example and number of the link -> its block and its place there."""
+        """Index of the example and number of the link -> its block and its placement there."""
         generator = torch.Generator().manual_seed(seed)
         for _, examples in sorted(strata.items()):
             indices = sorted(examples)
-            order = [indices[place] for place in torch.randperm(len(indices), generator=generator).tolist()]
+            order = [indices[number] for number in torch.randperm(len(indices), generator=generator).tolist()]
             ordered = [(index, link) for index in order for link in examples[index]]
             # One by one in turn: links of one sentence, which follow each other, fall into different blocks.
             blocks = max(-(-len(ordered) // _LARGEST), max(map(len, examples.values())))
             for start in range(blocks):
                 members = ordered[start::blocks]
-                for place, (index, link) in enumerate(members):
-                    self.member_of[index, link.number] = (len(self.blocks), place)
+                for number, (index, link) in enumerate(members):
+                    self.member_of[index, link.number] = (len(self.blocks), number)
                 self.blocks.append([_relative(link) for _, link in members])
         self._drawn: OrderedDict[int, Tensor] = OrderedDict()
 
     def is_alone(self, index: int, link: Link) -> bool:
-        """Whether no other sentence of equal length has a place for the link."""
+        """Whether no other sentence of equal length has a placement for the link."""
         return not self.others(index, link)
 
     def others(self, index: int, link: Link) -> list[tuple[Pair, ...]]:
-        """The places of the other links of the block, in this link's sentence; none for a link that was not given."""
+        """The placements of the other links of the block, in this link's sentence; none for a link that was not given."""
         if (index, link.number) not in self.member_of:
             return []
         block, own = self.member_of[index, link.number]
         start = link.words.start
         return [
             tuple((start + query, start + key) for query, key in pairs)
-            for place, pairs in enumerate(self.blocks[block])
-            if place != own
+            for number, pairs in enumerate(self.blocks[block])
+            if number != own
         ]
 
     def drawn(self, indices: Sequence[int], links: Sequence[Link]) -> Tensor:
-        """The place that each permutation gives each link, int32 ``[N, R]``: 0 is its own, then ``others``.
+        """The placement that each permutation gives each link, int32 ``[N, R]``: 0 is its own, then ``others``.
 
         Args:
             indices: Index of each link's example.
@@ -346,8 +352,8 @@ class Exchange:
         for index, link in zip(indices, links, strict=True):
             if (index, link.number) in self.member_of:
                 block, own = self.member_of[index, link.number]
-                place_R = self._permutations(block)[:, own].int()
-                rows.append(torch.where(place_R == own, 0, place_R + (place_R < own)))
+                number_R = self._permutations(block)[:, own].int()
+                rows.append(torch.where(number_R == own, 0, number_R + (number_R < own)))
             else:
                 rows.append(torch.zeros(self.permutations, dtype=torch.int32))
         return torch.stack(rows)

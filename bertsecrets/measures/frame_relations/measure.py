@@ -27,13 +27,13 @@ from bertsecrets.measures.frame_relations.links import (
     Link,
     Moved,
     Pairs,
-    Places,
+    Placements,
     averages,
-    drawn_places,
+    drawn_placements,
     fixed_offsets,
     links_of,
     p_values,
-    places_within,
+    placements_within,
 )
 from bertsecrets.measures.frame_relations.record import (
     BASELINES,
@@ -59,30 +59,30 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class _Links:
-    """The links of a batch, and their places by baseline."""
+    """The links of a batch, and their placements by baseline."""
 
     batch: Batch
     links: list[Link]
-    places: dict[str, Places]
+    placements: dict[str, Placements]
 
     def weights(self, attention_BHQK: Tensor) -> dict[str, Tensor]:
-        """Weight of every place, ``[M, H]`` float64, by baseline."""
-        return {name: places.weights(attention_BHQK) for name, places in self.places.items()}
+        """Weight of every placement, ``[M, H]`` float64, by baseline."""
+        return {name: placements.weights(attention_BHQK) for name, placements in self.placements.items()}
 
     def per_example(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Columns for each example, ``[B, H, C]``, from the weights of all places."""
-        elsewhere = [places.mean_elsewhere(weights[name]) for name, places in self.places.items()]
-        # A link's own place does not depend on what is moved.
-        name, places = next(iter(self.places.items()))
-        weight_NH = weights[name][places.first_N]
-        length_N1 = self.batch.lengths_B.to(weight_NH.device)[places.row_N, None]
+        """Columns for each example, ``[B, H, C]``, from the weights of all placements."""
+        elsewhere = [placements.mean_elsewhere(weights[name]) for name, placements in self.placements.items()]
+        # A link's own placement does not depend on what is moved.
+        name, placements = next(iter(self.placements.items()))
+        weight_NH = weights[name][placements.first_N]
+        length_N1 = self.batch.lengths_B.to(weight_NH.device)[placements.row_N, None]
         uniform_NH = (1 / length_N1.double()).expand_as(weight_NH)
         over = [weight_NH - mean_NH for mean_NH in elsewhere]
         number_NHC = torch.stack((weight_NH, *elsewhere, *over, uniform_NH), -1)
         total_BHC = number_NHC.new_zeros((self.batch.size, *number_NHC.shape[1:]))
-        count_BHC = total_BHC.index_add(0, places.row_N, (~number_NHC.isnan()).to(number_NHC))
+        count_BHC = total_BHC.index_add(0, placements.row_N, (~number_NHC.isnan()).to(number_NHC))
         # 0 / 0: examples without a link do not count.
-        return total_BHC.index_add(0, places.row_N, number_NHC.nan_to_num(0.0)) / count_BHC
+        return total_BHC.index_add(0, placements.row_N, number_NHC.nan_to_num(0.0)) / count_BHC
 
 
 class FrameRelations(Measure):
@@ -90,23 +90,23 @@ class FrameRelations(Measure):
 
     Columns, averaged over examples (an example's number is the mean over its frames):
         ``weight``: the largest attention weight among the token pairs of the link (methods K3).
-        ``position``: the same in other places of the sentence: the pairs moved together, so that all signed distances
-            stay. A head that attends at a fixed offset gives these places as much as the link.
-        ``received``: the same from other places of the sentence: the attending tokens moved, the attended ones kept. A
-            head that attends to such words from everywhere gives these places as much as the link.
-        ``other_links``: the same at the places of the links of other sentences with as many tokens before and in them.
-            A head that attends by absolute position gives these places as much as the link; elements stand early and
+        ``position``: the same in other placements of the sentence: the pairs moved together, so that all signed distances
+            stay. A head that attends at a fixed offset gives these placements as much as the link.
+        ``received``: the same from other placements of the sentence: the attending tokens moved, the attended ones kept. A
+            head that attends to such words from everywhere gives these placements as much as the link.
+        ``other_links``: the same at the placements of the links of other sentences with as many tokens before and in them.
+            A head that attends by absolute position gives these placements as much as the link; elements stand early and
             targets late.
         ``over_position``, ``over_received``, ``over_other_links``: ``weight`` minus each.
         ``uniform``: what uniform attention gives, 1 / number of tokens.
-        ``p_position``, ``p_received``, ``p_other_links``: one-sided p-values of the hypothesis that a link's own place is
-            no better than the others: the share of ``permutations`` random drawings of a place for every link (including
+        ``p_position``, ``p_received``, ``p_other_links``: one-sided p-values of the hypothesis that a link's own placement is
+            no better than the others: the share of ``permutations`` random drawings of a placement for every link (including
             its own; for ``other_links``, random permutations of the links of equally long sentences) with a mean of at
             least ``weight``, the observed mean included.
         ``p_position_corrected`` and so on: corrected over all heads of the model by the step-down max-T method (Westfall
             and Young 1993), so that the smallest p-value does not depend on the number of heads.
 
-    A head counts as a relation head if it beats all three. Links without other places count in ``weight`` and
+    A head counts as a relation head if it beats all three. Links without other placements count in ``weight`` and
     ``uniform`` only; examples without a link do not count.
 
     Args:
@@ -209,7 +209,7 @@ class FrameRelations(Measure):
         return self.split
 
     def prepare(self, split: EncodedSplit) -> None:
-        """Find the links that exchange places: those of all measured examples."""
+        """Find the links that exchange placements: those of all measured examples."""
         self.split = split
         self._exchange = Exchange(self._links(split), self.permutations, self.seed)
 
@@ -269,27 +269,30 @@ class FrameRelations(Measure):
             links = links_of(batch, self.pairs, self.direction, self.matching)
             # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
             device = self.total_LHC.device
-            places = {}
+            placements = {}
             if links:
-                places = {
-                    name: Places.of(links, [places_within(link, moved) for link in links], device)
+                placements = {
+                    name: Placements.of(links, [placements_within(link, moved) for link in links], device)
                     for name, moved in _MOVED.items()
                 }
                 exchanged = [
                     self._exchange.others(index, link)
                     for index, link in zip(_indices(batch, links), links, strict=True)
                 ]
-                places["other_links"] = Places.of(links, exchanged, device)
-            self._found = _Links(batch, links, places)
+                placements["other_links"] = Placements.of(links, exchanged, device)
+            self._found = _Links(batch, links, placements)
         return self._found
 
     def _draw(self, batch_links: _Links) -> list[Tensor]:
         if self._drawn is None or self._drawn[0] is not batch_links.batch:
-            batch, links, places = batch_links.batch, batch_links.links, batch_links.places
-            drawn = [drawn_places(links, places[name], batch.index_B, self.permutations, self.seed) for name in _MOVED]
+            batch, links, placements = batch_links.batch, batch_links.links, batch_links.placements
+            drawn = [
+                drawn_placements(links, placements[name], batch.index_B, self.permutations, self.seed)
+                for name in _MOVED
+            ]
             drawn.append(self._exchange.drawn(_indices(batch, links), links))
             shares = [
-                averages(links, chosen, drawn_NR) for chosen, drawn_NR in zip(places.values(), drawn, strict=True)
+                averages(links, chosen, drawn_NR) for chosen, drawn_NR in zip(placements.values(), drawn, strict=True)
             ]
             self._drawn = batch, shares
         return self._drawn[1]
@@ -339,7 +342,7 @@ class FrameRelations(Measure):
         links = links_of(batch, self.pairs, self.direction, self.matching)
         map_LHQK = capture(model, batch.to(next(model.parameters()).device).inputs())[0]
         weight_LH = np.nan_to_num(grid.column("weight").numpy(), nan=-1.0)
-        highest = [divmod(int(place), weight_LH.shape[1]) for place in np.argsort(-weight_LH, axis=None)[:_SHOWN]]
+        highest = [divmod(int(index), weight_LH.shape[1]) for index in np.argsort(-weight_LH, axis=None)[:_SHOWN]]
         real_S = batch.attention_mask_BS[0].bool()
         # Maps are cropped to real tokens: padding on the left shifts the pairs.
         first = int(real_S.nonzero()[0])

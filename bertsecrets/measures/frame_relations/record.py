@@ -114,7 +114,7 @@ class RelationGrids:
         """All heads, in descending order of weight."""
         weight_LH = self.value["weight"]
         order = np.argsort(-np.nan_to_num(weight_LH, nan=-1.0), axis=None, kind="stable")
-        return [divmod(int(place), weight_LH.shape[1]) for place in order]
+        return [divmod(int(index), weight_LH.shape[1]) for index in order]
 
     def left(self, head: tuple[int, int]) -> list[str]:
         """The baselines that a head's weight is not shown to exceed; an undefined p-value shows nothing."""

@@ -37,19 +37,19 @@ class _Draw:
     """Random units of tokens, as many as have each of some features.
 
     Args:
-        places: The features' places among all features.
+        columns: The features' indices among all features.
         unit_BS: Unit of each token, int64; S for tokens outside.
         chance_BFS: Weight of the r-th largest unit in the expectation, for features pooled by their maximum.
         share_BF: Share of the units that is drawn, for features pooled by their sum; NaN for the others.
     """
 
-    places: tuple[int, ...]
+    columns: tuple[int, ...]
     unit_BS: Tensor
     chance_BFS: Tensor
     share_BF: Tensor
 
     @classmethod
-    def of(cls, places: Sequence[int], features: Sequence[Feature], unit_BS: Tensor, mask_BFS: Tensor) -> "_Draw":
+    def of(cls, columns: Sequence[int], features: Sequence[Feature], unit_BS: Tensor, mask_BFS: Tensor) -> "_Draw":
         size, length = unit_BS.shape
         inside_BS = unit_BS < length
         number_B = torch.where(inside_BS, unit_BS + 1, 0).amax(-1)
@@ -62,7 +62,7 @@ class _Draw:
         share_BF = drawn_BF.double() / number_B.clamp(min=1)[:, None]
         share_BF[:, [feature.pool != "sum" for feature in features]] = torch.nan
         kind = (unit_BS.device, torch.float32 if unit_BS.device.type == "mps" else torch.float64)
-        return cls(tuple(places), unit_BS, chance_BFS.to(*kind), share_BF.to(*kind))
+        return cls(tuple(columns), unit_BS, chance_BFS.to(*kind), share_BF.to(*kind))
 
     def expected(self, values_BHS: Tensor) -> Tensor:
         """Expected pooled value, ``[B, H, F]``."""
@@ -96,16 +96,16 @@ class RandomWords:
     def __init__(self, features: Iterable[Feature], mask_BFS: Tensor, batch: Batch, by_token: bool) -> None:
         features = list(features)
         real_BS = batch.attention_mask_BS.bool()
-        special = [place for place, feature in enumerate(features) if feature.special is not None]
-        words = [place for place, feature in enumerate(features) if feature.special is None]
+        special = [column for column, feature in enumerate(features) if feature.special is not None]
+        words = [column for column, feature in enumerate(features) if feature.special is None]
         text_BS = real_BS & ~batch.special_BS
         self._draws = [
-            _Draw.of(places, [features[place] for place in places], unit_BS, mask_BFS[:, places])
-            for places, unit_BS in (
+            _Draw.of(columns, [features[column] for column in columns], unit_BS, mask_BFS[:, columns])
+            for columns, unit_BS in (
                 (special, _numbered(real_BS)),
                 (words, _numbered(text_BS) if by_token else _words(batch.word_BS, text_BS)),
             )
-            if places
+            if columns
         ]
         self._absent_B1F = ~mask_BFS.any(-1)[:, None]
 
@@ -117,7 +117,7 @@ class RandomWords:
         """
         expected_BHF = values_BHS.new_empty((*values_BHS.shape[:2], self._absent_B1F.shape[-1]))
         for draw in self._draws:
-            expected_BHF[:, :, list(draw.places)] = draw.expected(values_BHS)
+            expected_BHF[:, :, list(draw.columns)] = draw.expected(values_BHS)
         return expected_BHF.masked_fill(self._absent_B1F, torch.nan)
 
 

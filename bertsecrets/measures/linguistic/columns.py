@@ -56,8 +56,8 @@ def above_zero(view: MeasureView, names: Sequence[str]) -> list[NDArray[np.bool_
 
 def strongest(view: MeasureView, name: str) -> str:
     """The head with the highest value of a column, with the value and its standard error."""
-    place = highest(view.value(name))
-    return f"{head_label(*place)}: {with_error(view.value(name)[place], view.stderr(name)[place])}"
+    top = highest(view.value(name))
+    return f"{head_label(*top)}: {with_error(view.value(name)[top], view.stderr(name)[top])}"
 
 
 def counted(view: MeasureView, name: str, title: str) -> str:

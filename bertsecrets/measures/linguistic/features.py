@@ -60,9 +60,9 @@ def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
 def pooled(values_BHS: Tensor, mask_BFS: Tensor, features: Iterable[Feature]) -> Tensor:
     """The largest value (or the sum) among the tokens of each feature, ``[B, H, F]``; NaN if there is no such token."""
     values_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
-    for place, feature in enumerate(features):
+    for column, feature in enumerate(features):
         if feature.pool == "sum":
-            values_BHF[:, :, place] = (values_BHS * mask_BFS[:, None, place]).sum(-1)
+            values_BHF[:, :, column] = (values_BHS * mask_BFS[:, None, column]).sum(-1)
     return values_BHF.masked_fill(~mask_BFS.any(-1)[:, None], torch.nan)
 
 
@@ -291,7 +291,7 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
         received = " and ".join(f"{SPECIAL[name]} {number(layers[name][0])}" for name in special)
         return [f"In the only layer, tokens give on average {received} of their attention to special tokens."]
     peaks = {name: int(np.nanargmax(mean_L)) for name, mean_L in layers.items()}
-    places = " and ".join(
+    peaks_in_words = " and ".join(
         f"{SPECIAL[name]} in layer {peaks[name]} ({number(layers[name][peaks[name]])} on average over heads)"
         if number(float(np.nanmin(layers[name]))) != number(float(np.nanmax(layers[name])))
         else f"{SPECIAL[name]} equally in all layers ({number(layers[name][0])})"
@@ -302,7 +302,7 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
         earlier = peaks["cls"] < peaks["sep"]
         which = "the paper's order" if earlier else "not the paper's order"
         order = f"; that is {which}, [CLS] early and [SEP] late, but differences between layers are not tested"
-    return [f"Mean attention is highest to {places}{order}."]
+    return [f"Mean attention is highest to {peaks_in_words}{order}."]
 
 
 def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
@@ -319,7 +319,7 @@ def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
         ]
     ratios = {name: np.where(certain[name], _ratio(view, name), -1.0) for name in words}
     best = max(words, key=lambda name: float(np.nanmax(ratios[name])))
-    place = highest(ratios[best])
+    top = highest(ratios[best])
     # The random words' numbers are those of the whole head: only the excess has an error of its own.
     like = like_the_extreme(
         _ratio(view, best),
@@ -328,7 +328,7 @@ def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
     )
     sentence = (
         f"Furthest above as many random words of the same examples is attention to {feature_label(best)} in "
-        f"{head_label(*place)}, {ratios[best][place]:.1f} times as much; {_significantly(int(certain[best].sum()), heads)} "
+        f"{head_label(*top)}, {ratios[best][top]:.1f} times as much; {_significantly(int(certain[best].sum()), heads)} "
         f"{feature_label(best)} significantly more."
     )
     return [f"{sentence} {like}".strip()]

@@ -121,12 +121,12 @@ class StringMatching:
         mask_BFS = torch.zeros((batch.size, len(self.features), batch.input_ids_BS.shape[1]), dtype=torch.bool)
         for row, (index, annotations) in enumerate(zip(batch.index_B.tolist(), _annotations(batch), strict=True)):
             ids_S = batch.input_ids_BS[row].cpu()
-            for place, feature in enumerate(self.features):
+            for column, feature in enumerate(self.features):
                 if feature.contains:
                     forms = [part for part in feature.contains if any(part in text for text in self._texts[index])]
                 else:
                     forms = [word.form for sentence in annotations for word in sentence.words if feature.fits(word)]
-                mask_BFS[row, place] = self.positions(ids_S, forms)
+                mask_BFS[row, column] = self.positions(ids_S, forms)
         return with_special(mask_BFS.to(batch.input_ids_BS.device), self.features, batch)
 
     def positions(self, ids_S: Tensor, forms: Sequence[str]) -> Tensor:
@@ -145,9 +145,9 @@ def with_special(masks_BFS: Tensor, features: Sequence[Feature], batch: Batch) -
     special_BS = batch.special_BS & batch.attention_mask_BS.bool()
     first_BS = special_BS & (special_BS.cumsum(-1) == 1)
     masks_BFS = masks_BFS.clone()
-    for place, feature in enumerate(features):
+    for column, feature in enumerate(features):
         if feature.special is not None:
-            masks_BFS[:, place] = first_BS if feature.special == "first" else special_BS & ~first_BS
+            masks_BFS[:, column] = first_BS if feature.special == "first" else special_BS & ~first_BS
     return masks_BFS
 
 

@@ -221,9 +221,9 @@ class TokenToToken(Measure):
         heads = values_NH.shape[1]
         counts_N1 = values_NH.isnan().logical_not()[:, :1]
         keep_K = counts_N1[:, 0].nonzero()[:, 0]
-        place_KH = (pairs.row_N * len(self.pairs) + pairs.pair_N)[keep_K, None].expand(-1, heads)
+        group_KH = (pairs.row_N * len(self.pairs) + pairs.pair_N)[keep_K, None].expand(-1, heads)
         pooled_GH = values_NH.new_full((size * len(self.pairs), heads), torch.nan)
-        pooled_GH.scatter_reduce_(0, place_KH, values_NH[keep_K], pool, include_self=False)
+        pooled_GH.scatter_reduce_(0, group_KH, values_NH[keep_K], pool, include_self=False)
         return pooled_GH.reshape(size, len(self.pairs), heads).transpose(1, 2)
 
     def _find(self, batch: Batch) -> _Found:
@@ -359,16 +359,16 @@ def _pair_table(
     header += ["heads beyond both", "furthest beyond position ± standard error"]
     rows = []
     for name, certain_LH in zip(pairs, certain, strict=True):
-        place = highest(view.value(name))
-        far = float(view.value(name + FAR)[place]) if name + FAR in names else float("nan")
+        top = highest(view.value(name))
+        far = float(view.value(name + FAR)[top]) if name + FAR in names else float("nan")
         rows.append(
             [
                 pair_label(name),
                 f"{view.count(name):,}",
                 strongest(view, name),
-                number(view.value(name + MEAN)[place]),
-                number(view.value(name + BEYOND)[place]),
-                number(view.value(name + BEYOND_WORD)[place]),
+                number(view.value(name + MEAN)[top]),
+                number(view.value(name + BEYOND)[top]),
+                number(view.value(name + BEYOND_WORD)[top]),
                 number(far),
                 f"{int(certain_LH.sum())} of {certain_LH.size}",
                 strongest(view, name + BEYOND),
@@ -399,11 +399,11 @@ def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[N
     if not furthest:
         return [f"No head is shown to attend to any of {kinds} beyond both position and word."]
     best = max(furthest, key=lambda name: float(furthest[name].max()))
-    place = highest(furthest[best])
-    value = with_error(view.value(best + BEYOND)[place], view.stderr(best + BEYOND)[place])
+    top = highest(furthest[best])
+    value = with_error(view.value(best + BEYOND)[top], view.stderr(best + BEYOND)[top])
     like = like_the_extreme(*view.grid(best + BEYOND))
     sentence = (
         f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
-        f"position and word; furthest beyond position goes {head_label(*place)} for {pair_label(best)} ({value})."
+        f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)} ({value})."
     )
     return [f"{sentence} {like}".strip()]

@@ -66,19 +66,19 @@ class WordPair:
         """The linked words of an example, in the order of their sentences, then of the dependents or first words."""
         linked = []
         for number, sentence in enumerate(annotations):
-            for place, word in enumerate(sentence.words):
+            for position, word in enumerate(sentence.words):
                 if self.link in ("head", "dependent"):
                     if word.head >= 0:
                         ends = (word, sentence.words[word.head])
                         linked.append(ends if self.link == "head" else ends[::-1])
                 elif self.link == "sentence":
-                    linked += [(word, other) for at, other in enumerate(sentence.words) if at != place]
+                    linked += [(word, other) for at, other in enumerate(sentence.words) if at != position]
                 elif word.entity >= 0:
                     linked += [
                         (word, other)
                         for other_number, other_sentence in enumerate(annotations)
                         for at, other in enumerate(other_sentence.words)
-                        if other.entity == word.entity and (other_number, at) != (number, place)
+                        if other.entity == word.entity and (other_number, at) != (number, position)
                     ]
         return [
             (source, target)

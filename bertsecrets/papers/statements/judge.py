@@ -217,8 +217,8 @@ def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> lis
         replace(
             entry,
             cells=tuple(
-                _judged(entry.statement, cell, (p_shipped if entry in shipped else p_all)[entry.statement.name][place])
-                for place, cell in enumerate(entry.cells)
+                _judged(entry.statement, cell, (p_shipped if entry in shipped else p_all)[entry.statement.name][index])
+                for index, cell in enumerate(entry.cells)
             ),
         )
         for entry in entries

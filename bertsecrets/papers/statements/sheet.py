@@ -28,8 +28,8 @@ Array = NDArray[np.float64]
 About = Literal["tuned", "before", "change", "random"]
 """Whether a statement is about the fine-tuned model, the model before fine-tuning, their difference, or fine-tuned random weights."""
 
-DISABLE, PLACE = "disable", "place"
-LAYER = f"{PLACE}/layer"
+DISABLE, POSITION = "disable", "place"
+LAYER = f"{POSITION}/layer"
 """The column that holds the layer of each head."""
 BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
@@ -145,7 +145,7 @@ class Sheet:
         measure, _, name = column.removeprefix(BEFORE).partition("/")
         if measure == DISABLE:
             return self._disabled(name)
-        if measure == PLACE:
+        if measure == POSITION:
             layers, heads = next((run.size for run in self.runs if run.size is not None), (1, 1))
             return Grid(np.repeat(np.arange(layers, dtype=float)[:, None], heads, 1), np.zeros((layers, heads)), 0)
         for run in self.runs:
@@ -236,10 +236,10 @@ class Sheet:
                 row for row in rows if all(row[key] == first[key] for key in ("step", "evaluation", "metric", "stage"))
             ]
             for row in rows:
-                place = KINDS[kind].cell(row)
+                cell = KINDS[kind].cell(row)
                 # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.
-                value_LH[place] = 100 * row["delta"]
-                stderr_LH[place] = 100 * stderr_of_width(row["high"] - row["low"], row["level"])
+                value_LH[cell] = 100 * row["delta"]
+                stderr_LH[cell] = 100 * stderr_of_width(row["high"] - row["low"], row["level"])
             # A sweep of some layers alone does not describe the whole model.
             if np.isfinite(value_LH).all():
                 return Grid(value_LH, stderr_LH, max(int(row["count"]) for row in rows), _origin(run, rows))
@@ -305,15 +305,15 @@ def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid |
 
 
 @dataclass(frozen=True)
-class Place:
-    """Layers by their place, whatever the number of layers.
+class LayerSet:
+    """A set of layers by their depth, whatever the number of layers.
 
-    >>> [list(PLACES[name].rows(6)) for name in ("last_two", "upper_half", "middle", "ends")]
+    >>> [list(LAYER_SETS[name].rows(6)) for name in ("last_two", "upper_half", "middle", "ends")]
     [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
 
     Args:
         words: What they are called on a page.
-        rows: Number of layers of a model -> those of the place, from 0.
+        rows: Number of layers of a model -> those of the set, from 0.
     """
 
     words: str
@@ -330,27 +330,27 @@ def _five_of_twelve(layers: int) -> Sequence[int]:
     return range(first, max(first + 1, round(10 * layers / 12)))
 
 
-PLACES: dict[str, Place] = {
-    "all": Place("all layers", lambda layers: range(layers)),
-    "first": Place("the first layer", lambda layers: range(1)),
-    "last": Place("the last layer", lambda layers: range(layers - 1, layers)),
-    "ends": Place("the first and the last layer", lambda layers: (0, layers - 1)),
-    "first_two": Place("the first two layers", lambda layers: range(min(2, layers))),
-    "last_two": Place("the last two layers", lambda layers: range(max(0, layers - 2), layers)),
-    "lower_half": Place("the lower half of the layers", lambda layers: range((layers + 1) // 2)),
-    "upper_half": Place("the upper half of the layers", lambda layers: range(layers // 2, layers)),
-    "lower_third": Place("the lower third of the layers", lambda layers: range(_third(layers))),
-    "after_lower_third": Place(
+LAYER_SETS: dict[str, LayerSet] = {
+    "all": LayerSet("all layers", lambda layers: range(layers)),
+    "first": LayerSet("the first layer", lambda layers: range(1)),
+    "last": LayerSet("the last layer", lambda layers: range(layers - 1, layers)),
+    "ends": LayerSet("the first and the last layer", lambda layers: (0, layers - 1)),
+    "first_two": LayerSet("the first two layers", lambda layers: range(min(2, layers))),
+    "last_two": LayerSet("the last two layers", lambda layers: range(max(0, layers - 2), layers)),
+    "lower_half": LayerSet("the lower half of the layers", lambda layers: range((layers + 1) // 2)),
+    "upper_half": LayerSet("the upper half of the layers", lambda layers: range(layers // 2, layers)),
+    "lower_third": LayerSet("the lower third of the layers", lambda layers: range(_third(layers))),
+    "after_lower_third": LayerSet(
         "the layers from a third of the depth on", lambda layers: range(min(_third(layers), layers - 1), layers)
     ),
-    "middle": Place(
+    "middle": LayerSet(
         "the middle third of the layers",
         lambda layers: range(_third(layers), max(_third(layers) + 1, layers - _third(layers))),
     ),
-    "upper_third": Place("the upper third of the layers", lambda layers: range(layers - _third(layers), layers)),
-    "all_but_last": Place("all layers but the last", lambda layers: range(max(1, layers - 1))),
-    "all_but_first_two": Place("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
-    "five_of_twelve": Place("layers 5 to 9 of 12, or as deep", _five_of_twelve),
+    "upper_third": LayerSet("the upper third of the layers", lambda layers: range(layers - _third(layers), layers)),
+    "all_but_last": LayerSet("all layers but the last", lambda layers: range(max(1, layers - 1))),
+    "all_but_first_two": LayerSet("all layers but the first two", lambda layers: range(min(2, layers - 1), layers)),
+    "five_of_twelve": LayerSet("layers 5 to 9 of 12, or as deep", _five_of_twelve),
 }
 """The layers that a statement can name."""
 
@@ -358,4 +358,4 @@ if TYPE_CHECKING:
     Layers: TypeAlias = str
 else:
     # A type checker cannot read a computed literal.
-    Layers = Literal[tuple(PLACES)]
+    Layers = Literal[tuple(LAYER_SETS)]

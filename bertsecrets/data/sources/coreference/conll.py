@@ -169,10 +169,10 @@ def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
 
 def _unclosed(draft: _Draft, path: Path) -> UserError | None:
     """The error of a sentence that ends within a mention."""
-    for entity, places in draft.open.items():
-        if places:
+    for entity, starts in draft.open.items():
+        if starts:
             return UserError(
-                f"{path}:{places[-1][1]}: mention ({entity} is not closed in its sentence; fix the brackets, or set "
+                f"{path}:{starts[-1][1]}: mention ({entity} is not closed in its sentence; fix the brackets, or set "
                 "data.skip_bad_rows=true to leave the document out."
             )
     return None

@@ -57,21 +57,21 @@ def _snippet(fields: list[str], columns: Mapping[str, int], where: str) -> Docum
             f"{where}: {len(fields)} fields, expected at least {width}; fix the row, or leave such rows out with "
             "data.skip_bad_rows=true."
         )
-    row = {name: fields[place] for name, place in columns.items()}
+    row = {name: fields[column] for name, column in columns.items()}
     text = row["Text"]
-    places = {name: _place(row, name, where) for name in ("Pronoun", "A", "B")}
+    characters = {name: _characters(row, name, where) for name in ("Pronoun", "A", "B")}
     corefers = {name: _flag(row[f"{name}-coref"], f"{name}-coref", where) for name in ("A", "B")}
-    words, sentences = _words(text, sorted({end for place in places.values() for end in place}))
+    words, sentences = _words(text, sorted({end for ends in characters.values() for end in ends}))
     span_of = {
-        name: _span(words, *places[name], _PRONOUN if corefers[name] else _OTHER + number)
+        name: _span(words, *characters[name], _PRONOUN if corefers[name] else _OTHER + number)
         for number, name in enumerate(("A", "B"))
     }
-    pronoun = _span(words, *places["Pronoun"], _PRONOUN)._replace(choices=tuple(span_of.values()))
+    pronoun = _span(words, *characters["Pronoun"], _PRONOUN)._replace(choices=tuple(span_of.values()))
     annotation = annotated(words, sentences, [pronoun, *span_of.values()])
     return Document(text, _only_pronoun(annotation))
 
 
-def _place(row: Mapping[str, str], name: str, where: str) -> tuple[int, int]:
+def _characters(row: Mapping[str, str], name: str, where: str) -> tuple[int, int]:
     """The characters of the pronoun or a name."""
     form, offset = row[name], row[f"{name}-offset"]
     start = int(offset) if offset.isdecimal() else -1

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
-from bertsecrets.papers.statements.sheet import PLACES, Array, LackingError, Layers, Sheet, settings_for
+from bertsecrets.papers.statements.sheet import LAYER_SETS, Array, LackingError, Layers, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, RankTest, Reading, Test, listed, mean_of, reliability, summed
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import LEVEL
@@ -56,16 +56,16 @@ class Mean(Test):
     @property
     def number(self) -> str:
         what = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
-        places = f" of {PLACES[self.layers].words}"
+        layers_in_words = f" of {LAYER_SETS[self.layers].words}"
         chosen = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
-        return f"{'size of the ' if self.absolute else ''}mean of {what} over the heads{places}{chosen}"
+        return f"{'size of the ' if self.absolute else ''}mean of {what} over the heads{layers_in_words}{chosen}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
         for column in listed(self.minus):
             other = sheet.grid(column)
             value_LH, stderr_LH = value_LH - other.value_LH, stderr_LH + other.stderr_LH
-        rows = list(PLACES[self.layers].rows(len(value_LH)))
+        rows = list(LAYER_SETS[self.layers].rows(len(value_LH)))
         chosen_LH = np.zeros(value_LH.shape, bool)
         chosen_LH[rows] = True
         if self.where is not None:
@@ -98,11 +98,11 @@ class Contrast(Test):
     @property
     def number(self) -> str:
         what = " + ".join(self.columns)
-        return f"mean of {what} over {PLACES[self.layers].words} minus that over {PLACES[self.other].words}"
+        return f"mean of {what} over {LAYER_SETS[self.layers].words} minus that over {LAYER_SETS[self.other].words}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
-        first, second = (list(PLACES[name].rows(len(value_LH))) for name in (self.layers, self.other))
+        first, second = (list(LAYER_SETS[name].rows(len(value_LH))) for name in (self.layers, self.other))
         (mean, stderr), (other, other_stderr) = (mean_of(value_LH[rows], stderr_LH[rows]) for rows in (first, second))
         return Reading(mean - other, stderr + other_stderr, count)
 
@@ -129,7 +129,7 @@ class ExtremeLayers(Test):
 
     @property
     def number(self) -> str:
-        what, which = " + ".join(self.columns), PLACES[self.layers].words
+        what, which = " + ".join(self.columns), LAYER_SETS[self.layers].words
         return f"gap of the mean of {what} between {which} and the nearest other layer, positive if {self.extreme}"
 
     @property
@@ -149,7 +149,7 @@ class ExtremeLayers(Test):
             errors.append(error_L)
             count = max(count, examples)
         mean_SL, error_SL = np.stack(means), np.stack(errors)
-        named = list(PLACES[self.layers].rows(mean_SL.shape[1]))
+        named = list(LAYER_SETS[self.layers].rows(mean_SL.shape[1]))
         rest = [layer for layer in range(mean_SL.shape[1]) if layer not in named]
         if np.isnan(mean_SL).any() or not rest:
             return Reading(np.nan, np.nan, count)
@@ -215,14 +215,14 @@ class Share(Test):
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
         what = " + ".join(self.columns)
-        places = PLACES[self.layers].words
+        layers_in_words = LAYER_SETS[self.layers].words
         if self.per_layer is not None:
-            return f"share of {places} whose {self.per_layer} {what} is {side}"
-        return f"share of the heads of {places} with {what} {side}"
+            return f"share of {layers_in_words} whose {self.per_layer} {what} is {side}"
+        return f"share of the heads of {layers_in_words} with {what} {side}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
-        rows = list(PLACES[self.layers].rows(len(value_LH)))
+        rows = list(LAYER_SETS[self.layers].rows(len(value_LH)))
         value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
         reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
         shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
@@ -271,7 +271,7 @@ class SomeHead(Test):
         end = "lowest" if self.lowest else "highest"
         what = " + ".join(listed(self.column)) + "".join(f" or {column}" for column in self.or_columns)
         if self.rank == 1:
-            return f"{end} {what} of all heads{'' if self.layers == 'all' else f' of {PLACES[self.layers].words}'}"
+            return f"{end} {what} of all heads{'' if self.layers == 'all' else f' of {LAYER_SETS[self.layers].words}'}"
         return f"{what} of the head of rank {self.rank} (1: the {end})"
 
     def reading(self, sheet: Sheet) -> Reading:
@@ -286,7 +286,7 @@ class SomeHead(Test):
             farther_LH = sign * other.value_LH > sign * value_LH
             value_LH = np.where(farther_LH, other.value_LH, value_LH)
             stderr_LH = np.where(farther_LH, other.stderr_LH, stderr_LH)
-        others = [layer for layer in range(len(value_LH)) if layer not in PLACES[self.layers].rows(len(value_LH))]
+        others = [layer for layer in range(len(value_LH)) if layer not in LAYER_SETS[self.layers].rows(len(value_LH))]
         value_LH = value_LH.copy()
         value_LH[others] = np.nan
         value_N, stderr_N = sign * value_LH.ravel(), stderr_LH.ravel()
@@ -324,11 +324,11 @@ class HighestColumn(Test):
 
     @property
     def number(self) -> str:
-        return f"gap between {self.column} and the highest other {self.prefix}… over {PLACES[self.layers].words}"
+        return f"gap between {self.column} and the highest other {self.prefix}… over {LAYER_SETS[self.layers].words}"
 
     def reading(self, sheet: Sheet) -> Reading:
         grid = sheet.grid(self.column)
-        rows = list(PLACES[self.layers].rows(len(grid.value_LH)))
+        rows = list(LAYER_SETS[self.layers].rows(len(grid.value_LH)))
         names = [name for name in sheet.columns(self.prefix) if name not in (self.column, *self.without)]
         others = {}
         for name in names:
