@@ -107,13 +107,13 @@ def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, 
         parts = [(caption, list(rows), set[int]())]
     tables = []
     for title, part, left_out in parts:
-        kept = [
+        shown = [
             column
             for column in range(len(header))
             if column not in left_out and any(row[column] != MISSING for row in part)
         ]
         tables.append(
-            Table([header[column] for column in kept], [[row[column] for column in kept] for row in part], title)
+            Table([header[column] for column in shown], [[row[column] for column in shown] for row in part], title)
         )
     return tables
 
@@ -135,15 +135,15 @@ def typical_heads(models: Studied) -> Section | None:
     """Figure 1: a sentence in the head that shows each pattern of section 3 most."""
     for model in states(models, "surface"):
         views = {
-            other.view.name: other.view
+            state.view.name: state.view
             for measure in ("surface", "entropy", "offsets")
-            for other in states(models, measure)
-            if (other.name, other.view.run.folder) == (model.name, model.view.run.folder)
+            for state in states(models, measure)
+            if (state.name, state.view.run.folder) == (model.name, model.view.run.folder)
         }
-        kept = _kept(model)
-        if kept is None or len(views) < 3:
+        captured = _captured(model)
+        if captured is None or len(views) < 3:
             continue
-        example, map_LHQK = kept
+        example, map_LHQK = captured
         panels, rows = [], []
         for label, (measure, column, unit) in _PATTERNS.items():
             value_LH = views[measure].value(column)
@@ -163,10 +163,10 @@ def typical_heads(models: Studied) -> Section | None:
 def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]]) -> list[FigureBlock]:
     """Figure 5: a sentence in the best heads of its relations, with the syntactic heads framed; none without kept maps."""
     for model, relations in records:
-        kept = _kept(model, {score.relation for score in relations})
-        if kept is None:
+        captured = _captured(model, {score.relation for score in relations})
+        if captured is None:
             continue
-        example, map_LHQK = kept
+        example, map_LHQK = captured
         panels: list[MapPanel] = []
         for score in sorted(relations, key=lambda score: -score.gain):
             pairs = [(word, head) for word, head, relation in example.relations if relation == score.relation]
@@ -188,16 +188,20 @@ def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]])
     return []
 
 
-def _kept(model: State, relations: frozenset[str] | set[str] = frozenset()) -> tuple[CapturedExample, Array] | None:
+def _captured(model: State, relations: frozenset[str] | set[str] = frozenset()) -> tuple[CapturedExample, Array] | None:
     """A readable example with its maps ``[L, H, Q, K]``: that with the most of some relations, then the longest."""
     folder = model.view.run.captures
     steps = read_steps(folder)
     examples = [example for example in read_examples(folder) if len(example.tokens) <= _READABLE]
+    # Maps of step 0 are of the model before fine-tuning.
     if not steps or not examples or (model.pretrained and 0 not in steps):
         return None
     example = max(
         examples,
-        key=lambda one: (len(relations & {relation for _, _, relation in one.relations}), len(one.tokens)),
+        key=lambda candidate: (
+            len(relations & {relation for _, _, relation in candidate.relations}),
+            len(candidate.tokens),
+        ),
     )
     return example, read_maps(steps[0 if model.pretrained else max(steps)])[example.index].numpy()
 

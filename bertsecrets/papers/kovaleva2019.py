@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor
 
 from bertsecrets.measures.frame_relations.record import (
@@ -34,7 +33,7 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
-from bertsecrets.reporting.comparison import CORRELATIONS, within_range
+from bertsecrets.reporting.comparison import score_interval
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.captures import read_maps, read_steps
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -47,11 +46,9 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CAPTURES, INITIAL
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Change, MeasureView, Replicates
-from bertsecrets.statistics.replicates import Interval, mean_interval
 
 _THEIRS = published("kovaleva2019")
 
-_PERFECT = 1 - 1e-9
 _PAPERS_COLUMN = (
     "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
     "fine-tuning, which has an untrained classifier; it gives one run each and no intervals."
@@ -140,7 +137,7 @@ def _scores(models: Studied, group: Group) -> list[_Scores]:
         for model in models.initial
         if (model.config["model"]["name"], model.config["task"]["name"]) == (group.model, group.task)
     ]
-    first = next(iter(group.models[0].scores["sets"].values()))
+    first = group.models[0].first_set
     return [
         _Scores(
             group.name,
@@ -172,7 +169,7 @@ def _gain(tasks: Sequence[Sequence[_Scores]]) -> list[str]:
 
 
 def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
-    values = [next(iter(model.scores["sets"].values()))["model"].get(metric) for model in models]
+    values = [model.first_set["model"].get(metric) for model in models]
     return [math.nan if value is None else float(value) for value in values]
 
 
@@ -181,34 +178,14 @@ def _published_scores(group: Group, metric: str) -> str:
     return MISSING if theirs is None else " / ".join(number(value, 1) for value in reversed(theirs))
 
 
-def _fisher(correlation: float) -> float:
-    """Fisher's transformation, finite for perfect correlations."""
-    return math.atanh(max(-_PERFECT, min(_PERFECT, correlation)))
-
-
-def _interval(metric: str, values: list[float], count: int) -> Interval:
-    """The mean with limits inside the metric's range: over seeds, or with one seed over examples.
-
-    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none.
-    """
-    interval = mean_interval(values)
-    if interval.count == 1 and metric == "accuracy":
-        low, high = stats.binomtest(round(interval.mean * count), count).proportion_ci(method="wilson")
-        interval = replace(interval, low=float(low), high=float(high))
-    elif interval.count == 1 and metric in CORRELATIONS and count > 3:
-        low, high = (math.tanh(_fisher(interval.mean) + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))
-        interval = replace(interval, low=low, high=high)
-    return within_range(interval, metric)
-
-
 def _drawn(init: str, scores: _Scores, values: list[float]) -> IntervalRow:
-    interval = _interval(scores.metric, values, scores.count)
+    interval = score_interval(scores.metric, values, scores.count)
     return IntervalRow(f"{scores.task} · {init}", interval.mean, interval.low, interval.high, scores.constant, values)
 
 
 def _percent(scores: _Scores, values: list[float]) -> str:
     """The mean with its interval, in percent."""
-    interval = _interval(scores.metric, values, scores.count)
+    interval = score_interval(scores.metric, values, scores.count)
     mean = number(100 * interval.mean, 1)
     if not math.isfinite(interval.low):
         return mean
@@ -265,13 +242,13 @@ def typical_maps(models: Studied) -> Figure | None:
     """The fine-tuned models' map of each pattern that the classifier is most certain of; None if no run kept maps."""
     classifier = load_classifier()
     best: dict[int, tuple[float, str, Tensor]] = {}
-    kept = 0
+    map_count = 0
     for group in models.tuned:
         for map_LHQK in _last_maps(group.models[0]):
             length = map_LHQK.shape[-1]
             if length < MIN_LENGTH:
                 continue
-            kept += map_LHQK[..., 0, 0].numel()
+            map_count += map_LHQK[..., 0, 0].numel()
             judgement = classifier(map_LHQK, torch.ones(map_LHQK.shape[0], length, dtype=torch.bool))
             for pattern in range(len(PATTERNS)):
                 probability_LH = judgement.probability_P[..., pattern].masked_fill(judgement.pattern != pattern, -1.0)
@@ -292,7 +269,7 @@ def typical_maps(models: Studied) -> Figure | None:
     return map_sheet(
         titled,
         title="A map of each pattern, after fine-tuning",
-        note=f"of {kept:,} maps that the runs kept, those that the classifier is most certain of (its probability in "
+        note=f"of {map_count:,} maps that the runs kept, those that the classifier is most certain of (its probability in "
         "brackets); attending tokens downward, attended tokens to the right; from dark violet (0) to yellow (the "
         "largest weight of the map); layers and heads count from 0",
     )
@@ -370,12 +347,12 @@ def _before_fine_tuning(group: Group) -> MeasureView | None:
 def _sentences(models: Studied, group: Group, view: MeasureView) -> _Sentences:
     record = RelationRecord.read(view.extras)
     name = group.name if record is None else record.source
-    known = "; ".join(f"{head_label(*head)}: {number(value)}" for *head, value in _THEIRS["relation_heads"])
+    published_heads = "; ".join(f"{head_label(*head)}: {number(value)}" for *head, value in _THEIRS["relation_heads"])
     return _Sentences(
-        f"{group.model} · {name}" if len({one.model for one in models.tuned}) > 1 else name,
+        f"{group.model} · {name}" if len({tuned.model for tuned in models.tuned}) > 1 else name,
         relation_grids(view),
         None if record is None else record.example,
-        known,
+        published_heads,
     )
 
 
@@ -538,7 +515,7 @@ def _pairs(replicates: Replicates) -> dict[str, _Linking]:
             continue
         pair = column.removesuffix(BEYOND)
         grids = [replicates.grids(name) for name in (pair, pair + MEAN, column)]
-        values = [each.value_RLH.mean(axis=0) for each in grids if each is not None]
+        values = [grid.value_RLH.mean(axis=0) for grid in grids if grid is not None]
         if len(values) < len(grids) or not np.isfinite(values[0]).any():
             continue
         head = highest(values[0])

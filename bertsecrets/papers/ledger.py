@@ -43,13 +43,13 @@ class Ledger:
 
     Args:
         names: Ids of the statements to test, or paths of their files; empty for all that the package has.
-        kept: Folder that keeps the readings of each statement and model for the next page; None for one beside the page.
+        readings: Folder that keeps the readings of each statement and model for the next page; None for one beside the page.
         file: File name of the page.
         sizes_may_differ: Statements are tested on each model separately, so models of several sizes can share a page.
     """
 
     names: tuple[str, ...] = ()
-    kept: str | None = None
+    readings: str | None = None
     file: str = "statements.html"
     sizes_may_differ: bool = True
 
@@ -67,8 +67,8 @@ class Ledger:
             UserError: If a statement is unknown or wrong, or names a column that does not exist.
         """
         check_names(self.names)
-        kept = folder / READINGS if self.kept is None else Path(self.kept)
-        models, judgement = judged(runs, kept, [name for name in self.names if is_path(name)])
+        readings = folder / READINGS if self.readings is None else Path(self.readings)
+        models, judgement = judged(runs, readings, [name for name in self.names if is_path(name)])
         shown = [Path(name).stem if is_path(name) else name for name in self.names] or list(judgement)
         entries = [judgement[name] for name in dict.fromkeys(shown)]
         tuned = subjects(models, "tuned")
@@ -177,7 +177,7 @@ def _models(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
         )
         seeds.setdefault(key, set()).update(() if before else (run.seed,))
     names = ("model", "weights", "task", "limit_train", "limit_eval")
-    return [{**dict(zip(names, key, strict=True)), "seeds": sorted(some)} for key, some in sorted(seeds.items())]
+    return [{**dict(zip(names, key, strict=True)), "seeds": sorted(values)} for key, values in sorted(seeds.items())]
 
 
 def _unmeasured(entry: Entry) -> str:
@@ -367,13 +367,13 @@ def _row(cell: Cell) -> list[str]:
     finding = cell.finding
     if finding is None:
         return [cell.subject, MISSING, MISSING, MISSING, MISSING, cell.verdict, cell.reason]
-    known = [reading for reading in finding.readings if math.isfinite(reading.value)]
+    defined = [reading for reading in finding.readings if math.isfinite(reading.value)]
     details = list(dict.fromkeys(reading.detail for reading in finding.readings if reading.detail))
-    if len(known) < len(finding.readings):
-        details.append(f"{len(finding.readings) - len(known)} of {len(finding.readings)} seeds without a number")
+    if len(defined) < len(finding.readings):
+        details.append(f"{len(finding.readings) - len(defined)} of {len(finding.readings)} seeds without a number")
     return [
         cell.subject,
-        str(len(known)),
+        str(len(defined)),
         f"{max(reading.count for reading in finding.readings):,}",
         interval_in_words(finding.value, finding.low, finding.high),
         p_value(cell.p_value),

@@ -30,10 +30,10 @@ from bertsecrets.results.figures.style import (
     PAGE_WIDTH,
     footnote,
     house_style,
-    new_figure,
     panels_across,
     sample_size,
     seeds_in_words,
+    titled_panels,
 )
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -58,22 +58,23 @@ def single_heads(models: Studied) -> Section | None:
     measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
     if not measured:
         return None
-    across = panels_across(len(measured))
+    title = "Heads by the score that is left without them"
     with house_style():
-        figure = new_figure(
-            PAGE_WIDTH, 0.8 + 2.0 * -(-len(measured) // across), "Heads by the score that is left without them"
+        figure, axes_N = titled_panels(
+            [group.title for group, _ in measured],
+            panels_across(len(measured)),
+            (PAGE_WIDTH, 2.0),
+            title,
+            margin=0.8,
+            shared=False,
         )
-        panels = figure.subplots(-(-len(measured) // across), across, squeeze=False).ravel()
-        for axes, (group, effect) in zip(panels, measured, strict=False):
+        for axes, (_, effect) in zip(axes_N, measured, strict=True):
             score_V = (effect.baseline_R[:, None, None] + effect.delta_RLH).mean(axis=0).ravel()
             edges = _bin_edges(score_V[np.isfinite(score_V)], len(effect.delta_RLH) * effect.count)
             axes.hist(score_V[np.isfinite(score_V)], bins=edges, color=ACCENTS[0], edgecolor="white", linewidth=0.4)
             axes.axvline(float(effect.baseline_R.mean()), color="black", linewidth=0.8, linestyle="--")
-            axes.set_title(group.title)
             axes.set_xlabel(effect.metric)
             axes.set_ylabel("heads")
-        for axes in panels[len(measured) :]:
-            axes.set_visible(False)
         footnote(
             figure,
             f"dashed: the whole model; {seeds_in_words([len(effect.delta_RLH) for _, effect in measured])}; "
@@ -126,9 +127,11 @@ def all_but_one(models: Studied) -> Section | None:
                 [
                     group.name,
                     str(layer),
-                    ", ".join(str(one.head) for one in heads),
-                    "; ".join(f"{_signed(one.change)} ({_signed(one.low)} to {_signed(one.high)})" for one in heads),
-                    ", ".join(_signed(one.on_all) for one in heads),
+                    ", ".join(str(best.head) for best in heads),
+                    "; ".join(
+                        f"{_signed(best.change)} ({_signed(best.low)} to {_signed(best.high)})" for best in heads
+                    ),
+                    ", ".join(_signed(best.on_all) for best in heads),
                     MISSING if theirs is None else number(theirs[index], 2, signed=True),
                 ]
             )
@@ -157,6 +160,7 @@ def _alone(sweep: Sweep) -> dict[int, _Alone]:
     metric, label_N, clean_N = sweep.rows[0]["metric"], sweep.label_N, sweep.clean_N
     both_VN = np.concatenate([clean_N[None], sweep.prediction_VN])
     chooses_SN = choosing_units(len(label_N), _SPLITS, seed=0)
+    # An undefined score, such as the correlation of a constant answer, is never the best.
     choosing_SV, tested_SV = (
         np.nan_to_num(weighted_scores(metric, label_N, both_VN, units_SN.astype(np.float64)), nan=-np.inf)
         for units_SN in (chooses_SN, ~chooses_SN)
@@ -164,8 +168,8 @@ def _alone(sweep: Sweep) -> dict[int, _Alone]:
     layer_V = np.array([row["layer"] for row in sweep.rows])
     alone = {}
     for layer in sorted(set(layer_V.tolist())):
-        own = np.flatnonzero(layer_V == layer)
-        best_S = own[choosing_SV[:, 1 + own].argmax(axis=1)]
+        of_layer_V = np.flatnonzero(layer_V == layer)
+        best_S = of_layer_V[choosing_SV[:, 1 + of_layer_V].argmax(axis=1)]
         change_S = tested_SV[np.arange(_SPLITS), 1 + best_S] - tested_SV[:, 0]
         limits_S = []
         for tests_N, best in zip(~chooses_SN, best_S, strict=True):
@@ -175,7 +179,7 @@ def _alone(sweep: Sweep) -> dict[int, _Alone]:
         most = int(np.bincount(best_S).argmax())
         alone[layer] = _Alone(
             sweep.rows[most]["head"],
-            *(100 * float(value) for value in (np.median(change_S), low, high, sweep.change_V[own].max())),
+            *(100 * float(value) for value in (np.median(change_S), low, high, sweep.change_V[of_layer_V].max())),
         )
     return alone
 
@@ -192,12 +196,14 @@ def other_data(models: Studied) -> Section | None:
     rows = []
     for group in models.tuned:
         for model in group.models:
-            for (first, one), (second, other) in combinations(_by_set(model).items(), 2):
-                rows.append([f"{group.name}, seed {model.seed}: {first}", second, *_agreement(one, other)])
+            for (first, first_effects), (second, second_effects) in combinations(_by_set(model).items(), 2):
+                rows.append(
+                    [f"{group.name}, seed {model.seed}: {first}", second, *_agreement(first_effects, second_effects)]
+                )
     measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
-    for (first_group, one), (second_group, other) in combinations(measured, 2):
-        if one.delta_RLH.shape[1:] == other.delta_RLH.shape[1:]:
-            rows.append([first_group.name, second_group.name, *_agreement(one, other)])
+    for (first_group, first_effects), (second_group, second_effects) in combinations(measured, 2):
+        if first_effects.delta_RLH.shape[1:] == second_effects.delta_RLH.shape[1:]:
+            rows.append([first_group.name, second_group.name, *_agreement(first_effects, second_effects)])
     if not rows:
         return None
     rows.append(["paper: MNLI, matched", "MNLI, mismatched", MISSING, MISSING, number(_THEIRS["two_sets"], 2)])
@@ -225,8 +231,8 @@ def _by_set(model: Model) -> dict[str, Effects]:
     return by_set
 
 
-def _agreement(one: Effects, other: Effects) -> list[str]:
-    first_LH, second_LH = (np.nanmean(effect.delta_RLH, axis=0) for effect in (one, other))
+def _agreement(first: Effects, second: Effects) -> list[str]:
+    first_LH, second_LH = (np.nanmean(effect.delta_RLH, axis=0) for effect in (first, second))
     ranks = rank_correlation(first_LH, second_LH)
     linear = stats.pearsonr(first_LH.ravel(), second_LH.ravel()).statistic
     return [number(ranks.rho, 2), f"{number(ranks.low, 2)} to {number(ranks.high, 2)}", number(float(linear), 2)]
@@ -387,8 +393,8 @@ def _judged(contents: Sequence[Mapping[str, Any]]) -> str:
 
 def _at(content: Mapping[str, Any], share: float, score: str) -> Mapping[str, Any]:
     """The row of a score's order with about this share of heads gone."""
-    own = [row for row in content["curves"] if row["score"] == score]
-    return min(own, key=lambda row: abs(row["kept"] - (1 - share) * content["total"]))
+    rows = [row for row in content["curves"] if row["score"] == score]
+    return min(rows, key=lambda row: abs(row["kept"] - (1 - share) * content["total"]))
 
 
 def _rows(

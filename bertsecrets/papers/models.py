@@ -67,7 +67,7 @@ class Model(FinishedRun):
     @property
     def learned(self) -> bool | None:
         """Whether it is shown to beat the constant answer on the first set; None where that was not tested."""
-        p = next(iter(self.scores["sets"].values())).get("p_constant")
+        p = self.first_set.get("p_constant")
         return None if p is None else float(p) <= LEVEL
 
     @property
@@ -158,12 +158,12 @@ class Group:
             kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
             mode: The mode of disabling; where no model has it, any.
         """
-        for wanted in dict.fromkeys((mode, None)):
-
-            def ready(view: MeasureView, wanted: str | None = wanted) -> bool:
+        for accepted_mode in dict.fromkeys((mode, None)):
+            # The default binds the mode of this round.
+            def ready(view: MeasureView, accepted_mode: str | None = accepted_mode) -> bool:
                 rows = KINDS[kind].of(view.run.ablation_table().rows())
                 size = view.run.size()
-                components = {(row["layer"], row["head"]) for row in rows if wanted in (None, row["mode"])}
+                components = {(row["layer"], row["head"]) for row in rows if accepted_mode in (None, row["mode"])}
                 return size is not None and len(components) == math.prod(KINDS[kind].size(*size))
 
             views = self.views("ablation", ready=ready)
@@ -188,10 +188,10 @@ class Group:
         """The command that trains the first model again with other settings, as far as the runs record how it was trained."""
         config = self.config
         model, data = config["model"], config.get("data") or {}
-        chosen = model["name"] if (CONF / "model" / f"{model['name']}.yaml").is_file() else "folder"
+        option = model["name"] if (CONF / "model" / f"{model['name']}.yaml").is_file() else "folder"
         words = [] if _own_data(config) else [f"task={self.task}"]
-        words.append(f"model={chosen}")
-        words += [f"model.{key}={_argument(model[key])}" for key in ("path", "name")] if chosen == "folder" else []
+        words.append(f"model={option}")
+        words += [f"model.{key}={_argument(model[key])}" for key in ("path", "name")] if option == "folder" else []
         words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
         words += [
             f"data.{key}={_argument(data[key])}"
@@ -252,7 +252,7 @@ class Studied:
     def of_random(self, group: Group) -> Group | None:
         """The models that differ from others in nothing but that they started from random weights."""
         factors = {**group.condition.factors, "init": RANDOM_INIT}
-        return next((other for other in self.random if other.condition.factors == factors), None)
+        return next((candidate for candidate in self.random if candidate.condition.factors == factors), None)
 
     def controls_of(self, group: Group) -> list[Group]:
         """The controls that differ from fine-tuned models in nothing but the control."""
@@ -265,8 +265,8 @@ class Studied:
     def _controls_by_difference(self, group: Group) -> list[tuple[Group, list[str]]]:
         recipe, by_difference = _recipe(group), []
         for control in self.controls:
-            other = _recipe(control)
-            different = [name for name, value in recipe.items() if other[name] != value]
+            control_recipe = _recipe(control)
+            different = [name for name, value in recipe.items() if control_recipe[name] != value]
             if not {"task", "model"} & set(different):
                 by_difference.append((control, different))
         return by_difference

@@ -127,7 +127,7 @@ class StatementsPage:
         entries = self.entries(judgement)
         sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
         names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
-        other = self.settings.model and self.settings.model not in names
+        differs = self.settings.model and self.settings.model not in names
         return Report(
             title=self.settings.title,
             subtitle=f"{self.settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
@@ -140,7 +140,7 @@ class StatementsPage:
                 *(counts_in_words(entries) if entries else []),
                 *unlearned_in_words(models),
                 *objectives_in_words(models),
-                *([self.settings.other_model.format(models=", ".join(names))] if other else []),
+                *([self.settings.other_model.format(models=", ".join(names))] if differs else []),
                 *left_out(unfinished),
             ],
             sections=[
@@ -163,7 +163,11 @@ class StatementsPage:
 
     def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
         entries = [judgement[name] for name in part.statements]
-        shows = [made for settings in part.show if (made := self._shown(part.title, models, settings)) is not None]
+        shows = [
+            shown_section
+            for settings in part.show
+            if (shown_section := self._shown(part.title, models, settings)) is not None
+        ]
         commands = list(dict.fromkeys(cell.command for entry in entries for cell in entry.cells if cell.command))
         if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
             if not part.missing:
@@ -172,13 +176,17 @@ class StatementsPage:
         reasons = list(dict.fromkeys(_reasons(entries)))
         return Section(
             part.title,
-            paragraphs=[*part.paragraphs, *(text for made in shows for text in made.paragraphs), *reasons],
+            paragraphs=[
+                *part.paragraphs,
+                *(text for shown_section in shows for text in shown_section.paragraphs),
+                *reasons,
+            ],
             tables=[
                 *([overview(entries, "Statements, judged")] if entries else []),
-                *(table for made in shows for table in made.tables),
+                *(table for shown_section in shows for table in shown_section.tables),
             ],
-            figures=[block for made in shows for block in made.figures],
-            commands=[*commands, *(command for made in shows for command in made.commands)],
+            figures=[block for shown_section in shows for block in shown_section.figures],
+            commands=[*commands, *(command for shown_section in shows for command in shown_section.commands)],
             summary=_summary(entries, shows),
         )
 
@@ -188,6 +196,7 @@ class StatementsPage:
         try:
             return function(models, **values)
         except TypeError as error:
+            # A setting that the function does not have, or a value of another type.
             raise UserError(
                 f"Section '{title}' of '{self.path}': {error}; correct the settings of its figures."
             ) from error
@@ -214,7 +223,7 @@ def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
         if len(entries) == 1
         else [f"{len(entries)} statements: {', '.join(counted(verdicts))}"]
     )
-    return "; ".join([*statements, *(made.summary for made in shows if made.summary)])
+    return "; ".join([*statements, *(figures.summary for figures in shows if figures.summary)])
 
 
 def _overview(name: str, sections: Sequence[Section]) -> Section:
@@ -277,19 +286,19 @@ class Page(Protocol):
         """Write the page and its figures into a folder; returns the page."""
 
 
-def find_page(name: str, statements: Sequence[str] = (), kept: str | None = None) -> Page:
+def find_page(name: str, statements: Sequence[str] = (), readings: str | None = None) -> Page:
     """A page by its name, or by the path of its file.
 
     Args:
         name: A name or path that :func:`~bertsecrets.papers.names.page_name` accepts.
         statements: For the ledger, the statements to show; empty for all.
-        kept: For the ledger, the folder of readings; None for one beside the page.
+        readings: For the ledger, the folder of readings; None for one beside the page.
 
     Raises:
         UserError: If the page's file is wrong.
     """
     if name == LEDGER:
-        return Ledger(tuple(statements), kept)
+        return Ledger(tuple(statements), readings)
     path = page_files().get(name)
     if path is None:
         return read_page(Path(name))

@@ -97,12 +97,14 @@ def disabled_heads(
         f"{sample_size([effect.count for _, effect in measured])}",
         effects=True,
     )
-    others = sorted({effect.mode for _, effect in measured} - {mode})
+    other_modes = sorted({effect.mode for _, effect in measured} - {mode})
     header = ["task", "metric (mode)", "examples", "score", "lowest and highest, one head disabled"]
     header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
     return Section(
         "",
-        paragraphs=[f"The paper disables in mode {mode}; these runs use mode {', '.join(others)}."] if others else [],
+        paragraphs=[f"The paper disables in mode {mode}; these runs use mode {', '.join(other_modes)}."]
+        if other_modes
+        else [],
         tables=[
             beside_the_paper(
                 [*header, "paper (figure)"], rows, f"One head disabled, {seeds}; numbers of heads are means"

@@ -31,9 +31,9 @@ from bertsecrets.results.figures.style import (
     PAGE_WIDTH,
     footnote,
     house_style,
-    new_figure,
     panels_across,
     sample_size,
+    titled_panels,
 )
 from bertsecrets.results.formatting import MISSING, head_label, number, percent
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -89,9 +89,9 @@ def figure_1(models: Studied) -> Section | None:
                 if view is not None
             }
             panels = [HeadPanel(name, grid) for name, grid in grids.items()]
-            held = {} if by_role is None else roles_of(by_role)
+            roles_by_name = {} if by_role is None else roles_of(by_role)
             if by_role is not None:
-                panels += [HeadPanel(role, strength(by_role, role), passed) for role, passed in held.items()]
+                panels += [HeadPanel(role, strength(by_role, role), passed) for role, passed in roles_by_name.items()]
             if len(grids) + (by_role is not None) < 2:
                 continue
             counts = [view.count(view.columns[0].name) for view in (relevance, confidence, by_role) if view is not None]
@@ -105,7 +105,7 @@ def figure_1(models: Studied) -> Section | None:
             )
             caption = f"Figures 1 and 2 for {group.name}."
             blocks.append(FigureBlock(f"voita_figure1_{len(blocks)}", figure, caption, "Heatmaps by layer and head."))
-            rows += [row for row in (_most_relevant(group.name, grids, held),) if row]
+            rows += [row for row in (_most_relevant(group.name, grids, roles_by_name),) if row]
     if not blocks:
         return None
     header = ["task", "of the most relevant head of each layer, with a function", "confidence above 0.8", "ρ of both"]
@@ -122,12 +122,12 @@ def figure_1(models: Studied) -> Section | None:
     )
 
 
-def _most_relevant(name: str, grids: Mapping[str, Array], held: Mapping[str, NDArray[np.bool_]]) -> list[str]:
+def _most_relevant(name: str, grids: Mapping[str, Array], roles_by_name: Mapping[str, NDArray[np.bool_]]) -> list[str]:
     if "relevance" not in grids:
         return []
     best_L = grids["relevance"].argmax(axis=1)
     layers = np.arange(len(best_L))
-    with_role = int(np.logical_or.reduce(list(held.values()))[layers, best_L].sum()) if held else None
+    with_role = int(np.logical_or.reduce(list(roles_by_name.values()))[layers, best_L].sum()) if roles_by_name else None
     confident, agreement = MISSING, MISSING
     if "confidence" in grids:
         confident = f"{int((grids['confidence'][layers, best_L] > _CONFIDENT).sum())} of {len(layers)}"
@@ -191,20 +191,18 @@ def dependencies(models: Studied) -> Section | None:
 
 def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlock]:
     """Figure 3: how often the head of a relation stands how far from the dependent."""
-    known = {relation: counts for relation, counts in distributions.items() if counts}
-    if not known:
+    measured = {relation: counts for relation, counts in distributions.items() if counts}
+    if not measured:
         return []
-    across = panels_across(len(known))
+    titles = [f"{relation} ({sum(counts.values()):,} pairs)" for relation, counts in measured.items()]
     with house_style():
-        figure = new_figure(PAGE_WIDTH, 0.8 + 1.8 * -(-len(known) // across), "Where the syntactic head stands")
-        grid = figure.subplots(-(-len(known) // across), across, squeeze=False, sharex=True, sharey=True).ravel()
-        for axes, (relation, counts) in zip(grid, known.items(), strict=False):
+        figure, axes_N = titled_panels(
+            titles, panels_across(len(titles)), (PAGE_WIDTH, 1.8), "Where the syntactic head stands", margin=0.8
+        )
+        for axes, counts in zip(axes_N, measured.values(), strict=True):
             total = sum(counts.values())
             offsets = range(-_FARTHEST, _FARTHEST + 1)
             axes.bar(offsets, [100 * counts.get(str(offset), 0) / total for offset in offsets], color=ACCENTS[0])
-            axes.set_title(f"{relation} ({total:,} pairs)")
-        for axes in grid[len(known) :]:
-            axes.set_visible(False)
         figure.supxlabel("place of the head, in words from the dependent", fontsize=9.0)
         figure.supylabel("% of pairs", fontsize=9.0)
         footnote(figure, f"farther than {_FARTHEST} words: not drawn")
@@ -244,7 +242,7 @@ def gates(models: Studied) -> Section | None:
             else:
                 continue
             kept = f"{int((gate_LH >= 0.5).sum())} of {gate_LH.size}"
-            score = next(iter(next(iter(model.scores["sets"].values()))["model"].values()))
+            score = next(iter(model.first_set["model"].values()))
             rows.append(
                 [f"{group.name}, seed {model.seed}: {how}", _penalty(model), kept, number(score), MISSING, MISSING]
             )
@@ -288,10 +286,10 @@ def last_to_go(models: Studied) -> Section | None:
             )
             kept_LH = np.asarray(open_LH) >= 0.5
             by_role = roles_of(by_role_view)
-            kept = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
+            kept_by_role = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
             without_LH = ~np.logical_or.reduce(list(by_role.values()))
             how = "frozen, pushed shut" if shut is not None else f"learned, penalty {_penalty(model)}"
-            rows.append([group.name, str(model.seed), how, *kept, _kept_of(without_LH, kept_LH)])
+            rows.append([group.name, str(model.seed), how, *kept_by_role, _kept_of(without_LH, kept_LH)])
     if not rows:
         return None
     caption = "Heads kept, of those with each role"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import stats
 
 from bertsecrets.ablation.comparison import effects
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
@@ -36,6 +37,8 @@ _SCORES = "Scores"
 
 CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
+
+_PERFECT = 1 - 1e-9
 
 
 def write_comparison(
@@ -313,6 +316,28 @@ def within_range(interval: Interval, metric: str) -> Interval:
     """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
     least = -1.0 if metric in CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+
+
+def score_interval(metric: str, values: Sequence[float], count: int) -> Interval:
+    """The mean of a score with its 95 % interval inside the metric's range: over seeds, or of one seed over examples.
+
+    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none.
+
+    Args:
+        metric: Name of the metric.
+        values: Each seed's score.
+        count: Number of examples.
+    """
+    interval = mean_interval(values)
+    if interval.count == 1 and metric == "accuracy":
+        low, high = stats.binomtest(round(interval.mean * count), count).proportion_ci(method="wilson")
+        interval = replace(interval, low=float(low), high=float(high))
+    elif interval.count == 1 and metric in CORRELATIONS and count > 3:
+        # Fisher's transformation of a perfect correlation is infinite.
+        z = math.atanh(max(-_PERFECT, min(_PERFECT, interval.mean)))
+        low, high = (math.tanh(z + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))
+        interval = replace(interval, low=low, high=high)
+    return within_range(interval, metric)
 
 
 def _score(run: FinishedRun, name: str, metric: str) -> float | None:

@@ -50,6 +50,12 @@ class FinishedRun:
         return int(self.config.get("trained", self.config)["seed"])
 
     @property
+    def first_set(self) -> dict[str, Any]:
+        """The scores of the first evaluation set: ``count``, ``model`` and ``constant`` by metric, ``p_constant``."""
+        scores: dict[str, Any] = next(iter(self.scores["sets"].values()))
+        return scores
+
+    @property
     def source(self) -> str | None:
         """The analysed checkpoint; None for a training run."""
         checkpoint = self.config.get("checkpoint")

@@ -23,12 +23,13 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.page import StatementsPage, find_page
-from bertsecrets.papers.questions.answer import UNTOLD, Answer, Told
+from bertsecrets.papers.questions.answer import Answer, GroupAnswer
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
 from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
 from bertsecrets.papers.questions.questions import answered
 from bertsecrets.papers.questions.separators import what_sep_is_for
 from bertsecrets.papers.questions.training import gradients, reasons
+from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
@@ -50,8 +51,8 @@ def questions_page() -> StatementsPage:
     return page
 
 
-def told(answer: Answer) -> Told:
-    (only,) = answer.told
+def answers(answer: Answer) -> GroupAnswer:
+    (only,) = answer.answers
     return only
 
 
@@ -131,9 +132,9 @@ def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, s
     folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001)
     with_gradients(folder, norm_LH)
     answer = gradients(runs_in(tmp_path))
-    assert told(answer).short == short
+    assert answers(answer).short == short
     # The mean of layers 3 to 5 is 0.12 above that of layers 0 to 2, with an error of at most twice 0.001.
-    assert "is +0.120 (95 % interval +0.116 to +0.124) in 1 − cosine" in told(answer).sentence
+    assert "is +0.120 (95 % interval +0.116 to +0.124) in 1 − cosine" in answers(answer).sentence
     assert "-m control=inverted_rates,permuted_labels" in answer.missing[0].command
 
 
@@ -143,11 +144,11 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
     make_run(tmp_path / "inverted", cosine_LH=1 - RISING[::-1], stderr=0.001, optimizer={"layer_decay": 1.25})
     make_run(tmp_path / "shuffled", cosine_LH=1 - RISING, data={"permute_labels": True})
     answer = gradients(runs_in(tmp_path))
-    sentence = told(answer).sentence
+    sentence = answers(answer).sentence
     assert "With learning rate × 1.25 from each layer to the one below: −0.120 (95 % interval −0.124" in sentence
     assert "With training labels shuffled: +0.120" in sentence
     assert not answer.missing
-    assert len(told(answer).figures) == 2
+    assert len(answers(answer).figures) == 2
 
 
 def blocking(folder: Path, to: str, away: str) -> None:
@@ -174,8 +175,8 @@ def blocking(folder: Path, to: str, away: str) -> None:
 def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: str, short: str) -> None:
     blocking(make_run(tmp_path / "run"), to, away)
     answer = what_sep_is_for(runs_in(tmp_path))
-    assert told(answer).short == short
-    assert "to [SEP]: −10.0 points (95% interval −14.0 to −6.0)" in told(answer).sentence
+    assert answers(answer).short == short
+    assert "to [SEP]: −10.0 points (95% interval −14.0 to −6.0)" in answers(answer).sentence
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=sinks"]
 
 
@@ -238,7 +239,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     ]
     AblationTable.from_rows(rows).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
-    answer = told(redundant_or_unnecessary(runs_in(tmp_path)))
+    answer = answers(redundant_or_unnecessary(runs_in(tmp_path)))
     assert answer.short == "1 redundant, 2 unnecessary of 4 groups"
     assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
 
@@ -272,7 +273,7 @@ BEFORE = (0.3, 0.1, 0.1, 0.1, 0.3, 0.1)
 )
 def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], error: float, short: str) -> None:
     with_patterns(tmp_path, "run", BEFORE, after, error)
-    answer = told(meaningful_or_vertical(runs_in(tmp_path)))
+    answer = answers(meaningful_or_vertical(runs_in(tmp_path)))
     assert answer.short == short
     if error == 0.01 and after[0] == 0.5:
         assert "vertical maps changes by +20.0 points (95 % interval +18.0 to +22.0)" in answer.sentence
@@ -284,7 +285,7 @@ def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
     stages = {"checkpoint": 0.3 + delta_LH, "initial": np.full(SIZE, 0.3), "checkpoint-initial": delta_LH}
     measured = [(stage, "features", {"noun": value_LH}) for stage, value_LH in stages.items()]
     make_run(tmp_path / "run", measured=measured)
-    answer = told(before_and_after(runs_in(tmp_path)))
+    answer = answers(before_and_after(runs_in(tmp_path)))
     assert "Of 24 numbers (24 heads, 1 kinds of tokens), 2 rise and 1 fall significantly" in answer.sentence
     # (2 · 0.2 − 0.2) / 24 = 0.008, with an error of at most 0.01.
     assert "+0.008 (95 % interval −0.011 to +0.028)" in answer.sentence
@@ -303,7 +304,7 @@ def test_relation_heads_are_held_against_effects(tmp_path: Path, sign: int, shor
         delta_LH=-sign * RISING,
         significant_LH=RISING > 0.21,
     )
-    answer = told(relation_heads(runs_in(tmp_path)))
+    answer = answers(relation_heads(runs_in(tmp_path)))
     assert answer.short == short
     assert answer.sentence.startswith("4 of 24 heads are shown to follow frame relations before fine-tuning")
     assert f"{2 if sign == 1 else 0} of them {'are'} needed" in answer.sentence
@@ -331,7 +332,7 @@ def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, hol
     content |= {"curves": curve, "chosen": chosen, "iterative": False, "tested": 1}
     run.write_json(run.extras_path("pruning"), {"model": content})
     run.declare(Pruning().declaration())
-    answer = told(more_than_needed(runs_in(tmp_path)))
+    answer = answers(more_than_needed(runs_in(tmp_path)))
     assert answer.short == short
     assert "10 of 24 can be spared" in answer.sentence
 
@@ -357,10 +358,10 @@ def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int,
     one = make_run(tmp_path / "one", accuracy=alone / 500, data={"only": "second"}, **made)  # type: ignore[arg-type]
     with_predictions(one, np.arange(500) < alone)
     answer = reasons(runs_in(tmp_path))
-    assert told(answer).short == short
+    assert answers(answer).short == short
     assert (
         f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} points (95 %"
-        in told(answer).sentence
+        in answers(answer).sentence
     )
     lacking = [lack.command.split()[-1] for lack in answer.missing]
     assert lacking == ([] if alone == 400 else ["control=first_sentence"])
@@ -373,7 +374,7 @@ def test_that_one_sentence_is_not_enough_takes_both_controls(tmp_path: Path) -> 
         control = make_run(tmp_path / which, accuracy=right / 500, data={"only": which}, **made)
         with_predictions(control, np.arange(500) < right)
     answer = reasons(runs_in(tmp_path))
-    assert told(answer).short == "one sentence is not enough"
+    assert answers(answer).short == "one sentence is not enough"
     assert not answer.missing
 
 
@@ -398,26 +399,26 @@ def test_a_control_that_differs_in_more_than_the_control_is_not_compared(
     (one,) = runs.tuned
     assert not runs.controls_of(one)
     answer = reasons(runs)
-    assert told(answer).short == UNTOLD
-    assert f"second sentence alone, which differs in {named} too." in told(answer).sentence
+    assert answers(answer).short == UNTOLD
+    assert f"second sentence alone, which differs in {named} too." in answers(answer).sentence
     assert answer.missing[0].command.endswith("-m control=first_sentence,second_sentence")
 
 
 def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None:
     make_run(tmp_path / "run", task="sst2", task_settings={"texts": 1})
     answer = reasons(runs_in(tmp_path))
-    assert told(answer).short == UNTOLD
+    assert answers(answer).short == UNTOLD
     # Wilson's interval of 326 of 408.
-    assert "Accuracy is 0.800 (95 % interval 0.757 to 0.835)" in told(answer).sentence
-    assert "The task has one sentence" in told(answer).sentence
+    assert "Accuracy is 0.800 (95 % interval 0.757 to 0.835)" in answers(answer).sentence
+    assert "The task has one sentence" in answers(answer).sentence
     assert not answer.missing
 
 
 def test_scores_without_accuracy_are_not_compared(tmp_path: Path) -> None:
     make_run(tmp_path / "run", task="stsb", accuracy=None, task_settings=PAIRS)
     answer = reasons(runs_in(tmp_path))
-    assert (told(answer).short, told(answer).figures) == (UNTOLD, ())
-    assert told(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
+    assert (answers(answer).short, answers(answer).figures) == (UNTOLD, ())
+    assert answers(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
 
 
 def test_commands_quote_folders(tmp_path: Path) -> None:

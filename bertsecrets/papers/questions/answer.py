@@ -8,19 +8,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, difference_stage
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.replicates import mean_interval
 
-UNTOLD = "cannot be told"
-
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Told:
+class GroupAnswer:
     """An answer for one group of models.
 
     Args:
@@ -57,7 +56,7 @@ class Missing:
 class Answer:
     """An answer for all groups of models, and what is lacking for more of it."""
 
-    told: Sequence[Told] = ()
+    answers: Sequence[GroupAnswer] = ()
     missing: Sequence[Missing] = ()
 
 
@@ -70,8 +69,8 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
         of_task: Whether models that learned nothing were left out.
     """
     unlearned = [group.name for group in models.tuned if group.learned is False] if of_task else []
-    several = len({part.name for part in answer.told}) > 1
-    sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.told]
+    several = len({part.name for part in answer.answers}) > 1
+    sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.answers]
     if unlearned:
         sentences.append(f"Not judged, as the model is not shown to beat a constant answer: {', '.join(unlearned)}.")
     elif not models.tuned and not sentences and not answer.missing:
@@ -81,22 +80,22 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
         reasons.setdefault(lack.why, []).append(lack.name)
     for why, names in reasons.items():
         which = f" ({', '.join(filter(None, names))})" if any(names) and (several or len(models.tuned) > 1) else ""
-        sentences.append(f"{'Cannot be told' if not answer.told else 'Incomplete'}{which}: {why}")
+        sentences.append(f"{'Cannot be told' if not answer.answers else 'Incomplete'}{which}: {why}")
     return Section(
         "",
         paragraphs=sentences,
-        tables=[table for part in answer.told for table in part.tables],
-        figures=[block for part in answer.told for block in part.figures],
+        tables=[table for part in answer.answers for table in part.tables],
+        figures=[block for part in answer.answers for block in part.figures],
         commands=list(dict.fromkeys(lack.command for lack in answer.missing)),
-        summary=_summary(answer.told),
+        summary=_summary(answer.answers),
     )
 
 
-def _summary(told: Sequence[Told]) -> str:
-    shorts = dict.fromkeys(part.short for part in told)
+def _summary(answers: Sequence[GroupAnswer]) -> str:
+    shorts = dict.fromkeys(part.short for part in answers)
     if len(shorts) < 2:
         return next(iter(shorts), UNTOLD)
-    return "; ".join(f"{short} ({', '.join(part.name for part in told if part.short == short)})" for short in shorts)
+    return "; ".join(f"{short} ({', '.join(part.name for part in answers if part.short == short)})" for short in shorts)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Estimate:
 
     def text(self, digits: int = 3, scale: float = 1.0, *, signed: bool = True, unit: str = "") -> str:
         """The number, its unit and its interval in words."""
-        value, low, high = (number(scale * each, digits, signed=signed) for each in (self.value, self.low, self.high))
+        value, low, high = (number(scale * limit, digits, signed=signed) for limit in (self.value, self.low, self.high))
         if not np.isfinite([self.low, self.high]).all():
             return f"{value}{unit} (no interval)"
         return f"{value}{unit} (95 % interval {low} to {high})"
@@ -141,27 +140,29 @@ def estimate(value_R: ArrayLike, error: float) -> Estimate:
     return Estimate(float(values[0]), float(values[0]) - reach, float(values[0]) + reach, "examples")
 
 
-def widest_error(stderr_LH: Array, chosen: NDArray[np.bool_] | slice = slice(None)) -> float:
+def widest_error(stderr_LH: Array) -> float:
     """The largest that the standard error of a mean over heads can be: as if the errors of all went one way."""
-    return float(np.nanmean(np.asarray(stderr_LH)[chosen]))
+    return float(np.nanmean(stderr_LH))
 
 
 def changes_since(view: MeasureView, column: str) -> tuple[Array, Array] | None:
     """Mean differences from the model before fine-tuning and their standard errors, ``[layers, heads]``."""
     for stage in (CHECKPOINT, TRAINING):
-        other = difference_stage(stage, INITIAL)
-        steps = view.rows.steps(view.name, column, other)
+        stage_difference = difference_stage(stage, INITIAL)
+        steps = view.rows.steps(view.name, column, stage_difference)
         if steps:
-            delta_LH, stderr_LH, _ = view.rows.grid(view.name, column, other, steps[-1])
+            delta_LH, stderr_LH, _ = view.rows.grid(view.name, column, stage_difference, steps[-1])
             return delta_LH, stderr_LH
     return None
 
 
-def lacking(runs: Studied, told: Sequence[Told], why: str, settings: Callable[[Group], str] | str) -> list[Missing]:
+def lacking(
+    models: Studied, answers: Sequence[GroupAnswer], why: str, settings: Callable[[Group], str] | str
+) -> list[Missing]:
     """What the groups of models without an answer lack: a reason, and the settings of the analysis to run."""
-    names = {part.name for part in told}
+    names = {part.name for part in answers}
     return [
-        Missing(one.name, why, one.models[0].command(settings if isinstance(settings, str) else settings(one)))
-        for one in runs.tuned
-        if one.name not in names
+        Missing(group.name, why, group.models[0].command(settings if isinstance(settings, str) else settings(group)))
+        for group in models.tuned
+        if group.name not in names
     ]

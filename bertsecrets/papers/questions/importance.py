@@ -5,7 +5,8 @@ from typing import Any
 
 from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.questions.answer import UNTOLD, Answer, Missing, Told, lacking
+from bertsecrets.papers.questions.answer import Answer, GroupAnswer, Missing, lacking
+from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.results.components import GROUP
@@ -23,15 +24,15 @@ _MOST_GROUPS = 16
 Row = Mapping[str, Any]
 
 
-def redundant_or_unnecessary(runs: Studied) -> Answer:
+def redundant_or_unnecessary(models: Studied) -> Answer:
     """Of groups of heads with similar maps: which are needed together though not singly, and which can all go."""
-    told = []
-    for one in runs.tuned:
-        views = one.views("ablation", ready=lambda view: bool(_groups(view)))
+    answers = []
+    for group in models.tuned:
+        views = group.views("ablation", ready=lambda view: bool(_groups(view)))
         if not views:
             continue
-        groups = [_groups(view) for view in views]
-        rows = groups[0]
+        head_groups = [_groups(view) for view in views]
+        rows = head_groups[0]
         redundant = [row for row in rows if row["redundant"]]
         together = [row for row in rows if row["verdict"] == DISPENSABLE]
         needed = [row for row in rows if row["verdict"] == NEEDED and not row["redundant"]]
@@ -45,7 +46,7 @@ def redundant_or_unnecessary(runs: Studied) -> Answer:
             f"Of {len(rows)} groups of heads with similar maps: {counts}. The largest loss beyond the sum of single heads is that "
             f"of heads {worst['heads']}: {_points(worst, 'interaction')}."
         )
-        if len(groups) > 1:
+        if len(head_groups) > 1:
             sentence += " This is the first of the seeds; similar groups differ between seeds."
         short = (
             f"{len(redundant)} redundant, {len(together)} unnecessary of {len(rows)} groups"
@@ -64,11 +65,13 @@ def redundant_or_unnecessary(runs: Studied) -> Answer:
             f"layer-head; {sample_size(rows[0]['count'])}",
         )
         block = FigureBlock(
-            f"groups_{one.name}", figure, f"Groups of similar heads, {one.name}.", "Dots with intervals."
+            f"groups_{group.name}", figure, f"Groups of similar heads, {group.name}.", "Dots with intervals."
         )
-        told.append(Told(one.name, short, sentence, [_group_table(shown)], [block]))
-    missing = lacking(runs, told, "no run disabled groups of similar heads together and singly.", "analysis=redundancy")
-    return Answer(told, missing)
+        answers.append(GroupAnswer(group.name, short, sentence, [_group_table(shown)], [block]))
+    missing = lacking(
+        models, answers, "no run disabled groups of similar heads together and singly.", "analysis=redundancy"
+    )
+    return Answer(answers, missing)
 
 
 def _groups(view: MeasureView) -> list[Row]:
@@ -104,23 +107,23 @@ def _group_table(rows: Sequence[Row]) -> Table:
     return Table(header, cells, "Groups of heads with similar maps, the largest loss beyond the sum first")
 
 
-def relation_heads(runs: Studied) -> Answer:
+def relation_heads(models: Studied) -> Answer:
     """Whether heads that follow frame relations before fine-tuning matter for the fine-tuned model."""
-    relations = runs.before("frame_relations", lambda view: view.has("weight") and view.has("over_position"))
-    told = []
+    relations = models.before("frame_relations", lambda view: view.has("weight") and view.has("over_position"))
+    answers = []
     missing = []
-    for one in runs.tuned:
-        own = [view for (model, _), view in relations.items() if model == one.config["model"]["name"]]
-        effect = one.effects("head")
-        if not own:
+    for group in models.tuned:
+        before_views = [view for (model, _), view in relations.items() if model == group.config["model"]["name"]]
+        effect = group.effects("head")
+        if not before_views:
             settings = "analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"
             why = "no run measured attention along frame relations in the model before fine-tuning."
-            missing.append(Missing(one.name, why, one.models[0].command(settings)))
+            missing.append(Missing(group.name, why, group.models[0].command(settings)))
         if effect is None:
-            missing.append(Missing(one.name, _NO_EFFECTS, one.models[0].command("analysis=disable")))
-        if not own or effect is None:
+            missing.append(Missing(group.name, _NO_EFFECTS, group.models[0].command("analysis=disable")))
+        if not before_views or effect is None:
             continue
-        grids = relation_grids(own[0])
+        grids = relation_grids(before_views[0])
         beyond_LH = grids.value["over_position"]
         delta_LH = 100 * effect.delta_RLH.mean(axis=0)
         correlation = rank_correlation(beyond_LH, -delta_LH)
@@ -145,34 +148,34 @@ def relation_heads(runs: Studied) -> Answer:
             f"{number(correlation.rho, 2)} (95 % interval {number(correlation.low, 2)} to {number(correlation.high, 2)})."
         )
         figure = head_scatter(
-            [ScatterPanel(one.name, beyond_LH, delta_LH, needed_LH)],
+            [ScatterPanel(group.name, beyond_LH, delta_LH, needed_LH)],
             title="Are the heads of frame relations the heads that matter?",
             x_label="attention along relations, beyond position",
             y_label="change of score when disabled (points)",
             note=f"a dot for each head; filled: needed (over seeds, if several); heads disabled on {effect.count:,} examples",
         )
         block = FigureBlock(
-            f"relations_{one.name}", figure, f"Relations and importance, {one.name}.", "Scatter of heads."
+            f"relations_{group.name}", figure, f"Relations and importance, {group.name}.", "Scatter of heads."
         )
-        told.append(Told(one.name, short, sentence, [], [block]))
-    return Answer(told, missing)
+        answers.append(GroupAnswer(group.name, short, sentence, [], [block]))
+    return Answer(answers, missing)
 
 
 _NO_EFFECTS = "no run disabled every head in turn."
 
 
-def more_than_needed(runs: Studied) -> Answer:
+def more_than_needed(models: Studied) -> Answer:
     """How many heads can be spared one at a time, and how many together with a guarantee."""
-    told = []
+    answers = []
     missing = []
-    for one in runs.tuned:
-        effect = one.effects("head")
-        pruned = one.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
+    for group in models.tuned:
+        effect = group.effects("head")
+        pruned = group.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
         if effect is None:
-            missing.append(Missing(one.name, _NO_EFFECTS, one.models[0].command("analysis=disable")))
+            missing.append(Missing(group.name, _NO_EFFECTS, group.models[0].command("analysis=disable")))
         if not pruned:
             why = "no run pruned heads with a test on unseen examples."
-            missing.append(Missing(one.name, why, one.models[0].command("analysis=prune")))
+            missing.append(Missing(group.name, why, group.models[0].command("analysis=prune")))
         if effect is None and not pruned:
             continue
         sentences = []
@@ -194,9 +197,9 @@ def more_than_needed(runs: Studied) -> Answer:
             shorts.append(
                 f"yes: {gone} of {content['total']} heads can go" if sum(holds) > len(holds) / 2 and gone else UNTOLD
             )
-        blocks = [_pruning_figure(one.name, view.extras) for view in pruned[:1]]
-        told.append(Told(one.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [], blocks))
-    return Answer(told, missing)
+        blocks = [_pruning_figure(group.name, view.extras) for view in pruned[:1]]
+        answers.append(GroupAnswer(group.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [], blocks))
+    return Answer(answers, missing)
 
 
 def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:

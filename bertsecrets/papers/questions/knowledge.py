@@ -8,16 +8,16 @@ from bertsecrets.measures.linguistic.columns import feature_label
 from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.questions.answer import (
-    UNTOLD,
     Answer,
     Array,
     Estimate,
-    Told,
+    GroupAnswer,
     changes_since,
     estimate,
     lacking,
     widest_error,
 )
+from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
 from bertsecrets.results.figures.style import sample_size
@@ -34,11 +34,11 @@ _NAMED_WRONGLY = "The classifier names about one map in five wrongly (docs/patte
 _NO_PATTERNS = "no run named the patterns of maps, before and after fine-tuning."
 
 
-def before_and_after(runs: Studied) -> Answer:
+def before_and_after(models: Studied) -> Answer:
     """How many heads attend more, or less, to each kind of token than before fine-tuning."""
-    told = []
-    for one in runs.tuned:
-        views = one.views("features", ready=lambda view: bool(_features(view)))
+    answers = []
+    for group in models.tuned:
+        views = group.views("features", ready=lambda view: bool(_features(view)))
         if not views:
             continue
         changes = _features(views[0])
@@ -71,17 +71,17 @@ def before_and_after(runs: Studied) -> Answer:
         section = compared_section(views[0])
         figures = [] if section is None else section.figures[:1]
         blocks = [
-            FigureBlock(f"features_{one.name}", block.figure, f"{block.caption} {one.name}.", block.alt)
+            FigureBlock(f"features_{group.name}", block.figure, f"{block.caption} {group.name}.", block.alt)
             for block in figures
         ]
-        told.append(Told(one.name, short, sentence, [_change_table(changes, moved)], blocks))
+        answers.append(GroupAnswer(group.name, short, sentence, [_change_table(changes, moved)], blocks))
     missing = lacking(
-        runs,
-        told,
+        models,
+        answers,
         "no run compared attention to words and special tokens with the model before fine-tuning.",
-        lambda one: f"analysis=features{_COMPARED}{one.annotated}",
+        lambda group: f"analysis=features{_COMPARED}{group.annotated}",
     )
-    return Answer(told, missing)
+    return Answer(answers, missing)
 
 
 def _features(view: MeasureView) -> dict[str, Change]:
@@ -95,7 +95,7 @@ def _features(view: MeasureView) -> dict[str, Change]:
 
 def _mean_change(views: Sequence[MeasureView], column: str) -> Estimate:
     """Mean over heads of the change of a column since before fine-tuning."""
-    changes = [found for view in views if (found := changes_since(view, column)) is not None]
+    changes = [change for view in views if (change := changes_since(view, column)) is not None]
     return estimate([float(np.nanmean(delta_LH)) for delta_LH, _ in changes], widest_error(changes[0][1]))
 
 
@@ -116,11 +116,11 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
     return Table(header, rows, "Mean over heads, and heads that changed significantly (first seed)")
 
 
-def meaningful_or_vertical(runs: Studied) -> Answer:
+def meaningful_or_vertical(models: Studied) -> Answer:
     """Whether the share of vertical maps, or of maps that could be informative, grew in fine-tuning."""
-    told = []
-    for one in runs.tuned:
-        views = one.views("patterns", *_NAMES, ready=lambda view: changes_since(view, _NAMES[0]) is not None)
+    answers = []
+    for group in models.tuned:
+        views = group.views("patterns", *_NAMES, ready=lambda view: changes_since(view, _NAMES[0]) is not None)
         if not views:
             continue
         vertical = _mean_change(views, "vertical")
@@ -144,13 +144,15 @@ def meaningful_or_vertical(runs: Studied) -> Answer:
         figure = pattern_bars(
             bars,
             _NAMES,
-            title=f"Patterns before and after fine-tuning: {one.name}",
+            title=f"Patterns before and after fine-tuning: {group.name}",
             note=f"{NAMED}; {sample_size(views[0].count(_NAMES[0]))}; bars at the end of a share: 95 % intervals",
             unit="share of attention maps",
         )
-        block = FigureBlock(f"patterns_{one.name}", figure, f"Patterns before and after, {one.name}.", "Stacked bars.")
-        told.append(Told(one.name, short, f"{sentence} {_NAMED_WRONGLY}", [], [block]))
-    return Answer(told, lacking(runs, told, _NO_PATTERNS, f"analysis=patterns{_COMPARED}"))
+        block = FigureBlock(
+            f"patterns_{group.name}", figure, f"Patterns before and after, {group.name}.", "Stacked bars."
+        )
+        answers.append(GroupAnswer(group.name, short, f"{sentence} {_NAMED_WRONGLY}", [], [block]))
+    return Answer(answers, lacking(models, answers, _NO_PATTERNS, f"analysis=patterns{_COMPARED}"))
 
 
 def _shares(views: Sequence[MeasureView]) -> tuple[Array, Array]:

@@ -7,14 +7,14 @@ from bertsecrets.importance.sinks.kinds import Limits, sinks_of
 from bertsecrets.importance.sinks.norms import RATIO
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import (
-    UNTOLD,
     Answer,
+    GroupAnswer,
     Missing,
-    Told,
     estimate,
     lacking,
     widest_error,
 )
+from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
@@ -22,12 +22,12 @@ from bertsecrets.results.views import MeasureView
 _SEP = "sep"
 
 
-def what_sep_is_for(runs: Studied) -> Answer:
+def what_sep_is_for(models: Studied) -> Answer:
     """Whether the model needs attention to [SEP], and what [SEP] gathered from the text."""
-    told = []
+    answers = []
     missing = []
-    for one in runs.tuned:
-        views = one.views("blocking", ready=_blocked)
+    for group in models.tuned:
+        views = group.views("blocking", ready=_blocked)
         if not views:
             continue
         records = [record for view in views if (record := BlockingRecord.read(view.extras)) is not None]
@@ -41,16 +41,19 @@ def what_sep_is_for(runs: Studied) -> Answer:
         )
         seeds = f" (mean of {len(records)} seeds)" if len(records) > 1 else ""
         sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
-        norms = _norms(one)
+        norms = _norms(group)
         if norms is None:
             why = "no run measured the norms of what [SEP] adds."
-            missing.append(Missing(one.name, why, one.models[0].command("analysis=sinks")))
+            missing.append(Missing(group.name, why, group.models[0].command("analysis=sinks")))
         block = FigureBlock(
-            f"blocked_{one.name}", blocking_figure(record), f"Blocked attention, {one.name}.", "Dots with intervals."
+            f"blocked_{group.name}",
+            blocking_figure(record),
+            f"Blocked attention, {group.name}.",
+            "Dots with intervals.",
         )
-        told.append(Told(one.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block]))
-    missing += lacking(runs, told, "no run blocked attention to [SEP] and from [SEP].", "analysis=block_attention")
-    return Answer(told, missing)
+        answers.append(GroupAnswer(group.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block]))
+    missing += lacking(models, answers, "no run blocked attention to [SEP] and from [SEP].", "analysis=block_attention")
+    return Answer(answers, missing)
 
 
 _OPEN = "The intervals leave open which of the two explanations holds."
@@ -87,14 +90,15 @@ def _verdict(record: BlockingRecord, direction: str) -> str:
     return row.verdict
 
 
-def _norms(one: Group) -> str | None:
+def _norms(group: Group) -> str | None:
     """A sentence on the norms of what [SEP] adds; None where they were not measured."""
-    views = one.views("sinks", f"{_SEP}{RATIO}", ready=lambda view: "limits" in view.extras)
+    views = group.views("sinks", f"{_SEP}{RATIO}", ready=lambda view: "limits" in view.extras)
     if not views:
         return None
     view = views[0]
     ratio = estimate(
-        [float(np.nanmean(each.value(f"{_SEP}{RATIO}"))) for each in views], widest_error(view.stderr(f"{_SEP}{RATIO}"))
+        [float(np.nanmean(seed_view.value(f"{_SEP}{RATIO}"))) for seed_view in views],
+        widest_error(view.stderr(f"{_SEP}{RATIO}")),
     )
     heads = sinks_of(view, Limits(**view.extras["limits"]))[_SEP].heads
     return (

@@ -8,19 +8,19 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy import stats
 
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.questions.answer import (
-    UNTOLD,
     Answer,
     Array,
     Estimate,
+    GroupAnswer,
     Missing,
-    Told,
     estimate,
     widest_error,
 )
+from bertsecrets.papers.statements.judge import UNTOLD
+from bertsecrets.reporting.comparison import score_interval
 from bertsecrets.reporting.controls import LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
@@ -33,21 +33,21 @@ from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 
 
-def gradients(runs: Studied) -> Answer:
+def gradients(models: Studied) -> Answer:
     """Whether drift follows gradient norms, and what other learning rates and shuffled labels do to it."""
-    told = []
+    answers = []
     missing = []
-    for one in runs.tuned:
-        drift = one.views("drift", "cosine")
-        pairs = [pair for model in one.models if (pair := _norms_and_drift(model)) is not None]
+    for group in models.tuned:
+        drift = group.views("drift", "cosine")
+        pairs = [pair for model in group.models if (pair := _norms_and_drift(model)) is not None]
         if not drift or not pairs:
-            missing.append(Missing(one.name, _NO_GRADIENTS, one.retrain("callbacks=default")))
+            missing.append(Missing(group.name, _NO_GRADIENTS, group.retrain("callbacks=default")))
             continue
         norm_LH, drift_LH = (np.mean(values, axis=0) for values in zip(*pairs, strict=True))
         over_heads = rank_correlation(norm_LH, drift_LH)
         by_layer = spearman(np.nanmean(norm_LH, axis=1), np.nanmean(drift_LH, axis=1))
-        tilts = {one.name: _tilt(drift)}
-        for control in runs.controls_of(one):
+        tilts = {group.name: _tilt(drift)}
+        for control in models.controls_of(group):
             views = control.views("drift", "cosine")
             if views:
                 tilts[control.name] = _tilt(views)
@@ -58,26 +58,27 @@ def gradients(runs: Studied) -> Answer:
             if over_heads.rho > 0
             else "larger gradients, smaller change"
         )
-        own, others = tilts[one.name], {name: tilt for name, tilt in tilts.items() if name != one.name}
         sentence = (
             f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
             f"{number(over_heads.rho, 2)} (95 % interval {number(over_heads.low, 2)} to {number(over_heads.high, 2)}; over "
             f"the {len(norm_LH)} layers {number(by_layer, 2)}). The change of the upper half of the layers less that of the "
-            f"lower is {own.text(3)} in 1 − cosine."
+            f"lower is {tilts[group.name].text(3)} in 1 − cosine."
         )
-        sentence += "".join(f" With {_control(name)}: {tilt.text(3)}." for name, tilt in others.items())
-        sentence += _not_compared(runs, one)
-        told.append(
-            Told(
-                one.name,
+        sentence += "".join(
+            f" With {_control(name)}: {tilt.text(3)}." for name, tilt in tilts.items() if name != group.name
+        )
+        sentence += _not_compared(models, group)
+        answers.append(
+            GroupAnswer(
+                group.name,
                 short,
                 sentence,
                 [_tilt_table(tilts)],
-                _gradient_figures(one.name, len(pairs), norm_LH, drift_LH, tilts),
+                _gradient_figures(group.name, len(pairs), norm_LH, drift_LH, tilts),
             )
         )
-        missing += _missing_controls(runs, one)
-    return Answer(told, missing)
+        missing += _missing_controls(models, group)
+    return Answer(answers, missing)
 
 
 _NO_GRADIENTS = (
@@ -87,20 +88,20 @@ _NO_GRADIENTS = (
 _CONTROLS = {"inverted_rates": "inverted learning rates", "permuted_labels": "shuffled labels"}
 
 
-def _missing_controls(runs: Studied, one: Group) -> list[Missing]:
-    present = [controls(control.config) for control in runs.controls_of(one)]
+def _missing_controls(models: Studied, group: Group) -> list[Missing]:
+    present = [controls(control.config) for control in models.controls_of(group)]
     inverted = any(float(values[LAYER_DECAY]) > 1 for values in present)
     permuted = any(values[PERMUTED] == "True" for values in present)
     wanted = [*([] if inverted else ["inverted_rates"]), *([] if permuted else ["permuted_labels"])]
     if not wanted:
         return []
     sweep = "-m " if len(wanted) > 1 else ""
-    command = one.retrain(f"{sweep}control={','.join(wanted)}")
+    command = group.retrain(f"{sweep}control={','.join(wanted)}")
     why = (
         f"no run with {' and none with '.join(_CONTROLS[name] for name in wanted)}, to tell whether the order of the layers follows from "
         "the rates or from the task."
     )
-    return [Missing(one.name, why, command)]
+    return [Missing(group.name, why, command)]
 
 
 def _norms_and_drift(model: Model) -> tuple[Array, Array] | None:
@@ -144,11 +145,11 @@ def _control(name: str) -> str:
     return name.partition(" · ")[2] or name
 
 
-def _not_compared(runs: Studied, one: Group) -> str:
+def _not_compared(models: Studied, group: Group) -> str:
     """Sentences on the controls that differ from the models in more than the control."""
     return "".join(
         f" Not comparable: {control.name}, which differs in {' and '.join(different)} too."
-        for control, different in runs.not_comparable(one)
+        for control, different in models.not_comparable(group)
     )
 
 
@@ -171,11 +172,11 @@ def _tilt_table(tilts: dict[str, Estimate]) -> Table:
 def _gradient_figures(
     name: str, seeds: int, norm_LH: Array, drift_LH: Array, tilts: dict[str, Estimate]
 ) -> list[FigureBlock]:
-    known = np.isfinite(norm_LH) & (norm_LH > 0) & np.isfinite(drift_LH)
+    drawn = np.isfinite(norm_LH) & (norm_LH > 0) & np.isfinite(drift_LH)
     last_two: NDArray[np.bool_] = np.zeros(norm_LH.shape, bool)
     last_two[-2:] = True
     scatter = head_scatter(
-        [ScatterPanel(name, np.log10(norm_LH[known]), drift_LH[known], last_two[known])],
+        [ScatterPanel(name, np.log10(norm_LH[drawn]), drift_LH[drawn], last_two[drawn])],
         title="Gradient norms and change of attention, head by head",
         x_label="log10 of the mean gradient norm",
         y_label="1 − cosine",
@@ -186,7 +187,7 @@ def _gradient_figures(
     ]
     if len(tilts) > 1:
         intervals = interval_rows(
-            [IntervalRow(each, tilt.value, tilt.low, tilt.high) for each, tilt in tilts.items()],
+            [IntervalRow(label, tilt.value, tilt.low, tilt.high) for label, tilt in tilts.items()],
             title="Does the upper half of the layers change more?",
             unit="1 − cosine, upper half less lower half",
             note="lines: 95 % intervals over seeds, or over examples with one seed",
@@ -196,35 +197,35 @@ def _gradient_figures(
     return blocks
 
 
-def reasons(runs: Studied) -> Answer:
+def reasons(models: Studied) -> Answer:
     """Whether the model is better than a constant answer, and than a model that reads one sentence of each pair."""
-    told = []
+    answers = []
     missing = []
-    for one in runs.tuned:
-        scored = _accuracies(one)
+    for group in models.tuned:
+        scored = _accuracies(group)
         if scored is None:
             why = "the scores of the task have no accuracy, by which one sentence and both could be compared example by example."
-            told.append(Told(one.name, UNTOLD, f"Cannot be told: {why}"))
+            answers.append(GroupAnswer(group.name, UNTOLD, f"Cannot be told: {why}"))
             continue
-        constant = _constant(one)
-        comparable = [(control, controls(control.config)) for control in runs.controls_of(one)]
+        constant = _constant(group)
+        comparable = [(control, controls(control.config)) for control in models.controls_of(group)]
         alone = [control for control, values in comparable if _reads_one(values)]
         rows = [
-            _interval(one.name, scored),
-            *(_interval(each.name, own) for each in alone if (own := _accuracies(each))),
+            _interval(group.name, scored),
+            *(_interval(control.name, accuracies) for control in alone if (accuracies := _accuracies(control))),
         ]
         shuffled = [control for control, values in comparable if values[PERMUTED] == "True"]
-        rows += [_interval(each.name, own) for each in shuffled if (own := _accuracies(each))]
-        gains = [(each, gain) for each in alone if (gain := _gain(one, each)) is not None]
-        tested = {controls(each.config)[ONLY] for each, _ in gains}
-        untested = [which for which in ("first", "second") if one.pairs and which not in tested]
+        rows += [_interval(control.name, accuracies) for control in shuffled if (accuracies := _accuracies(control))]
+        gains = [(control, gain) for control in alone if (gain := _gain(group, control)) is not None]
+        tested = {controls(control.config)[ONLY] for control, _ in gains}
+        untested = [which for which in ("first", "second") if group.pairs and which not in tested]
         whole = rows[0]
         ends = f" (95 % interval {number(whole.low)} to {number(whole.high)})" if math.isfinite(whole.low) else ""
         sentence = (
             f"Accuracy is {number(whole.value)}{ends}; always answering the most frequent class has {number(constant)}."
         )
-        for each, gain in gains:
-            sentence += f" Compared with the {_control(each.name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
+        for control, gain in gains:
+            sentence += f" Compared with the {_control(control.name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
         short = UNTOLD
         if gains:
             if all(gain.low > 0 for _, gain in gains):
@@ -241,35 +242,35 @@ def reasons(runs: Studied) -> Answer:
                 )
             else:
                 sentence += " Whether both sentences are better than one is not shown."
-        elif one.pairs:
+        elif group.pairs:
             sentence += " Whether one sentence of the pair would be enough cannot be told."
         else:
             sentence += (
                 " The task has one sentence, so that none can be left out; other shortcuts are not tested here, and whether the "
                 "reasons are right cannot be told."
             )
-        sentence += _not_compared(runs, one)
+        sentence += _not_compared(models, group)
         if untested:
             why = (
                 f"no comparable model that reads the {' and none that reads the '.join(untested)} sentence of each pair alone was "
                 "evaluated on the same examples."
             )
-            chosen = (
+            settings = (
                 f"{'-m ' if len(untested) > 1 else ''}control={','.join(f'{which}_sentence' for which in untested)}"
             )
-            missing.append(Missing(one.name, why, one.retrain(chosen)))
+            missing.append(Missing(group.name, why, group.retrain(settings)))
         figure = interval_rows(
-            [*rows, IntervalRow(f"{one.task} · most frequent class", constant)],
+            [*rows, IntervalRow(f"{group.task} · most frequent class", constant)],
             title="Accuracy with both sentences, with one, and without any",
             unit="accuracy",
             note="lines: 95 % intervals over seeds, or Wilson's over examples with one seed",
             reference=None,
         )
         block = FigureBlock(
-            f"reasons_{one.name}", figure, f"Accuracy under controls: {one.name}.", "Dots with intervals."
+            f"reasons_{group.name}", figure, f"Accuracy under controls: {group.name}.", "Dots with intervals."
         )
-        told.append(Told(one.name, short, sentence, [_score_table(rows, constant)], [block]))
-    return Answer(told, missing)
+        answers.append(GroupAnswer(group.name, short, sentence, [_score_table(rows, constant)], [block]))
+    return Answer(answers, missing)
 
 
 def _reads_one(values: Mapping[str, str]) -> bool:
@@ -277,29 +278,20 @@ def _reads_one(values: Mapping[str, str]) -> bool:
     return values[ONLY] != "None" and values[PERMUTED] == "False" and values[LAYER_DECAY] == "1.0"
 
 
-def _sets(model: Model) -> tuple[str, dict[str, float | None], int, dict[str, float | None]]:
-    name, scores = next(iter(model.parts[0].scores["sets"].items()))
-    return name, scores["model"], int(scores["count"]), scores["constant"]
-
-
-def _accuracies(one: Group) -> tuple[list[float], int] | None:
+def _accuracies(group: Group) -> tuple[list[float], int] | None:
     """Each seed's accuracy on the first set, and the number of examples; None without accuracies."""
-    values = [value for model in one.models if (value := _sets(model)[1].get("accuracy")) is not None]
-    return (values, _sets(one.models[0])[2]) if values else None
+    values = [value for model in group.models if (value := model.first_set["model"].get("accuracy")) is not None]
+    return (values, int(group.models[0].first_set["count"])) if values else None
 
 
-def _constant(one: Group) -> float:
-    value = _sets(one.models[0])[3].get("accuracy")
+def _constant(group: Group) -> float:
+    value = group.models[0].first_set["constant"].get("accuracy")
     return math.nan if value is None else float(value)
 
 
 def _interval(name: str, scored: tuple[list[float], int]) -> IntervalRow:
-    values, count = scored
-    if len(values) > 1:
-        over = estimate(values, math.nan)
-        return IntervalRow(name, over.value, max(over.low, 0.0), min(over.high, 1.0))
-    limits = stats.binomtest(round(values[0] * count), count).proportion_ci(method="wilson")
-    return IntervalRow(name, values[0], float(limits.low), float(limits.high))
+    interval = score_interval("accuracy", *scored)
+    return IntervalRow(name, interval.mean, interval.low, interval.high)
 
 
 def _gain(full: Group, alone: Group) -> Estimate | None:
@@ -307,13 +299,13 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
     differences = []
     pairs = []
     for model in full.models:
-        other = next((each for each in alone.models if each.seed == model.seed), None)
-        if other is None:
+        counterpart = next((candidate for candidate in alone.models if candidate.seed == model.seed), None)
+        correct_alone, correct = None if counterpart is None else _correct(counterpart), _correct(model)
+        if correct_alone is None or correct is None or correct_alone.keys() != correct.keys():
             continue
-        right = [_right(each) for each in (other, model)]
-        if right[0] is None or right[1] is None or right[0].keys() != right[1].keys():
-            continue
-        alone_N, full_N = (np.array([right_of[index] for index in sorted(right_of)]) for right_of in right if right_of)
+        alone_N, full_N = (
+            np.array([answers[index] for index in sorted(correct)]) for answers in (correct_alone, correct)
+        )
         differences.append(float(full_N.mean() - alone_N.mean()))
         pairs.append((int((alone_N & ~full_N).sum()), int((full_N & ~alone_N).sum()), len(full_N)))
     if not differences:
@@ -325,9 +317,9 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
     return Estimate(differences[0], float(low_V[0]), float(high_V[0]), "examples")
 
 
-def _right(model: Model) -> dict[int, bool] | None:
+def _correct(model: Model) -> dict[int, bool] | None:
     """Which examples of the first set the model answers right, by their index; None without predictions."""
-    path: Path = model.parts[0].folder / "predictions" / f"{_sets(model)[0]}.parquet"
+    path: Path = model.parts[0].folder / "predictions" / f"{next(iter(model.scores['sets']))}.parquet"
     if not path.is_file():
         return None
     table = pq.read_table(path)

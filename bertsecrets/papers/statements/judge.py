@@ -148,26 +148,27 @@ class Readings:
         """
         sheets = [sheet for group in groups for sheet in group]
         key = " + ".join(sheet.folder for sheet in sheets)
+        # A run's files can change, and so can the code of a test: either way the stored number is no longer that of the statement.
         fingerprint = _fingerprint(statement.test, sheets)
-        kept = self._kept(statement)
-        entry = kept.get(key)
+        stored = self._stored(statement)
+        entry = stored.get(key)
         if isinstance(entry, dict) and entry.get("fingerprint") == fingerprint:
-            known = _reading(entry.get("reading"))
-            if known is not None:
-                return known
+            stored_reading = _reading(entry.get("reading"))
+            if stored_reading is not None:
+                return stored_reading
         reading = statement.test.joint_reading(groups) if statement.test.joins else statement.test.reading(sheets[0])
         origins = (sheet.origin(column) for sheet in sheets for column in statement.test.columns)
         reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
         self.taken += 1
-        kept[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
+        stored[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
         with atomic_write(self._path(statement)) as temporary:
-            temporary.write_text(json.dumps(kept, indent=1), "utf-8")
+            temporary.write_text(json.dumps(stored, indent=1), "utf-8")
         return reading
 
     def _path(self, statement: Statement) -> Path:
         return self.folder / f"{statement.name}.json"
 
-    def _kept(self, statement: Statement) -> dict[str, Any]:
+    def _stored(self, statement: Statement) -> dict[str, Any]:
         path = self._path(statement)
         if not path.is_file():
             return {}
@@ -209,10 +210,12 @@ def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> lis
     """
     readings = Readings(folder)
     by_state: dict[About, list[Subject]] = {about: subjects(models, about) for about in get_args(About)}
-    entries = [Entry(one, tuple(_cells(one, by_state[one.about], readings))) for one in statements]
+    entries = [
+        Entry(statement, tuple(_cells(statement, by_state[statement.about], readings))) for statement in statements
+    ]
     names = files()
     shipped = [entry for entry in entries if entry.statement.name in names]
-    p_shipped, p_all = (_corrected(some) for some in (shipped, entries))
+    p_shipped, p_all = (_corrected(tested) for tested in (shipped, entries))
     return [
         replace(
             entry,
@@ -262,39 +265,44 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
     several = len({model for model, _ in parts}) > 1
-    found = []
+    before = []
     for (model, task), runs in parts.items():
         sheet = Sheet("before fine-tuning", str(runs[0].folder), tuple(runs), "before")
         trained = next(
-            (one.checkpoint for group in models.tuned for one in group.models if any(run in one.parts for run in runs)),
+            (
+                tuned.checkpoint
+                for group in models.tuned
+                for tuned in group.models
+                if any(run in tuned.parts for run in runs)
+            ),
             BEFORE_TRAINING,
         )
         # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
         kind = " (sentence-embedding model)" * (runs[0].config["model"].get("objective") == EMBEDDINGS)
         name = f"{task} · {model}" if several else task
-        found.append(Subject(f"{name}{kind}", model, task, (sheet,), (), trained))
-    return sorted(found, key=lambda subject: subject.name)
+        before.append(Subject(f"{name}{kind}", model, task, (sheet,), (), trained))
+    return sorted(before, key=lambda subject: subject.name)
 
 
-def _cells(statement: Statement, found: Sequence[Subject], readings: Readings) -> list[Cell]:
-    found = [
+def _cells(statement: Statement, candidates: Sequence[Subject], readings: Readings) -> list[Cell]:
+    candidates = [
         subject
-        for subject in found
+        for subject in candidates
         if subject.task not in statement.except_tasks and (not statement.tasks or subject.task in statement.tasks)
     ]
     if statement.test.joins == "tasks":
-        return _joint_cells(statement, found, readings)
-    cells = [_cell(statement, subject, readings) for subject in found]
+        return _joint_cells(statement, candidates, readings)
+    cells = [_cell(statement, subject, readings) for subject in candidates]
     if statement.about != "before":
         return cells
     # The model before fine-tuning is the same on every task: one set of sentences with the analysis is enough.
     read = {cell.model for cell in cells if cell.finding is not None}
-    kept, models = [], set()
+    shown, models = [], set()
     for cell in cells:
         if cell.finding is not None or (cell.model not in read and cell.model not in models):
             models.add(cell.model)
-            kept.append(cell)
-    return kept
+            shown.append(cell)
+    return shown
 
 
 def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
@@ -336,12 +344,12 @@ def _check_columns(statement: Statement, sheet: Sheet) -> None:
         sheet.grid(column)
 
 
-def _joint_cells(statement: Statement, found: Sequence[Subject], readings: Readings) -> list[Cell]:
+def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: Readings) -> list[Cell]:
     """One cell for each model, over its tasks."""
     cells = []
-    for model in sorted({subject.model for subject in found}):
+    for model in sorted({subject.model for subject in candidates}):
         groups, commands, tasks, left_out = [], [], [], []
-        for subject in found:
+        for subject in candidates:
             if subject.model != model:
                 continue
             present = []
@@ -380,8 +388,8 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
     cell = replace(cell, p_value=p)
     if not math.isfinite(finding.value):
         details = [reading.detail for reading in finding.readings if reading.detail]
-        which = f" ({details[0]})" if details else ""
-        return replace(cell, reason=f"The number is undefined in these runs{which}.")
+        shown_detail = f" ({details[0]})" if details else ""
+        return replace(cell, reason=f"The number is undefined in these runs{shown_detail}.")
     if not math.isfinite(p_raw):
         return replace(cell, reason="The uncertainty of the number is unknown.")
     verdict, reason = _verdict(statement, finding, p)
@@ -412,7 +420,7 @@ def single_verdicts(statement: Statement, cell: Cell) -> list[str]:
     if cell.finding is None or len(cell.finding.readings) < 2:
         return []
     alone = [statement.test.judge([reading]) for reading in cell.finding.readings]
-    return [_verdict(statement, one, one.p_value)[0] for one in alone]
+    return [_verdict(statement, finding, finding.p_value)[0] for finding in alone]
 
 
 def depends_on(entry: Entry) -> list[str]:
@@ -462,10 +470,10 @@ def _fingerprint(test: Test, sheets: Sequence[Sheet]) -> str:
 @cache
 def _code(kind: type[Test]) -> str:
     """The source of a kind of test, and of every module of the package that it takes something from."""
-    own = sys.modules[kind.__module__]
-    names = {getattr(value, "__module__", None) or "" for value in vars(own).values()}
+    own_module = sys.modules[kind.__module__]
+    names = {getattr(value, "__module__", None) or "" for value in vars(own_module).values()}
     used = {name for name in names if name.startswith("bertsecrets.")}
-    modules = {own.__name__, test_module.__name__, sheet_module.__name__, *used}
+    modules = {own_module.__name__, test_module.__name__, sheet_module.__name__, *used}
     return "\n".join(inspect.getsource(sys.modules[name]) for name in sorted(modules))
 
 

@@ -125,14 +125,14 @@ class Sheet:
         Raises:
             LackingError: If no run has it.
         """
-        first, _, other = column.partition(OR)
+        first, _, substitute = column.partition(OR)
         if column not in self._grids:
             try:
                 self._grids[column] = self._read(first)
             except LackingError:
-                if not other:
+                if not substitute:
                     raise
-                self._grids[column] = self.grid(other)
+                self._grids[column] = self.grid(substitute)
         return self._grids[column]
 
     @cached_property
@@ -229,7 +229,7 @@ class Sheet:
                 continue
             first = max(rows, key=lambda row: int(row["step"]))
             # A sweep of the first layers alone does not know how many there are.
-            layers, heads = max(other.size for other in self.runs if other.size is not None)
+            layers, heads = max(run.size for run in self.runs if run.size is not None)
             size = KINDS[kind].size(layers, heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
             rows = [

@@ -149,6 +149,7 @@ def _kind(section: str, name: object, path: Path) -> type[Test]:
     """A kind of test by its name; a statement of an installed package, but not a file by its path, may name one of the package."""
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]
+    # Importing runs code: only what is installed may name what to import.
     if isinstance(name, str) and "." in name and path in files().values():
         try:
             kind = resolve(name)
@@ -164,10 +165,10 @@ def _kind(section: str, name: object, path: Path) -> type[Test]:
 def _read_test(section: str, kind: type[Test], values: Any) -> Test:
     for pair in (("above", "below"), ("over", "under")):
         fields = [name for name in pair if name in kind.model_fields]
-        given = [name for name in fields if values.get(name) is not None]
-        if fields and len(given) != 1:
+        present = [name for name in fields if values.get(name) is not None]
+        if fields and len(present) != 1:
             raise UserError(
-                f"{section}: the test has {'both' if given else 'neither'} {pair[0]} {'and' if given else 'nor'} {pair[1]}; give one "
+                f"{section}: the test has {'both' if present else 'neither'} {pair[0]} {'and' if present else 'nor'} {pair[1]}; give one "
                 "of them, a number."
             )
     return kind.read(f"{section}: test", values)
@@ -175,18 +176,20 @@ def _read_test(section: str, kind: type[Test], values: Any) -> Test:
 
 def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) -> None:
     """Raise UserError if a statement names a measure, or a column of one, that neither the package nor any run has."""
-    known = {measure: set(columns) for measure, columns in shipped_columns().items()}
+    columns_of = {measure: set(columns) for measure, columns in shipped_columns().items()}
     for run in runs:
         for name, (_, view) in run.experiments.items():
-            known.setdefault(name, set()).update(column.name for column in view.columns)
+            columns_of.setdefault(name, set()).update(column.name for column in view.columns)
     for statement in statements:
         for column in (part for columns in statement.test.columns for part in columns.split(OR)):
             measure, _, name = column.removeprefix(BEFORE).partition("/")
-            if measure not in known:
-                raise UserError(f"statement {statement.name}: unknown measure '{measure}'; {choices(measure, known)}.")
-            if shipped_columns().get(measure, ("",)) and name not in known[measure]:
+            if measure not in columns_of:
                 raise UserError(
-                    f"statement {statement.name}: unknown column '{column}'; {choices(name, known[measure])}."
+                    f"statement {statement.name}: unknown measure '{measure}'; {choices(measure, columns_of)}."
+                )
+            if shipped_columns().get(measure, ("",)) and name not in columns_of[measure]:
+                raise UserError(
+                    f"statement {statement.name}: unknown column '{column}'; {choices(name, columns_of[measure])}."
                 )
 
 
@@ -208,6 +211,7 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
 
 def _columns_of(kind: Any) -> tuple[str, ...]:
     fixed = inspect.getattr_static(kind, "columns", None)
+    # Columns that need no settings but the model's size can be read off a measure of one head.
     if not isinstance(fixed, tuple):
         needed = [
             parameter

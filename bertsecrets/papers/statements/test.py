@@ -161,24 +161,24 @@ class Test(Settings, ABC):
         return ""
 
     def _over_models(self, readings: Sequence[Reading]) -> Finding:
-        known = [reading for reading in readings if math.isfinite(reading.value)]
-        if not known:
+        defined = [reading for reading in readings if math.isfinite(reading.value)]
+        if not defined:
             return Finding(math.nan, math.nan, math.nan, math.nan, tuple(readings))
-        if all(reading.p_value is not None for reading in known):
+        if all(reading.p_value is not None for reading in defined):
             # Shown only if it is shown in every seed.
-            p = max(reading.p_value for reading in known if reading.p_value is not None)
-            value = float(np.mean([reading.value for reading in known]))
-            reach = REACH * known[0].stderr if len(known) == 1 else math.nan
+            p = max(reading.p_value for reading in defined if reading.p_value is not None)
+            value = float(np.mean([reading.value for reading in defined]))
+            reach = REACH * defined[0].stderr if len(defined) == 1 else math.nan
             return Finding(value, value - reach, value + reach, p, tuple(readings))
-        value_S = np.array([reading.value for reading in known]) - self.threshold
-        error_S = np.array([reading.stderr for reading in known])
-        if len(known) == 1:
+        value_S = np.array([reading.value for reading in defined]) - self.threshold
+        error_S = np.array([reading.stderr for reading in defined])
+        if len(defined) == 1:
             return _of_one(float(value_S[0]), float(error_S[0]), self.threshold, tuple(readings))
         # The same examples for all models: their errors go the same way.
         products_SS = np.outer(error_S, error_S)
         covariance = products_SS[~np.eye(len(error_S), dtype=bool)].mean(keepdims=True)
         effect = effects_over_seeds(value_S[:, None], covariance, margin=0.0, level=0.95)
-        mean, low, high = (float(each[0]) + self.threshold for each in (effect.delta, effect.low, effect.high))
+        mean, low, high = (float(estimate[0]) + self.threshold for estimate in (effect.delta, effect.low, effect.high))
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
 
 
@@ -196,9 +196,9 @@ class RankTest(Test):
         reliability = float(np.min([reading.reliability for reading in finding.readings]))
         if reliability > self.below and finding.high / reliability < self.below:
             return ""
-        known = f"is {reliability:.2f}" if math.isfinite(reliability) else "is unknown"
+        reliability_words = f"is {reliability:.2f}" if math.isfinite(reliability) else "is unknown"
         return (
-            f"Noise lowers a rank correlation: the reliability of these numbers {known}, so that a true correlation above "
+            f"Noise lowers a rank correlation: the reliability of these numbers {reliability_words}, so that a true correlation above "
             "the threshold is not ruled out."
         )
 
@@ -209,8 +209,8 @@ def reliability(grid: Grid) -> float:
     >>> reliability(Grid(np.array([[1.0, 3.0]]), np.array([[0.5, 0.5]]), 9))
     0.875
     """
-    known_LH = np.isfinite(grid.value_LH)
-    value_N, stderr_N = grid.value_LH[known_LH], grid.stderr_LH[known_LH]
+    finite_LH = np.isfinite(grid.value_LH)
+    value_N, stderr_N = grid.value_LH[finite_LH], grid.stderr_LH[finite_LH]
     spread = float(value_N.var(ddof=1)) if len(value_N) > 1 else 0.0
     return max(0.0, 1 - float(np.mean(stderr_N**2)) / spread) if spread else math.nan
 
@@ -230,8 +230,8 @@ def interval_in_words(value: float, low: float, high: float) -> str:
     >>> interval_in_words(0.412, 0.38, 0.444), interval_in_words(-8.5, -13.78, -4.36)
     ('0.412 (0.380 to 0.444)', '−8.5 (−13.8 to −4.4)')
     """
-    known = [abs(each) for each in (value, low, high) if math.isfinite(each)]
-    digits = 3 if max(known, default=0) < 1.5 else 2 if max(known) < 5 else 1
+    sizes = [abs(end) for end in (value, low, high) if math.isfinite(end)]
+    digits = 3 if max(sizes, default=0) < 1.5 else 2 if max(sizes) < 5 else 1
     if not (math.isfinite(low) and math.isfinite(high)):
         return f"{number(value, digits)} (no interval)"
     return f"{number(value, digits)} ({number(low, digits)} to {number(high, digits)})"
@@ -253,10 +253,10 @@ def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
     >>> mean_of(np.array([1.0, 3.0, np.nan]), np.array([0.1, np.nan, np.nan]))
     (2.0, nan)
     """
-    known_N = np.isfinite(value_N)
-    if not known_N.any():
+    finite_N = np.isfinite(value_N)
+    if not finite_N.any():
         return math.nan, math.nan
-    return float(value_N[known_N].mean()), float(stderr_N[known_N].mean())
+    return float(value_N[finite_N].mean()), float(stderr_N[finite_N].mean())
 
 
 def listed(columns: str | Sequence[str]) -> tuple[str, ...]:

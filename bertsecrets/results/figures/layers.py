@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
-    SMALL,
     footnote,
     house_style,
-    new_figure,
     panels_across,
+    titled_panels,
 )
 
 _MARKERS = "os^D"
@@ -44,7 +43,7 @@ def layer_panels(panels: Sequence[LayerPanel], *, title: str, unit: str, note: s
     """A bar for each layer's mean with its replicates as dots, one panel each, all on the same axes."""
     columns = panels_across(len(panels))
     with house_style():
-        figure, axes_N = _panels(
+        figure, axes_N = titled_panels(
             [textwrap.fill(panel.title, max(12, int(PAGE_WIDTH / 3 / 0.075))) for panel in panels],
             columns,
             (max(4.2, PAGE_WIDTH * columns / 3), 1.7),
@@ -103,7 +102,7 @@ def layer_scatter(
     """
     columns = len(panels) if len(panels) <= 3 else 2
     with house_style():
-        figure, axes_N = _panels(
+        figure, axes_N = titled_panels(
             list(panels) if len(panels) > 1 else [""],
             columns,
             (PAGE_WIDTH if columns > 1 else 5.6, 2.6),
@@ -125,25 +124,6 @@ def layer_scatter(
         theirs = "; dotted: the paper's model, its layers spread over the same width" if published else ""
         footnote(figure, f"{note}; dots: heads, lines: mean over the heads of a layer{theirs}; layers count from 0")
     return figure
-
-
-def _panels(
-    titles: Sequence[str], columns: int, size: tuple[float, float], title: str, x_label: str
-) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each title, all on the same axes; ``size`` is its width and a row's height in inches."""
-    rows = -(-len(titles) // columns)
-    figure = new_figure(size[0], rows * size[1] + 1.1, title)
-    grid: NDArray[np.object_] = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for index, axes in enumerate(grid.flat):
-        if index >= len(titles):
-            axes.set_visible(False)
-            continue
-        axes.set_title(titles[index], fontsize=SMALL)
-        # The lowest panel of a column carries the labels, also above an empty corner.
-        if index + columns >= len(titles):
-            axes.set_xlabel(x_label)
-            axes.tick_params(labelbottom=True)
-    return figure, list(grid.flat)[: len(titles)]
 
 
 def _draw_heads(axes: Axes, line: LayerLine, shift: float, colour: str, marker: str) -> None:

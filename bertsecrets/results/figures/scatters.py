@@ -23,6 +23,7 @@ from bertsecrets.results.figures.style import (
     log_axis,
     new_figure,
     sample_size,
+    titled_panels,
 )
 from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.statistics.ranks import spearman
@@ -43,22 +44,16 @@ class ScatterPanel:
 def head_scatter(panels: Sequence[ScatterPanel], *, title: str, x_label: str, y_label: str, note: str) -> Figure:
     """A dot for each head, filled where certain; all panels share their axes."""
     columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
     with house_style():
-        figure = new_figure(max(4.2, PAGE_WIDTH * columns / 3), rows * 2.2 + 1.1, title)
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        for axes, panel in zip(grid.flat, panels, strict=False):
+        figure, axes_N = titled_panels(
+            [panel.title for panel in panels], columns, (max(4.2, PAGE_WIDTH * columns / 3), 2.2), title, x_label
+        )
+        for axes, panel in zip(axes_N, panels, strict=True):
             x_N, y_N, certain_N = np.asarray(panel.x), np.asarray(panel.y), np.asarray(panel.certain, bool)
             axes.axhline(0, color=QUIET, linewidth=0.6)
             axes.plot(x_N[~certain_N], y_N[~certain_N], "o", markersize=3, fillstyle="none", color=QUIET, mew=0.7)
             axes.plot(x_N[certain_N], y_N[certain_N], "o", markersize=4.5, color=ACCENTS[1])
-            axes.set_title(panel.title, fontsize=SMALL)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
         figure.supylabel(y_label, fontsize=9.0)
-        for axes in grid.flat[max(0, len(panels) - columns) : len(panels)]:
-            axes.set_xlabel(x_label)
-            axes.tick_params(labelbottom=True)
         footnote(figure, note)
     return figure
 
@@ -149,25 +144,22 @@ def classed_heads(points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *,
     """
     points = np.asarray(points_N2, np.float64)
     columns = min(len(classes), 2)
-    rows = -(-len(classes) // columns)
+    size = (PAGE_WIDTH + 1.0 if columns > 1 else 5.6, 3.6)
     with house_style():
-        figure = new_figure(PAGE_WIDTH + 1.0 if columns > 1 else 5.6, 3.6 * rows + 0.8, title)
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes, (name, class_N) in zip(grid.flat, classes.items(), strict=False):
+        figure, axes_N = titled_panels(list(classes), columns, size, title, margin=0.8, shared=False)
+        for axes, class_N in zip(axes_N, classes.values(), strict=True):
             labels = np.asarray(class_N)
             common = [label for label, _ in Counter(labels[labels != MISSING].tolist()).most_common(len(ACCENTS))]
             rest_N = ~np.isin(labels, common)
             if rest_N.any():
-                axes.scatter(*points[rest_N].T, color=QUIET, s=8, linewidths=0, label=f"others ({rest_N.sum()})")
+                x, y = points[rest_N].T
+                axes.scatter(x, y, s=8, color=QUIET, linewidths=0, label=f"others ({rest_N.sum()})")
             for index, label in enumerate(common):
                 _draw_class(axes, points[labels == label], index, label)
-            axes.set_title(name, fontsize=SMALL)
             axes.legend(
                 frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=6.5, borderaxespad=0.4
             )
             _bare(axes, points)
-        for axes in list(grid.flat)[len(classes) :]:
-            axes.set_visible(False)
         footnote(figure, note)
     return figure
 

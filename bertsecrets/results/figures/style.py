@@ -96,6 +96,42 @@ def panels_across(panels: int) -> int:
     return 2 if panels == 4 else min(_MOST_ACROSS, panels)
 
 
+def titled_panels(
+    titles: Sequence[str],
+    columns: int,
+    size: tuple[float, float],
+    title: str,
+    x_label: str = "",
+    *,
+    margin: float = 1.1,
+    shared: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each title, in rows.
+
+    Args:
+        titles: The panels' titles.
+        columns: Panels in a row.
+        size: Width of the figure and height of a row, in inches.
+        title: What the figure shows.
+        x_label: Label of the x axis; empty for none.
+        margin: Height above and below the rows, in inches.
+        shared: Whether all panels have the same axes.
+    """
+    rows = -(-len(titles) // columns)
+    figure = new_figure(size[0], rows * size[1] + margin, title)
+    grid: NDArray[np.object_] = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+    for index, axes in enumerate(grid.flat):
+        if index >= len(titles):
+            axes.set_visible(False)
+            continue
+        axes.set_title(titles[index], fontsize=SMALL)
+        # The lowest panel of a column carries the labels, also above an empty corner.
+        if index + columns >= len(titles):
+            axes.set_xlabel(x_label)
+            axes.tick_params(labelbottom=True)
+    return figure, list(grid.flat)[: len(titles)]
+
+
 def colour_bar(
     figure: Figure,
     mappable: ScalarMappable,

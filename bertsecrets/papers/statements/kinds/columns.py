@@ -50,32 +50,32 @@ class Mean(Test):
 
     @property
     def columns(self) -> Sequence[str]:
-        other = () if self.where is None else (self.where.column,)
-        return (*listed(self.column), *listed(self.minus), *other)
+        condition = () if self.where is None else (self.where.column,)
+        return (*listed(self.column), *listed(self.minus), *condition)
 
     @property
     def number(self) -> str:
-        what = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
+        quantity = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
         layers_in_words = f" of {LAYER_SETS[self.layers].words}"
-        chosen = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
-        return f"{'size of the ' if self.absolute else ''}mean of {what} over the heads{layers_in_words}{chosen}"
+        condition = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
+        return f"{'size of the ' if self.absolute else ''}mean of {quantity} over the heads{layers_in_words}{condition}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
         for column in listed(self.minus):
-            other = sheet.grid(column)
-            value_LH, stderr_LH = value_LH - other.value_LH, stderr_LH + other.stderr_LH
+            subtracted = sheet.grid(column)
+            value_LH, stderr_LH = value_LH - subtracted.value_LH, stderr_LH + subtracted.stderr_LH
         rows = list(LAYER_SETS[self.layers].rows(len(value_LH)))
-        chosen_LH = np.zeros(value_LH.shape, bool)
-        chosen_LH[rows] = True
+        counted_LH = np.zeros(value_LH.shape, bool)
+        counted_LH[rows] = True
         if self.where is not None:
-            chosen_LH &= sheet.grid(self.where.column).value_LH > self.where.above
-        chosen_LH &= np.isfinite(value_LH)
-        heads = int(chosen_LH.sum())
-        detail = "" if self.where is None else f"{heads} of {chosen_LH.size} heads"
+            counted_LH &= sheet.grid(self.where.column).value_LH > self.where.above
+        counted_LH &= np.isfinite(value_LH)
+        heads = int(counted_LH.sum())
+        detail = "" if self.where is None else f"{heads} of {counted_LH.size} heads"
         if not heads:
             return Reading(np.nan, np.nan, count, detail)
-        value, stderr = mean_of(value_LH[chosen_LH], stderr_LH[chosen_LH])
+        value, stderr = mean_of(value_LH[counted_LH], stderr_LH[counted_LH])
         return Reading(abs(value) if self.absolute else value, stderr, count, detail)
 
 
@@ -97,8 +97,8 @@ class Contrast(Test):
 
     @property
     def number(self) -> str:
-        what = " + ".join(self.columns)
-        return f"mean of {what} over {LAYER_SETS[self.layers].words} minus that over {LAYER_SETS[self.other].words}"
+        quantity = " + ".join(self.columns)
+        return f"mean of {quantity} over {LAYER_SETS[self.layers].words} minus that over {LAYER_SETS[self.other].words}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
@@ -129,8 +129,8 @@ class ExtremeLayers(Test):
 
     @property
     def number(self) -> str:
-        what, which = " + ".join(self.columns), LAYER_SETS[self.layers].words
-        return f"gap of the mean of {what} between {which} and the nearest other layer, positive if {self.extreme}"
+        quantity, layers = " + ".join(self.columns), LAYER_SETS[self.layers].words
+        return f"gap of the mean of {quantity} between {layers} and the nearest other layer, positive if {self.extreme}"
 
     @property
     def joins(self) -> str:
@@ -214,11 +214,11 @@ class Share(Test):
     @property
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
-        what = " + ".join(self.columns)
+        quantity = " + ".join(self.columns)
         layers_in_words = LAYER_SETS[self.layers].words
         if self.per_layer is not None:
-            return f"share of {layers_in_words} whose {self.per_layer} {what} is {side}"
-        return f"share of the heads of {layers_in_words} with {what} {side}"
+            return f"share of {layers_in_words} whose {self.per_layer} {quantity} is {side}"
+        return f"share of the heads of {layers_in_words} with {quantity} {side}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
@@ -228,19 +228,19 @@ class Share(Test):
         shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
         if not np.isfinite(stderr_LH[np.isfinite(value_LH)]).all():
             return Reading(shares[0], np.nan, count)
-        one = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
-        return Reading(shares[0], max(one, *(abs(share - shares[0]) for share in shares[1:])) / REACH, count)
+        one_head = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
+        return Reading(shares[0], max(one_head, *(abs(share - shares[0]) for share in shares[1:])) / REACH, count)
 
     def _share(self, value_LH: Array) -> float:
         if self.per_layer is not None:
             value_LH = (np.nanmax if self.per_layer == "highest" else np.nanmin)(value_LH, axis=1)
-        known = value_LH[np.isfinite(value_LH)]
-        if not len(known):
+        finite = value_LH[np.isfinite(value_LH)]
+        if not len(finite):
             return float("nan")
         if self.over is not None:
-            return float((known > self.over).mean())
+            return float((finite > self.over).mean())
         assert self.under is not None
-        return float((known < self.under).mean())
+        return float((finite < self.under).mean())
 
 
 class SomeHead(Test):
@@ -269,36 +269,37 @@ class SomeHead(Test):
     @property
     def number(self) -> str:
         end = "lowest" if self.lowest else "highest"
-        what = " + ".join(listed(self.column)) + "".join(f" or {column}" for column in self.or_columns)
+        quantity = " + ".join(listed(self.column)) + "".join(f" or {column}" for column in self.or_columns)
         if self.rank == 1:
-            return f"{end} {what} of all heads{'' if self.layers == 'all' else f' of {LAYER_SETS[self.layers].words}'}"
-        return f"{what} of the head of rank {self.rank} (1: the {end})"
+            return (
+                f"{end} {quantity} of all heads{'' if self.layers == 'all' else f' of {LAYER_SETS[self.layers].words}'}"
+            )
+        return f"{quantity} of the head of rank {self.rank} (1: the {end})"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
         sign, tests = -1.0 if self.lowest else 1.0, 1
         for column in self.or_columns:
             try:
-                other = sheet.grid(column)
+                alternative = sheet.grid(column)
             except LackingError:
                 continue
             tests += 1
-            farther_LH = sign * other.value_LH > sign * value_LH
-            value_LH = np.where(farther_LH, other.value_LH, value_LH)
-            stderr_LH = np.where(farther_LH, other.stderr_LH, stderr_LH)
-        others = [layer for layer in range(len(value_LH)) if layer not in LAYER_SETS[self.layers].rows(len(value_LH))]
-        value_LH = value_LH.copy()
-        value_LH[others] = np.nan
+            farther_LH = sign * alternative.value_LH > sign * value_LH
+            value_LH = np.where(farther_LH, alternative.value_LH, value_LH)
+            stderr_LH = np.where(farther_LH, alternative.stderr_LH, stderr_LH)
+        excluded = [layer for layer in range(len(value_LH)) if layer not in LAYER_SETS[self.layers].rows(len(value_LH))]
+        value_LH[excluded] = np.nan
         value_N, stderr_N = sign * value_LH.ravel(), stderr_LH.ravel()
-        known = np.isfinite(value_N)
-        if known.sum() < self.rank:
+        finite_N = np.isfinite(value_N)
+        if finite_N.sum() < self.rank:
             return Reading(np.nan, np.nan, count)
-        order = np.argsort(np.where(known, -value_N, np.inf), kind="stable")
+        order = np.argsort(np.where(finite_N, -value_N, np.inf), kind="stable")
         layer, head = divmod(int(order[self.rank - 1]), value_LH.shape[1])
         detail = head_label(layer, head) if value_LH.shape[1] > 1 else f"layer {layer}"
-        reach = NormalDist().inv_cdf(1 - 0.025 / (tests * int(known.sum())))
+        reach = NormalDist().inv_cdf(1 - 0.025 / (tests * int(finite_N.sum())))
         value, low, high = (
-            np.sort((value_N + factor * stderr_N)[known])[-self.rank] for factor in (0.0, -reach, reach)
+            np.sort((value_N + factor * stderr_N)[finite_N])[-self.rank] for factor in (0.0, -reach, reach)
         )
         return Reading(float(sign * value), float(max(high - value, value - low) / REACH), count, detail)
 
@@ -330,19 +331,19 @@ class HighestColumn(Test):
         grid = sheet.grid(self.column)
         rows = list(LAYER_SETS[self.layers].rows(len(grid.value_LH)))
         names = [name for name in sheet.columns(self.prefix) if name not in (self.column, *self.without)]
-        others = {}
+        rivals = {}
         for name in names:
-            other = sheet.grid(name)
-            mean, stderr = mean_of(other.value_LH[rows], other.stderr_LH[rows])
+            rival = sheet.grid(name)
+            mean, stderr = mean_of(rival.value_LH[rows], rival.stderr_LH[rows])
             if mean == mean:
-                others[name] = (mean, stderr)
-        if not others:
+                rivals[name] = (mean, stderr)
+        if not rivals:
             raise LackingError(f"columns {self.prefix}… to compare with", settings_for(self.column, sheet.about))
-        highest = max(others, key=lambda name: others[name][0])
+        highest = max(rivals, key=lambda name: rivals[name][0])
         mean, stderr = mean_of(grid.value_LH[rows], grid.stderr_LH[rows])
         return Reading(
-            mean - others[highest][0],
-            stderr + others[highest][1],
+            mean - rivals[highest][0],
+            stderr + rivals[highest][1],
             grid.count,
             f"highest other: {highest.split('/')[1]}",
         )

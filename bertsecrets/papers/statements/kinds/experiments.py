@@ -61,7 +61,7 @@ def _step(entry: Any, step: str | Mapping[str, str]) -> Any:
     if isinstance(step, str):
         return entry.get(step) if isinstance(entry, Mapping) else None
     entries = entry if isinstance(entry, Sequence) else ()
-    return next((one for one in entries if all(one.get(key) == value for key, value in step.items())), None)
+    return next((item for item in entries if all(item.get(key) == value for key, value in step.items())), None)
 
 
 class Relations(Test):
@@ -85,13 +85,13 @@ class Relations(Test):
 
     @property
     def number(self) -> str:
-        which = ", ".join(self.relations) or "all that the sentences have"
-        what = {
+        relations = ", ".join(self.relations) or "all that the sentences have"
+        quantity = {
             "beats_offset": "share of relations whose best head is better than the best fixed offset",
             "to_head": "share of relations whose best head attends from the dependent to its head",
             "lowest_accuracy": "accuracy of the best head of the relation with the lowest",
         }[self.value]
-        return f"{what} ({which})"
+        return f"{quantity} ({relations})"
 
     def reading(self, sheet: Sheet) -> Reading:
         for content in sheet.records(Dependency.name):
@@ -367,30 +367,30 @@ class Score(Test):
 
     @property
     def number(self) -> str:
-        other = {"constant": "a constant answer", "random": "random weights, fine-tuned"}[self.minus]
-        return f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of {other}, in points"
+        reference = {"constant": "a constant answer", "random": "random weights, fine-tuned"}[self.minus]
+        return f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of {reference}, in points"
 
     def reading(self, sheet: Sheet) -> Reading:
-        metric, own, error, count = _score(sheet.runs[0])
+        metric, score, error, count = _score(sheet.runs[0])
         if self.minus == "constant":
-            constant = next(iter(sheet.runs[0].scores["sets"].values()))["constant"][metric]
-            difference = own - (0.0 if constant is None else float(constant))
+            constant = sheet.runs[0].first_set["constant"][metric]
+            difference = score - (0.0 if constant is None else float(constant))
             # A model that scores exactly the same gives the same answer: no other sample would tell them apart.
             stderr = 0.0 if abs(difference) < _SAME else error
         else:
             if not sheet.random:
                 raise LackingError("the same model fine-tuned from random weights", "")
-            others = [_score(run) for run in sheet.random]
-            scores = np.array([score for _, score, _, _ in others])
-            spread = float(scores.var(ddof=1) / len(scores)) if len(scores) > 1 else others[0][2] ** 2
-            difference, stderr = own - float(scores.mean()), math.sqrt(error**2 + spread)
+            random_scores = [_score(run) for run in sheet.random]
+            scores = np.array([score for _, score, _, _ in random_scores])
+            spread = float(scores.var(ddof=1) / len(scores)) if len(scores) > 1 else random_scores[0][2] ** 2
+            difference, stderr = score - float(scores.mean()), math.sqrt(error**2 + spread)
         value = 100 * (abs(difference) if self.absolute else difference)
         return Reading(value, 100 * stderr, count, metric)
 
 
 def _score(run: FinishedRun) -> tuple[str, float, float, int]:
     """The first metric, its value and standard error over examples, and their number; NaN where undefined or unknown."""
-    first = next(iter(run.scores["sets"].values()))
+    first = run.first_set
     metric, count = next(iter(first["constant"])), int(first["count"])
     score = first["model"][metric]
     if score is None:
