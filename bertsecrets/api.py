@@ -331,7 +331,9 @@ def disable(
     """
     for name, meaning in meanings(AblationSettings).items():
         if name in settings and not meaning.notebook:
-            raise UserError(f"bs.disable has no setting '{name}'; choose it in python analyze.py with ablation.{name}.")
+            raise UserError(
+                f"bs.disable has no setting '{name}'; choose it in python -m bertsecrets analyze with ablation.{name}."
+            )
     ablation = AblationSettings.read("settings", settings)
     if reference_labels is not None and reference_texts is None:
         raise UserError(

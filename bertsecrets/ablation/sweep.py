@@ -417,7 +417,7 @@ class Sweep:
         seconds = predicted.nominal.of(decision.kind)
         if self.limit is not None and settings.budget is None and seconds > self.limit:
             _log.info(
-                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python analyze.py "
+                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m bertsecrets analyze "
                 f"checkpoint={run.folder if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
             )
             return None

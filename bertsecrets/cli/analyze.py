@@ -62,7 +62,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     if origin is not None and not (origin.folder / FINISHED).is_file():
         rank_zero_warn(
             f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; continue it "
-            f"with python train.py resume={displayed(origin.folder)}."
+            f"with python -m bertsecrets train resume={displayed(origin.folder)}."
         )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:

@@ -113,7 +113,7 @@ def of_the_other_command(key: str, value: str, command: str) -> str | None:
     """
     value = value or "<name>"
     if command == "train" and key == "analysis":
-        later = f"after training run python analyze.py checkpoint=<run folder> analysis={value}"
+        later = f"after training run python -m bertsecrets analyze checkpoint=<run folder> analysis={value}"
         together = (CONF / "callbacks" / f"{value}.yaml").is_file()
         return f"{later}{f', or write callbacks={value} to have it at the end of training' if together else ''}"
     if command == "analyze" and key == "callbacks":

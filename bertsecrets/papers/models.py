@@ -85,7 +85,7 @@ class Model(FinishedRun):
 
     def command(self, settings: str) -> str:
         """The command that takes an analysis of it."""
-        return f"python analyze.py checkpoint={shlex.quote(self.checkpoint)} {settings}"
+        return f"python -m bertsecrets analyze checkpoint={shlex.quote(self.checkpoint)} {settings}"
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Group:
             size = (config["task"].get("training") or {}).get("batch_size")
             words += [] if size is None else [f"task.training.batch_size={size}"]
         words.append(f"seed={self.models[0].seed}")
-        return f"python train.py {' '.join([*(shlex.quote(word) for word in words), settings])}".strip()
+        return f"python -m bertsecrets train {' '.join([*(shlex.quote(word) for word in words), settings])}".strip()
 
 
 def _own_data(config: Mapping[str, Any]) -> bool:

@@ -105,9 +105,12 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
     """
     if "drift" not in sections or "ablation" not in sections or not views["drift"].has("cosine"):
         return []
-    rows = rows_of(HEAD, views["ablation"].run.ablation_table())
+    table = views["ablation"].run.ablation_table()
+    rows = rows_of(HEAD, table)
     if not rows:
         return []
+    metrics = {row["metric"] for row in table.rows()}
+    by_metric = f" by {metric_label(rows[0]['metric'])}" if len(metrics) > 1 else ""
     related = changed_and_needed(views)
     relation = (
         f"It cannot be told whether the heads that changed are needed: {_why_unrelated(views['drift'].value('cosine'), rows)}."
@@ -118,7 +121,7 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
     needed = f"{_needed_in_words(rows, plan)} {_layers_in_words(views['ablation'])}".strip()
     return [
         ("Changed", _changed_in_words(views["drift"], sections["drift"])),
-        ("Needed", needed),
+        (f"Needed{by_metric}", needed),
         ("Changed and needed", relation),
     ]
 

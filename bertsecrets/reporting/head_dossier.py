@@ -337,7 +337,7 @@ def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[
         return Section(
             title,
             ["Which answers depend on this head was not measured."],
-            commands=[f"python analyze.py checkpoint={shlex.quote(str(run.folder))} analysis=disable"],
+            commands=[f"python -m bertsecrets analyze checkpoint={shlex.quote(str(run.folder))} analysis=disable"],
         )
     by_index = {example.index: example for example in examples}
     change_N = swept.change_N

@@ -296,7 +296,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
     if sweep is None:
         return [
             "No disabling sweep of these weights was found. "
-            "`python analyze.py checkpoint=<run folder> analysis=disable` makes one; export again after it."
+            "`python -m bertsecrets analyze checkpoint=<run folder> analysis=disable` makes one; export again after it."
         ]
     if scores is not None and scores.learned is False:
         return [
@@ -366,7 +366,7 @@ def _command(run: Run, config: Mapping[str, Any]) -> str:
     kept = [str(line) for line in overrides if re.split(r"[.=@]", str(line).lstrip("+~"))[0] not in _NOT_OF_THE_MODEL]
     words = [shlex.quote(_without_path(line)) for line in kept]
     # A fence inside the text would end the block.
-    return visible(" ".join(["python train.py", *words])).replace("```", "")
+    return visible(" ".join(["python -m bertsecrets train", *words])).replace("```", "")
 
 
 def _without_path(setting: str) -> str:

@@ -327,7 +327,7 @@ def _prune(run: Run) -> str:
 
 def _analysis_of(run: Run) -> str:
     """The beginning of a command that analyses the run, or the run that it analysed."""
-    return f"python analyze.py checkpoint={_analysed(run)}"
+    return f"python -m bertsecrets analyze checkpoint={_analysed(run)}"
 
 
 def _analysed(run: Run) -> str:

@@ -171,7 +171,7 @@ def _sweep(run: FinishedRun) -> Sweep:
     _, view = run.experiments.get("ablation", (None, None))
     if view is None or not HEAD.of(latest_rows(view.run.ablation_table())):
         raise UserError(
-            f"Run '{run.folder}' disabled no heads one by one; run python analyze.py checkpoint={run.folder} analysis=disable."
+            f"Run '{run.folder}' disabled no heads one by one; run python -m bertsecrets analyze checkpoint={run.folder} analysis=disable."
         )
     sweep = read_sweep(view, HEAD.name)
     if sweep is None:

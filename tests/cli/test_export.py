@@ -135,7 +135,7 @@ def test_the_card_states_scores_heads_and_the_command(run: Path, tmp_path: Path,
         ["| layer 0 · head 1", "−5.00"],
     ]
     # Not the folder of this machine, nor where the run was written.
-    assert "python train.py task=demo_paraphrase model=folder 'model.path=<path>'\n" in card.text
+    assert "python -m bertsecrets train task=demo_paraphrase model=folder 'model.path=<path>'\n" in card.text
     assert str(tmp_path) not in card.text
 
 
@@ -155,7 +155,7 @@ def test_no_part_of_a_path_is_printed(
 ) -> None:
     (run / ".hydra" / "overrides.yaml").write_text(json.dumps([setting]))
     folder = export.export_model(configure(f"folder={tmp_path / 'model'}", f"checkpoint={run}"))
-    assert f"python train.py {printed}\n" in (folder / "README.md").read_text("utf-8")
+    assert f"python -m bertsecrets train {printed}\n" in (folder / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     assert len(places) == 14
     assert places == sorted(places)
     for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns compare_with=[initial]"):
-        assert f"python analyze.py checkpoint={folder} {settings}" in text
-    retrained = "python train.py task=mrpc model=minilm task.training.batch_size=32 seed=1"
+        assert f"python -m bertsecrets analyze checkpoint={folder} {settings}" in text
+    retrained = "python -m bertsecrets train task=mrpc model=minilm task.training.batch_size=32 seed=1"
     assert f"{retrained} -m control=first_sentence,second_sentence" in text
     assert "annotation.pipeline=" in text
     assert not re.search(r"\bQ\d", text)
@@ -425,7 +425,9 @@ def test_commands_quote_folders(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "my run")
     commands = [lack.command for lack in relation_heads(runs_in(tmp_path)).missing]
     assert len(commands) == 2
-    assert all(command.startswith(f"python analyze.py checkpoint='{folder}' analysis=") for command in commands)
+    assert all(
+        command.startswith(f"python -m bertsecrets analyze checkpoint='{folder}' analysis=") for command in commands
+    )
 
 
 def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
@@ -513,7 +515,7 @@ def test_training_again_names_all_of_the_data(
 ) -> None:
     make_run(tmp_path / "run", task_settings=layout, data=data)
     (one,) = runs_in(tmp_path).tuned
-    given = shlex.split(one.retrain(""))[2:]
+    given = shlex.split(one.retrain(""))[4:]
     assert {word for word in given if word.startswith(("task=", "data"))} == words
     # Hydra reads the values back as they were.
     read = {each.key_or_group: each.value() for each in OverridesParser.create().parse_overrides(given)}
@@ -529,5 +531,5 @@ def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     assert section.summary == "vertical"
     assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
     assert section.commands == [
-        f"python analyze.py checkpoint={tmp_path / 'other'} analysis=patterns compare_with=[initial]"
+        f"python -m bertsecrets analyze checkpoint={tmp_path / 'other'} analysis=patterns compare_with=[initial]"
     ]

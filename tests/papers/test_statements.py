@@ -475,11 +475,11 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
     ]
     relation = statement_of({"kind": "record", **RELATION, "above": 0}, "before")
     initial = "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
-    assert only(ledger(tmp_path, relation)[0]).command == f"python analyze.py {initial}"
+    assert only(ledger(tmp_path, relation)[0]).command == f"python -m bertsecrets analyze {initial}"
     cells = [only(entry) for entry in ledger(tmp_path, *statements)]
     assert {cell.verdict for cell in cells} == {UNTOLD}
     assert [cell.command for cell in cells] == [
-        f"python analyze.py checkpoint={made} {settings}"
+        f"python -m bertsecrets analyze checkpoint={made} {settings}"
         for settings in (
             "'measure=[entropy]'",
             "'measure=[entropy]' 'compare_with=[initial]'",
@@ -624,7 +624,7 @@ def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path)
     cell = only(entry)
     assert len(cell.finding.readings) == 1
     assert cell.left_out == "1 of 2 seeds without the column surface/cls, left out: seed 2."
-    assert cell.command == f"python analyze.py checkpoint={lacking} 'measure=[surface]'"
+    assert cell.command == f"python -m bertsecrets analyze checkpoint={lacking} 'measure=[surface]'"
     page = Ledger(("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
     text = page.read_text("utf-8")
     assert "statements about fine-tuned models are not tested on it: mrpc (seed 3, seed 4)." in text
@@ -769,7 +769,7 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
     assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text
     assert '<a href="#section-3">Attention to [CLS] is higher in the lower half of the layers.</a>' in text
     assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1
-    assert f"python analyze.py checkpoint={made} analysis=prune" in text
+    assert f"python -m bertsecrets analyze checkpoint={made} analysis=prune" in text
     table = (tmp_path / "page" / "statements.md").read_text("utf-8")
     assert "| does not hold of this model | mrpc: −0.400 (−0.420 to −0.380) |" in table
 

@@ -19,6 +19,7 @@ from bertsecrets.importance.confidence import Confidence
 from bertsecrets.keys import ReportSettings
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.reporting.run_report import report_run, views_of
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.scores import RunScores
@@ -304,6 +305,14 @@ def test_the_page_opens_with_its_answers(tmp_path: Path) -> None:
     # Six heads are too few to judge a correlation by.
     assert relation.startswith("Too few heads to tell")
     assert f"{spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in relation
+
+
+def test_an_answer_says_by_which_of_several_metrics_heads_are_needed(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA)
+    rows = run.ablation_table().rows()
+    AblationTable.from_rows([*rows, *({**row, "metric": "f1"} for row in rows)]).write(run.ablation_path)
+    headings = [heading for heading, _ in report_run(run, heads=2).report.answers]
+    assert headings == ["Changed", "Needed by accuracy", "Changed and needed"]
 
 
 @pytest.mark.parametrize(("slope", "words"), [(-1, "are needed more"), (1, "are needed less"), (0, "cannot be told")])

@@ -52,7 +52,11 @@ def test_a_long_path_is_not_broken() -> None:
 def test_the_next_command_can_be_copied() -> None:
     out = io.StringIO()
     steps = [
-        NextStep("How many can go together?", f"python analyze.py checkpoint={'run' * 40} analysis=prune", "2 min")
+        NextStep(
+            "How many can go together?",
+            f"python -m bertsecrets analyze checkpoint={'run' * 40} analysis=prune",
+            "2 min",
+        )
     ]
     print_summary(Console(file=out, width=40), [], None, Path("r.html"), steps=steps)
     assert f"Next: How many can go together? (2 min)\n  {steps[0].command}\n" in out.getvalue()

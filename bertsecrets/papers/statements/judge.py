@@ -328,7 +328,7 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
         checkpoint = subject.checkpoint if statement.about == "before" else sheet.folder
         named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
         if reason.settings:
-            bare = replace(bare, command=f"python analyze.py {named}{reason.settings}")
+            bare = replace(bare, command=f"python -m bertsecrets analyze {named}{reason.settings}")
         if not present:
             return replace(bare, reason=f"No run has {reason.what}.")
         names = ", ".join(sheet.name for sheet, _ in lacking)
@@ -358,7 +358,7 @@ def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: 
                     _check_columns(statement, sheet)
                     present.append(sheet)
                 except LackingError as error:
-                    commands.append(f"python analyze.py checkpoint={sheet.folder} {error.settings}")
+                    commands.append(f"python -m bertsecrets analyze checkpoint={sheet.folder} {error.settings}")
                     left_out.append(f"{subject.task} {sheet.name}")
             if present and subject.task not in tasks:
                 groups.append(present)
