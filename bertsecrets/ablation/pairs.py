@@ -102,7 +102,7 @@ class Pairs:
                     logits_PC[part] = self._run(layers, layer, clean, real_BS, row_P[part], variant_P[part])
                     if progress is not None:
                         progress(len(part))
-                return_freed_memory(row_P.device)
+            return_freed_memory(row_P.device)
             return logits_PC
 
     def _run(

@@ -67,6 +67,9 @@ _BOTH = 0.25
 _FEWEST_BOTH = 8
 """The least number of such pairs of an example, if it has so many."""
 
+_KEPT_BYTES = 2**28
+"""Limit on the layers of unedited passes that a process keeps: without it memory would grow with the number of examples."""
+
 _BORROWED = 8
 """A layer's mean square error of bf16 is shrunk towards that of all layers, as if by so many more pairs."""
 
@@ -313,6 +316,7 @@ class _Share:
         self.rough_BVC = self.estimate_BVC
         self.bf16_BV = torch.zeros_like(self.drawn_BV)
         self.forced_BV = torch.zeros_like(self.drawn_BV)
+        self.layers: list[CleanLayer] | None = None
 
     def changes_BV(self) -> Tensor:
         """Estimated margin minus that of the unedited model; float64."""
@@ -537,6 +541,7 @@ class _Sweep:
         self.shares: list[_Share] = []
         self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=engine.device)
         self.left = sum(batch.size for batch in batches) * len(engine.plan.variants)
+        self.free_bytes = _KEPT_BYTES
 
     def take_pilot(self) -> None:
         """Evaluate every variant on a few random examples, the same on any number of processes."""
@@ -594,6 +599,7 @@ class _Sweep:
                     share.take(pilot, rows_B)
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
                 self._save(share, self.parts)
+                self._keep(share, layers)
             self.shares.append(share)
 
     def take_active(self) -> None:
@@ -718,15 +724,26 @@ class _Sweep:
         bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.active_BV & ~share.bf16_BV
         return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
+    def _keep(self, share: _Share, layers: list[CleanLayer]) -> None:
+        """Keep the layers of a batch's unedited pass for the pairs that become active later, as far as memory allows."""
+        size = sum(tensor.nbytes for layer in layers for tensor in (layer.hidden_BSD, layer.output_BSD))
+        if size <= self.free_bytes:
+            self.free_bytes -= size
+            share.layers = layers
+
     def _evaluate(self, share: _Share) -> None:
-        """Evaluate what is missing of the examples that have such pairs, on an unedited pass of their own."""
+        """Evaluate what is missing of the examples that have such pairs, on an unedited pass of their own if none was kept."""
         bf16_BV, exact_BV = self._missing(share)
         rows = (bf16_BV | exact_BV).any(1).nonzero()[:, 0]
-        if len(rows):
+        if not len(rows):
+            return
+        if share.layers is not None:
+            self._evaluate_above(share, slice(None), share.clean_BC, share.layers)
+        else:
             with self.context():
                 clean_BC, layers = self.pairs.begin(share.batch.rows(rows).inputs())
             self._evaluate_above(share, rows, clean_BC, layers)
-            self._save(share, self.parts)
+        self._save(share, self.parts)
 
     def _evaluate_above(self, share: _Share, rows: Tensor | slice, clean_BC: Tensor, layers: list[CleanLayer]) -> None:
         """Evaluate what is missing of some examples, on an unedited pass of these."""
