@@ -85,7 +85,9 @@ class BlockAttention(HeadAnalysis):
                     predictions.update(batch.index_B, logits_BC, batch.label_B)
                 advance()
         outcomes = [predictions.collected() for predictions in collected]
-        clean_N, *others = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
+        clean_N, *blocked_answers = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
         label_N = outcomes[0][2].double().numpy()
-        record = judged(task.metrics[0], label_N, clean_N, np.stack(others), blocked, **self.settings.judging())
+        record = judged(
+            task.metrics[0], label_N, clean_N, np.stack(blocked_answers), blocked, **self.settings.judging()
+        )
         return Result(Blocking(), None, record.plain())

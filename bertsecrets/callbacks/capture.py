@@ -169,16 +169,16 @@ class CaptureMaps(pl.Callback, Experiment):
         examples, files = read_examples(view.run.captures), read_steps(view.run.captures)
         if not examples or not files:
             return None
-        chosen = _spread(
+        steps = _spread(
             list(files), max(_FEWEST_STEPS, _STEPS_BYTES // max(1, next(iter(files.values())).stat().st_size))
         )
-        maps = {step: read_maps(files[step]) for step in chosen}
+        maps = {step: read_maps(files[step]) for step in steps}
         viewer = HeadViewer(
             [
                 ViewerExample(
                     f"example {example.index} ({example.label})",
                     example.tokens,
-                    [(moment_name(step), maps[step][example.index].numpy()) for step in chosen],
+                    [(moment_name(step), maps[step][example.index].numpy()) for step in steps],
                     example.sentences,
                     example.special,
                 )

@@ -100,6 +100,7 @@ class DisableHeads(HeadAnalysis):
 
     @property
     def state_key(self) -> str:
+        # Several sweeps of one training count their validations apart.
         return self._generate_state_key(
             plans=self.sweep.plans, mode=self.settings.mode, evaluation=self.settings.evaluation
         )

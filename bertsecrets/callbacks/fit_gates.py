@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
@@ -20,6 +19,7 @@ from bertsecrets.pruning.gate_fit import closed_heads, fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates
 from bertsecrets.pruning.hard_concrete import HardConcrete
 from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.search import finite_or_none
 from bertsecrets.pruning.sets import SetResults, evaluate_sets
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
@@ -93,12 +93,12 @@ class FitGates(HeadAnalysis):
         with progress_over(fits * self.steps, "fitting gates", visible=shows_progress(trainer), unit="step") as advance:
 
             def fit(penalty: float, seed: int, start: HardConcrete | None = None) -> HardConcrete:
-                how = (penalty, seed, self.steps, self.learning_rate, self.examples)
-                begun = None if start is None else start.log_alpha_LH.tolist()
+                recipe = (penalty, seed, self.steps, self.learning_rate, self.examples)
+                start_gates = None if start is None else start.log_alpha_LH.tolist()
                 before = finished.loaded
                 log_alpha_LH = finished.fitted(
                     model,
-                    [*how, begun],
+                    [*recipe, start_gates],
                     lambda: (
                         fit_gates(
                             model,
@@ -121,7 +121,9 @@ class FitGates(HeadAnalysis):
                 return gates.eval()
 
             directions = [
-                torch.stack([fit(sign * self.penalty, self.seed + n)().detach().cpu() for n in range(self.fits)])
+                torch.stack(
+                    [fit(sign * self.penalty, self.seed + number)().detach().cpu() for number in range(self.fits)]
+                )
                 for sign in (1, -1)
             ]
             path: list[HardConcrete] = []
@@ -143,9 +145,9 @@ class FitGates(HeadAnalysis):
                 "seed": 0,
                 "penalty": penalty,
                 "kept": int(gates.kept().sum()),
-                "change": _number(change_V[index]),
-                "low": _number(low_V[index]),
-                "high": _number(high_V[index]),
+                "change": finite_or_none(change_V[index]),
+                "low": finite_or_none(low_V[index]),
+                "high": finite_or_none(high_V[index]),
                 "loss": float(results.loss_V[index]),
                 "gate": gates().detach().cpu().tolist(),
             }
@@ -178,7 +180,3 @@ def _grid(directions: Sequence[torch.Tensor]) -> HeadGrid:
         stderr_LHC,
         torch.full_like(value_LHC, count, dtype=torch.int64),
     )
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -24,7 +24,7 @@ from bertsecrets.results.figures.curves import gradient_flow
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
-from bertsecrets.results.views import OWN, Comparison, MeasureView
+from bertsecrets.results.views import MODEL_KEY, Comparison, MeasureView
 
 
 class GradientFlow(pl.Callback, Experiment):
@@ -73,7 +73,7 @@ class GradientFlow(pl.Callback, Experiment):
         self.run.declare(self.declaration())
         data = trainer.datamodule  # type: ignore[attr-defined]
         if isinstance(data, TaskData):
-            self.run.write_json(self.run.extras_path(self.name), {OWN: {"batch_size": data.batch_size}})
+            self.run.write_json(self.run.extras_path(self.name), {MODEL_KEY: {"batch_size": data.batch_size}})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._every = max(1, int(trainer.estimated_stepping_batches) // self.points)

@@ -28,7 +28,7 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN
+from bertsecrets.results.views import MODEL_KEY
 
 DISABLING = "the effect of disabling a head cannot be scored"
 """What analyses that disable heads cannot do without labels."""
@@ -71,7 +71,7 @@ class Result:
             run.add(run.rows(self.grid, stage, step))
         extras = self.extras() if callable(self.extras) else self.extras
         if extras:
-            run.write_json(run.extras_path(self.experiment.name), {OWN: extras})
+            run.write_json(run.extras_path(self.experiment.name), {MODEL_KEY: extras})
         if self.finish is not None and run.writes:
             self.finish()
         if self.grid is None:

@@ -34,11 +34,11 @@ from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, RANDOM, Run, difference_stage
-from bertsecrets.results.views import OWN
+from bertsecrets.results.views import MODEL_KEY
 
 _log = logging.getLogger(__name__)
 
-OTHERS = (INITIAL, RANDOM)
+COMPARABLE = (INITIAL, RANDOM)
 """The models that a measure can be compared with."""
 
 
@@ -88,8 +88,8 @@ class MeasureHeads(pl.Callback):
         random: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
         for name in compare_with:
-            if name not in OTHERS:
-                raise UserError(f"compare_with names the model '{name}'; {choices(str(name), OTHERS)}.")
+            if name not in COMPARABLE:
+                raise UserError(f"compare_with names the model '{name}'; {choices(str(name), COMPARABLE)}.")
         if RANDOM in compare_with and random is None:
             raise UserError("compare_with names the model 'random', which cannot be built here; leave it out.")
         self.watched = tuple(measures)
@@ -117,7 +117,7 @@ class MeasureHeads(pl.Callback):
             reason = measure.inapplicable(data)
             if reason is not None:
                 rank_zero_info(reason)
-            elif any(measure.name == other.name for _, other in self.taken):
+            elif any(measure.name == earlier.name for _, earlier in self.taken):
                 raise UserError(f"Two measures are called '{measure.name}'; rename one of them or leave it out.")
             else:
                 self.taken.append((watched, measure))
@@ -149,14 +149,14 @@ class MeasureHeads(pl.Callback):
         assert isinstance(pl_module, SequenceClassifier)
         step, stage = current_step(trainer, pl_module), stage_of(trainer)
         measures = [measure for _, measure in due]
-        others = self.compare_with if last else ()
+        compared = self.compare_with if last else ()
         # The weights of the last validation again: its numbers stand.
         taken = self.grids if pl_module.is_scored and step == self._step else []
-        self.grids = self._take(trainer, pl_module.model, measures, others, stage, step, taken)
+        self.grids = self._take(trainer, pl_module.model, measures, compared, stage, step, taken)
         self._step = step
         # Loggers have the numbers that stand.
         fresh = [
-            (one, grid) for one, grid in zip(due, self.grids, strict=True) if not any(grid is old for old in taken)
+            (pair, grid) for pair, grid in zip(due, self.grids, strict=True) if not any(grid is old for old in taken)
         ]
         means = {
             f"{grid.measure}/{column.name}/mean": grid.column(column.name).nanmean().item()
@@ -201,7 +201,7 @@ class MeasureHeads(pl.Callback):
         trainer: pl.Trainer,
         model: nn.Module,
         measures: Sequence[Measure],
-        others: Sequence[str],
+        compared: Sequence[str],
         stage: str,
         step: int,
         taken: Sequence[HeadGrid],
@@ -211,18 +211,18 @@ class MeasureHeads(pl.Callback):
         Measures without comparisons whose grids are among ``taken`` are not taken again.
         """
         references = self._references()
-        if RANDOM in others:
+        if RANDOM in compared:
             references[RANDOM] = self._random(trainer, model)
         pairs = [
-            Paired(measure, other)
-            for other in others
+            Paired(measure, reference)
+            for reference in compared
             for measure in measures
             if not measure.needs & {Need.REFERENCE, Need.GRADIENT, Need.VALUES}
         ]
         grids = {grid.measure: grid for grid in taken}
         # On a GPU a pass takes less time than copying its maps would.
         on_cpu = next(unwrap(model).parameters()).device.type == "cpu"
-        kept = {INITIAL: self._reference_maps} if on_cpu else {}
+        kept_maps = {INITIAL: self._reference_maps} if on_cpu else {}
         groups: dict[tuple[int, Feed], list[Measure]] = {}
         for measure in measures:
             groups.setdefault((id(measure.dataset(data_of(trainer))), measure.feed), []).append(measure)
@@ -240,13 +240,13 @@ class MeasureHeads(pl.Callback):
                     context=trainer.precision_plugin.forward_context,
                     progress=advance,
                     means_LHd=self._means(trainer, model, group),
-                    kept=kept,
+                    kept=kept_maps,
                 )
             grids.update((grid.measure, grid) for grid in fresh[: len(group)])
         tables = [self.run.rows(grids[measure.name], stage, step) for measure in measures]
         for pair in pairs:
-            other, difference = pair.grids()
-            tables.append(self.run.rows(other, pair.reference, 0))
+            reference, difference = pair.grids()
+            tables.append(self.run.rows(reference, pair.reference, 0))
             tables.append(self.run.rows(difference, difference_stage(stage, pair.reference), step))
         self.run.add(*tables)
         for measure in measures:
@@ -270,7 +270,7 @@ class MeasureHeads(pl.Callback):
         record = measure.record(grid, model)
         if not record:
             return
-        content = {OWN: record}
+        content = {MODEL_KEY: record}
         for pair in pairs:
             if pair.partner is measure and pair.reference == INITIAL and self.reference is not None:
                 content[INITIAL] = pair.measure.record(pair.measure.compute(), self.reference)

@@ -26,7 +26,7 @@ from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
-from bertsecrets.pruning.search import Chosen, Examples, as_extras, check_settings, search
+from bertsecrets.pruning.search import Examples, Search, Selection, as_extras, check_settings
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.progress import progress_over
@@ -91,7 +91,7 @@ class PruneHeads(HeadAnalysis):
             self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )
         columns = self._columns()
-        orders, chosen = search(
+        orders, selection = Search(
             model,
             data.task,
             Examples(
@@ -105,31 +105,31 @@ class PruneHeads(HeadAnalysis):
             context=trainer.precision_plugin.forward_context,
             finished=finished,
             bar=partial(progress_over, visible=shows_progress(trainer), unit="set·example"),
-        )
+        ).run()
         if finished.loaded:
             _log.info(f"Resumed an interrupted search: {finished.loaded} steps were already finished.")
         if not trainer.is_global_zero:
             return None
         lengths = data.evaluation_dataset(evaluation).lengths
         costs = cost(model, max(1, round(sum(lengths) / len(lengths))))
-        latencies = self._latencies(trainer, model, chosen, costs.length)
+        latencies = self._latencies(trainer, model, selection, costs.length)
         extras = as_extras(
-            orders, chosen, columns, data.task.metrics[0], settings, costs, latencies, module.device.type
+            orders, selection, columns, data.task.metrics[0], settings, costs, latencies, module.device.type
         )
         return Result(
-            Pruning(), _grid(model, chosen), extras, finish=partial(self._finish, model, chosen, data, finished)
+            Pruning(), _grid(model, selection), extras, finish=partial(self._finish, model, selection, data, finished)
         )
 
-    def _finish(self, model: nn.Module, chosen: Chosen, data: TaskData, finished: Finished) -> None:
+    def _finish(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
         """Write the smaller model, then remove what an interrupted search would resume from."""
-        if self.settings.save and chosen.step is not None:
+        if self.settings.save and selection.step is not None:
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                self._save(model, chosen, data, finished)
+                self._save(model, selection, data, finished)
         finished.clear()
 
     def _latencies(
-        self, trainer: pl.Trainer, model: nn.Module, chosen: Chosen, length: int
+        self, trainer: pl.Trainer, model: nn.Module, selection: Selection, length: int
     ) -> dict[int, Mapping[int, Latency]]:
         """Step of the chosen order -> batch size -> latencies of the smaller model and the whole one."""
         encoder = describe(model)
@@ -139,7 +139,7 @@ class PruneHeads(HeadAnalysis):
             return {}
         if not self.settings.latency_rounds:
             return {}
-        sets = chosen.order.sets
+        sets = selection.order.sets
         latencies: dict[int, Mapping[int, Latency]] = {}
         with progress_over(len(sets), "timing", visible=shows_progress(trainer), unit="model") as advance:
             for index, heads in enumerate(sets):
@@ -151,15 +151,15 @@ class PruneHeads(HeadAnalysis):
                 advance()
         return latencies
 
-    def _save(self, model: nn.Module, chosen: Chosen, data: TaskData, finished: Finished) -> None:
-        assert chosen.step is not None
+    def _save(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
+        assert selection.step is not None
         folder: Path = self.run.folder / "pruned"
-        source = finished.load(model, chosen.order.models[chosen.step]) if chosen.order.models else model
+        source = finished.load(model, selection.order.models[selection.step]) if selection.order.models else model
         if source is None:
             raise UserError(
                 f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again in another folder."
             )
-        smaller = remove_heads(source, sorted(chosen.order.sets[chosen.step])).cpu().eval()
+        smaller = remove_heads(source, sorted(selection.order.sets[selection.step])).cpu().eval()
         write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
         _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
@@ -188,16 +188,16 @@ def _yet_to_be_measured(trainer: pl.Trainer) -> dict[str, Array]:
     }
 
 
-def _grid(model: nn.Module, chosen: Chosen) -> HeadGrid:
+def _grid(model: nn.Module, selection: Selection) -> HeadGrid:
     """For each head, the number of heads removed with or before it, and whether the returned model keeps it."""
     encoder = describe(model)
     shape = (encoder.num_layers, encoder.num_heads)
     at_LH, kept_LH = torch.full(shape, torch.nan), torch.ones(shape)
-    for heads in reversed(chosen.order.sets):
+    for heads in reversed(selection.order.sets):
         for layer, head in heads:
             at_LH[layer, head] = len(heads)
-    if chosen.step is not None:
-        for layer, head in chosen.order.sets[chosen.step]:
+    if selection.step is not None:
+        for layer, head in selection.order.sets[selection.step]:
             kept_LH[layer, head] = 0
     value_LHC = torch.stack((at_LH, kept_LH), -1)
-    return without_errors(Pruning(), value_LHC, chosen.outcome.examples)
+    return without_errors(Pruning(), value_LHC, selection.outcome.examples)

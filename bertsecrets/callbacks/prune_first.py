@@ -18,7 +18,7 @@ from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
@@ -90,8 +90,8 @@ class PruneFirst(HeadAnalysis):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
-        others = [callback for callback in trainer.callbacks if isinstance(callback, (DisableHeads, TrainGates))]  # type: ignore[attr-defined]
-        if others:
+        conflicting = [callback for callback in trainer.callbacks if isinstance(callback, (DisableHeads, TrainGates))]  # type: ignore[attr-defined]
+        if conflicting:
             raise UserError(
                 "Heads that are removed before fine-tuning cannot be disabled or gated in the same training; leave out "
                 "callbacks.disable and callbacks.gates."
@@ -123,31 +123,26 @@ class PruneFirst(HeadAnalysis):
     def _removed(
         self, trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, count: int
     ) -> Sequence[tuple[int, int]]:
-        network = describe(module.model).model
-        training = network.training
-        network.eval()
         total = _gates_of(module).gate_LH.numel()
         tenth = max(1, total // 10)
         sizes = [*range(tenth, count, tenth), count] if self.iterative else [count]
         visible, passes = shows_progress(trainer), passes_of([self.name], self.columns, total)
-        try:
-            with (
-                torch.no_grad(),
-                progress_over(len(sizes) * passes * self.examples, "scoring heads", visible) as advance,
-            ):
-                situation = Situation(
-                    module.model,
-                    data.task,
-                    partial(data.training_sample, self.examples),
-                    partial(data.training_share, self.examples),
-                    partial(data.training_split, self.examples),
-                    seed=self.seed,
-                    context=trainer.precision_plugin.forward_context,
-                    progress=advance,
-                )
-                sets = removal_sets(self.score, situation, sizes, iterative=self.iterative)
-        finally:
-            network.train(training)
+        with (
+            evaluating(describe(module.model).model),
+            torch.no_grad(),
+            progress_over(len(sizes) * passes * self.examples, "scoring heads", visible) as advance,
+        ):
+            situation = Situation(
+                module.model,
+                data.task,
+                partial(data.training_sample, self.examples),
+                partial(data.training_share, self.examples),
+                partial(data.training_split, self.examples),
+                seed=self.seed,
+                context=trainer.precision_plugin.forward_context,
+                progress=advance,
+            )
+            sets = removal_sets(self.score, situation, sizes, iterative=self.iterative)
         return sorted(sets[-1])
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -163,6 +158,7 @@ class PruneFirst(HeadAnalysis):
         self._open.close()
         self._gated = False
 
+    # Lightning does not tear callbacks down after an exception.
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self.teardown(trainer, pl_module, "fit")
 

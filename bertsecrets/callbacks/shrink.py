@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from bertsecrets.pruning.shrink import (
     tests_of,
 )
 from bertsecrets.pruning.shrink_card import CARD, LOADERS, shrink_card
-from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words
+from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words, fastest_of
 from bertsecrets.pruning.uniform import JUDGED, Answered, layers_in_turn, uniform_plan
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
@@ -100,14 +100,13 @@ class ShrinkModel(HeadAnalysis):
         with torch.inference_mode(False), torch.no_grad():
             search = _Search(trainer, module.model, self.settings, self.run)
             attempts = list(search.attempts())
-        passed = [attempt for attempt in attempts if attempt["passed"]]
-        chosen = passed[-1] if passed else None
+        fastest = fastest_of(attempts)
         kept_LH = torch.zeros(search.encoder.num_layers, search.encoder.num_heads)
-        for layer, heads in enumerate((chosen or attempts[-1])["heads"]):
+        for layer, heads in enumerate((fastest or attempts[-1])["heads"]):
             kept_LH[layer, heads] = 1
         grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
         content = search.extras(attempts)
-        return Result(Shrinking(), grid, content, finish=partial(search.finish, chosen, content))
+        return Result(Shrinking(), grid, content, finish=partial(search.finish, fastest, content))
 
 
 class _Search:
@@ -169,15 +168,15 @@ class _Search:
             "table": self.table.as_dict(),
         }
 
-    def finish(self, chosen: dict[str, Any] | None, content: dict[str, Any]) -> None:
+    def finish(self, fastest: Mapping[str, Any] | None, content: dict[str, Any]) -> None:
         """Write the smaller model and its card, then remove what an interrupted search would take up."""
-        if chosen is not None:
+        if fastest is not None:
             # Weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                smaller, folder = load_smaller(Path(chosen["folder"])), self.run.folder / FOLDER
+                smaller, folder = load_smaller(Path(fastest["folder"])), self.run.folder / FOLDER
                 write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
-                if chosen["int8"]:
-                    shutil.copyfile(Path(chosen["folder"]) / _INT8_FILE, folder / _INT8_FILE)
+                if fastest["int8"]:
+                    shutil.copyfile(Path(fastest["folder"]) / _INT8_FILE, folder / _INT8_FILE)
             with atomic_write(folder / CARD) as temporary:
                 temporary.write_text(shrink_card(content, self.run.name, self.data.task), "utf-8")
             _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
@@ -237,8 +236,15 @@ class _Search:
     def _attempt(self, speedup: float, kept: Kept) -> dict[str, Any]:
         """Make, time and test one smaller model."""
         settings = self.settings
-        how = (kept, settings.examples, settings.epochs, settings.distilled_on, settings.learning_rate, settings.seed)
-        folder = self.finished.model_file(self.model, frozenset(), how).with_suffix("")
+        recipe = (
+            kept,
+            settings.examples,
+            settings.epochs,
+            settings.distilled_on,
+            settings.learning_rate,
+            settings.seed,
+        )
+        folder = self.finished.model_file(self.model, frozenset(), recipe).with_suffix("")
         if (folder / _DONE).is_file():
             smaller = load_smaller(folder)
             _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} was already made.")
@@ -278,13 +284,13 @@ class _Search:
     def _judged(self, smaller: Callable[..., Any]) -> dict[str, Any]:
         """Times and tests of a smaller model."""
         settings, task = self.settings, self.data.task
-        own = self._answers(smaller)
-        tests = tests_of(self.whole, own, task, settings.max_loss / 100, settings.confidence)
+        answers_of_smaller = self._answers(smaller)
+        tests = tests_of(self.whole, answers_of_smaller, task, settings.max_loss / 100, settings.confidence)
         latencies = compare_latency(self.encoder.model, smaller, self.length, sorted({1, settings.batch_size}), _ROUNDS)
         return {
             "latency": {str(size): latency.as_dict() for size, latency in latencies.items()},
             "tests": [test.as_dict() for test in tests],
-            "groups": groups_of(self.whole, own, task, self.lengths),
+            "groups": groups_of(self.whole, answers_of_smaller, task, self.lengths),
             "passed": all(test.passed for test in tests),
         }
 

@@ -48,6 +48,7 @@ class TrainGates(HeadAnalysis):
         high: float = HIGH,
         initial: float = 0.95,
     ) -> None:
+        # Settings out of range are refused here, before any model is loaded.
         HardConcrete(1, 1, temperature, low, high, initial)
         super().__init__(run)
         self.penalty = penalty
@@ -84,6 +85,7 @@ class TrainGates(HeadAnalysis):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._open.close()
 
+    # Lightning does not tear callbacks down after an exception.
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._open.close()
 

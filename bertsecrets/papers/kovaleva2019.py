@@ -414,7 +414,7 @@ def features_before_and_after(models: Studied) -> Section | None:
                     group.name,
                     feature_label(column),
                     number(float(np.nanmean([change.other_LH for change in changes]))),
-                    number(float(np.nanmean([change.own_LH for change in changes]))),
+                    number(float(np.nanmean([change.model_LH for change in changes]))),
                     MISSING if uniform is None else number(float(np.nanmean(uniform.value_RLH))),
                     number(float(up), 0),
                     number(float(down), 0),

@@ -26,6 +26,7 @@ def allocate(losses: Sequence[Array], costs: Sequence[Array], budget: float) -> 
     """
     if not budget > 0:
         return None
+    # Without the small term, a cost of a whole number of steps could be rounded up to the next.
     steps = [np.ceil(np.asarray(cost) / budget * _STEPS - 1e-9).astype(np.int64) for cost in costs]
     # Smallest loss of the parts so far by the steps that they may spend.
     best_T = np.zeros(_STEPS + 1)

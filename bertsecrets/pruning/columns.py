@@ -12,10 +12,14 @@ KEPT = "kept"
 """Column of experiments that remove heads: 1 for a head that is kept, 0 for one that is removed."""
 
 
-def kept_in_words(view: MeasureView) -> list[list[str]]:
-    """``kept`` or ``removed`` for each head, ``[layers][heads]``; a dash where it is not known."""
+def kept_classes(view: MeasureView, name: str) -> dict[str, list[list[str]]]:
+    """``kept`` or ``removed`` for each head, ``[layers][heads]``, under a name; empty without the column :data:`KEPT`."""
     words = {1.0: "kept", 0.0: "removed"}
-    return [[words.get(value, MISSING) for value in row] for row in view.value(KEPT).tolist()]
+    return (
+        {name: [[words.get(value, MISSING) for value in row] for row in view.value(KEPT).tolist()]}
+        if view.has(KEPT)
+        else {}
+    )
 
 
 def table_of(folder: str) -> Run:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
-from bertsecrets.pruning.columns import KEPT, kept_in_words
+from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import Curve, pruning_costs, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table
 from bertsecrets.pruning.seeds import compare_pruning
@@ -42,11 +42,11 @@ class Pruning(Experiment):
         if not content:
             return None
         curves = curves_of(content["curves"])
-        chosen = content["chosen"]
+        selected = content["chosen"]
         figure = pruning_curves(
             curves,
             margin=content["margin"],
-            marked=chosen["kept"] if chosen["holds"] else None,
+            marked=selected["kept"] if selected["holds"] else None,
             title=f"Change of {content['metric']} by heads kept",
             count=content["examples"],
             level=content["confidence"],
@@ -77,9 +77,7 @@ class Pruning(Experiment):
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
         """Whether each head is kept in the returned model."""
-        if not view.has(KEPT):
-            return {}
-        return {"pruning": kept_in_words(view)}
+        return kept_classes(view, "pruning")
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
@@ -103,8 +101,8 @@ class Pruning(Experiment):
             {
                 KEPT_AXIS: float(kept),
                 **{
-                    f"{CHANGE_OF}{content['metric']}/{score}": sum(orders) / len(orders)
-                    for score, orders in by_score.items()
+                    f"{CHANGE_OF}{content['metric']}/{score}": sum(changes_of_orders) / len(changes_of_orders)
+                    for score, changes_of_orders in by_score.items()
                 },
             }
             for kept, by_score in sorted(changes.items())
@@ -118,12 +116,17 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
     Args:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
-    chosen, total, metric, margin = content["chosen"], content["total"], content["metric"], in_points(content["margin"])
-    ruled_out = f"a loss of {metric} of {margin} or more is {'' if chosen['holds'] else 'not '}ruled out"
-    if chosen["asked"]:
-        return f"With {chosen['kept']} of {total} heads, {ruled_out}."
-    if chosen["holds"]:
-        return f"{total - chosen['kept']} of {total} heads can go together: {ruled_out}."
+    selected, total, metric, margin = (
+        content["chosen"],
+        content["total"],
+        content["metric"],
+        in_points(content["margin"]),
+    )
+    ruled_out = f"a loss of {metric} of {margin} or more is {'' if selected['holds'] else 'not '}ruled out"
+    if selected["asked"]:
+        return f"With {selected['kept']} of {total} heads, {ruled_out}."
+    if selected["holds"]:
+        return f"{total - selected['kept']} of {total} heads can go together: {ruled_out}."
     return f"No smaller model is shown to lose less than {margin} of {metric}."
 
 
@@ -133,27 +136,29 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
     Args:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
-    chosen, total, metric = content["chosen"], content["total"], content["metric"]
+    selected, total, metric = content["chosen"], content["total"], content["metric"]
     margin, level = in_points(content["margin"]), f"{content['confidence']:.0%}"
     examples = f"{content['examples']:,} examples"
-    from_others = from_table(content, chosen["score"])
-    examples += " (if the head table is of others)" if from_others else " that chose neither the heads nor their order"
-    facts = f"observed change {_points(chosen['change'])}, a loss above {_points(chosen['bound'])} ruled out"
-    if chosen["asked"]:
-        verdict = "is ruled out" if chosen["holds"] else "is not ruled out"
+    chosen_elsewhere = from_table(content, selected["score"])
+    examples += (
+        " (if the head table is of others)" if chosen_elsewhere else " that chose neither the heads nor their order"
+    )
+    facts = f"observed change {_points(selected['change'])}, a loss above {_points(selected['bound'])} ruled out"
+    if selected["asked"]:
+        verdict = "is ruled out" if selected["holds"] else "is not ruled out"
         text = (
-            f"With {chosen['kept']} of {total} heads, a loss of {metric} of {margin} or more {verdict} at {level} confidence on "
+            f"With {selected['kept']} of {total} heads, a loss of {metric} of {margin} or more {verdict} at {level} confidence on "
             f"{examples} ({facts})"
         )
-        return f"{text}{_needed(chosen)}."
-    if chosen["holds"]:
+        return f"{text}{_needed(selected)}."
+    if selected["holds"]:
         return (
-            f"{total - chosen['kept']} of {total} heads can go: on {examples}, a loss of {metric} of {margin} or more is ruled "
-            f"out at {level} confidence with {chosen['kept']} heads ({facts})."
+            f"{total - selected['kept']} of {total} heads can go: on {examples}, a loss of {metric} of {margin} or more is ruled "
+            f"out at {level} confidence with {selected['kept']} heads ({facts})."
         )
     return (
         f"No smaller model is shown to lose less than {margin} of {metric} at {level} confidence on {examples}: with "
-        f"{chosen['kept']} of {total} heads, {facts}{_needed(chosen)}."
+        f"{selected['kept']} of {total} heads, {facts}{_needed(selected)}."
     )
 
 
@@ -173,14 +178,16 @@ def _source_in_words(content: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _needed(chosen: Mapping[str, Any]) -> str:
-    if chosen["hopeless"]:
+def _needed(selected: Mapping[str, Any]) -> str:
+    if selected["hopeless"]:
         return "; the observed loss is the margin or more, so more examples would not help if it stays so"
-    if chosen["needed"] is None:
+    if selected["needed"] is None:
         return ""
-    if chosen["needed"] > _OUT_OF_REACH:
+    if selected["needed"] > _OUT_OF_REACH:
         return f"; the observed loss is so close to the margin that it would take more than {_OUT_OF_REACH:,} examples to show it"
-    return f"; about {chosen['needed']:,} examples would show it with 80 % power if loss and variance stay as observed"
+    return (
+        f"; about {selected['needed']:,} examples would show it with 80 % power if loss and variance stay as observed"
+    )
 
 
 def _how(content: Mapping[str, Any]) -> str:
@@ -223,9 +230,9 @@ def knee_in_words(content: Mapping[str, Any]) -> str:
         last = rows[start - 1]
         text = (
             f"By {score}, the loss begins between {last['kept']} and {lost['kept']} of {total} heads: with {last['kept']}, "
-            f"{metric} changes by {_change_of_one(last)} points, with {lost['kept']}"
+            f"{metric} changes by {_change_of_order(last)} points, with {lost['kept']}"
         )
-    verb = f" it changes by {_change_of_one(lost)} points" if start == 0 else f" by {_change_of_one(lost)}"
+    verb = f" it changes by {_change_of_order(lost)} points" if start == 0 else f" by {_change_of_order(lost)}"
     random = [
         row["change"]
         for row in content["curves"]
@@ -246,9 +253,10 @@ def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
     curves: dict[str, list[Curve]] = {}
     for name in names:
         for seed in dict.fromkeys(row["seed"] for row in rows if row["score"] == name):
-            own = [row for row in rows if row["score"] == name and row["seed"] == seed]
+            rows_of_order = [row for row in rows if row["score"] == name and row["seed"] == seed]
             kept, change, low, high = (
-                [math.nan if row[key] is None else row[key] for row in own] for key in ("kept", "change", "low", "high")
+                [math.nan if row[key] is None else row[key] for row in rows_of_order]
+                for key in ("kept", "change", "low", "high")
             )
             curves.setdefault(name, []).append((kept, change, low, high))
     return curves
@@ -257,8 +265,8 @@ def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
 def _costs_table(content: Mapping[str, Any]) -> Table:
     """The models of the chosen order: what they cost and how they score."""
     score = content["chosen"]["score"]
-    own = [row for row in content["curves"] if row["score"] == score]
-    batches = list(own[0]["latency"])
+    rows_of_order = [row for row in content["curves"] if row["score"] == score]
+    batches = list(rows_of_order[0]["latency"])
     rows = [
         [
             str(row["kept"]),
@@ -269,7 +277,7 @@ def _costs_table(content: Mapping[str, Any]) -> Table:
             f"{_points(row['low'])} to {_points(row['high'])}",
             number(row["loss"]),
         ]
-        for row in own
+        for row in rows_of_order
     ]
     header = [
         "heads kept",
@@ -302,8 +310,10 @@ def _scores_table(content: Mapping[str, Any]) -> Table:
     for kept in sizes:
         cells = []
         for name in names:
-            own = [row for row in content["curves"] if row["kept"] == kept and row["score"] == name]
-            cells.append(_change_of_orders(own) if len(own) > 1 else _change_of_one(own[0]))
+            rows_of_order = [row for row in content["curves"] if row["kept"] == kept and row["score"] == name]
+            cells.append(
+                _change_of_orders(rows_of_order) if len(rows_of_order) > 1 else _change_of_order(rows_of_order[0])
+            )
         rows.append([str(kept), *cells])
     orders = len({row["seed"] for row in content["curves"] if row["score"] == RANDOM})
     random = f"; of random, the mean of {orders} orders and in brackets their range" if orders > 1 else ""
@@ -314,7 +324,7 @@ def _scores_table(content: Mapping[str, Any]) -> Table:
     )
 
 
-def _change_of_one(row: Mapping[str, Any]) -> str:
+def _change_of_order(row: Mapping[str, Any]) -> str:
     return f"{_points(row['change'])} ({_points(row['low'])} to {_points(row['high'])})"
 
 

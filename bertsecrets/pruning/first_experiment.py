@@ -1,18 +1,19 @@
 """The experiment of heads removed before fine-tuning: which are gone, and the score by heads kept over runs."""
 
-import json
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from bertsecrets.grid import Column
-from bertsecrets.pruning.columns import KEPT, kept_in_words
+from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import Curve, kept_scores
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval, mean_interval
 
@@ -98,9 +99,7 @@ class FirstPruned(Experiment):
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
         """Whether each head was kept."""
-        if not view.has(KEPT):
-            return {}
-        return {cls.name: kept_in_words(view)}
+        return kept_classes(view, cls.name)
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
@@ -112,17 +111,20 @@ def score_of(view: MeasureView) -> float:
     """The run's score on its first evaluation set; NaN if it has none."""
     path = view.run.scores_path
     if not path.is_file():
-        return float("nan")
-    content = view.extras
-    sets = json.loads(path.read_text("utf-8"))["sets"]
-    value = sets.get(content["evaluation"], {}).get("model", {}).get(content["metric"])
-    return float("nan") if value is None else float(value)
+        return math.nan
+    scores = RunScores.read(path).sets.get(view.extras["evaluation"])
+    return math.nan if scores is None else scores.model.get(view.extras["metric"], math.nan)
 
 
 def _curve(points: Mapping[int, Interval]) -> Curve:
     kept = sorted(points)
-    own = [points[number] for number in kept]
-    return kept, [point.mean for point in own], [point.low for point in own], [point.high for point in own]
+    intervals = [points[number] for number in kept]
+    return (
+        kept,
+        [point.mean for point in intervals],
+        [point.low for point in intervals],
+        [point.high for point in intervals],
+    )
 
 
 def _in_words(name: str, points: Mapping[int, Interval], metric: str) -> str:

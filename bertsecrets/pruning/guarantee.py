@@ -87,5 +87,6 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     ]
     quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
     spread = math.sqrt(float((influence_N**2).mean()))
+    # A margin of the whole score has no logarithm.
     unchanged = math.log(2 * (1 - confidence)) / math.log(1 - min(margin, 0.999)) if confidence > 0.5 else 0.0
     return float(math.ceil(max((quantiles * spread / room) ** 2, unchanged)))

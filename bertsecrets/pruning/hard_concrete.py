@@ -11,7 +11,7 @@ TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """Temperature and stretch of Voita et al.'s code."""
 
 _EDGE = 1e-6
-"""Uniform draws keep this distance from 0 and 1."""
+"""Uniform draws keep this distance from 0 and 1, whose logits are infinite."""
 
 
 class HardConcrete(nn.Module):

@@ -132,7 +132,7 @@ def measure_latency(
         times = in_turns(calls, rounds, device, advance)
     warn_of_scatter(times[0])
     # What else the machine does only adds to a time.
-    whole, *milliseconds = [min(own) for own in times]
+    whole, *milliseconds = [min(times_of_call) for times_of_call in times]
     heads_H = _ascending(np.array(milliseconds[: heads + 1]))
     # The last head count is the whole layer, which is the last width, too.
     neurons_W = _ascending(np.array([*milliseconds[heads + 1 :], milliseconds[heads]]))

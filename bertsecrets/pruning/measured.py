@@ -47,10 +47,10 @@ class MeasuredScore:
 
     def __call__(self, situation: Situation) -> Tensor:
         key = (self.experiment, situation.removed)
-        if key not in situation.known:
+        if key not in situation.computed:
             grid = self.take(situation, without_heads(situation.model, situation.removed, self.experiment))
-            situation.known[key] = {column: grid.column(column) for column in grid.columns}
-        value_LH = situation.known[key][self.column.name]
+            situation.computed[key] = {column: grid.column(column) for column in grid.columns}
+        value_LH = situation.computed[key][self.column.name]
         return -value_LH if self.column.keep == "low" else value_LH
 
 
@@ -117,7 +117,7 @@ def without_heads(model: nn.Module, removed: HeadSet, score: str) -> nn.Module:
 
 def _counted(situation: Situation, passes: int) -> Iterator[Batch]:
     """This process's batches, each reported as so many finished passes of its examples once it is used."""
-    for batch in situation.own_batches():
+    for batch in situation.share_batches():
         yield batch
         if situation.progress is not None:
             situation.progress(batch.size * passes)
@@ -162,7 +162,7 @@ def _shapley(situation: Situation, model: nn.Module) -> HeadGrid:
         outcomes = exact_sweep(
             model,
             plan,
-            situation.own_batches(),
+            situation.share_batches(),
             context=situation.context,
             parts=None if situation.parts is None else situation.parts(model, plan),
             progress=situation.progress,

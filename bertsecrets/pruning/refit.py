@@ -102,17 +102,18 @@ def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows:
             output_BSD = first_of(before(batch.whole_BSD, **batch.arguments[layer]))
         targets.append([target_BSD for _, target_BSD in calls])
         batch.whole_BSD = output_BSD
-    for which, (_, linear, index) in enumerate(maps):
+    for number, (_, linear, index) in enumerate(maps):
         sums = _Sums(len(index), linear.out_features)
-        for batch, own_targets in zip(rows, targets, strict=True):
+        for batch, targets_of_batch in zip(rows, targets, strict=True):
+            # Once more for each map: what reads the neurons is fed by the projection that was just refitted.
             with recorded_calls([linear]) as calls:
                 after(batch.smaller_BSD, **batch.arguments[layer])
             used_BS = batch.real_BS.clone()
             if first_only:
                 used_BS[:, 1:] = False
             input_NK = calls[0][0][0][used_BS][:, index]
-            given_ND = nn.functional.linear(input_NK, linear.weight[:, index], linear.bias)
-            sums.add(input_NK, own_targets[which][used_BS] - given_ND)
+            present_ND = nn.functional.linear(input_NK, linear.weight[:, index], linear.bias)
+            sums.add(input_NK, targets_of_batch[number][used_BS] - present_ND)
         change_DK, shift_D = sums.solve(linear.bias is not None)
         weight = torch.zeros_like(linear.weight)
         weight[:, index] = linear.weight[:, index] + change_DK.to(weight)

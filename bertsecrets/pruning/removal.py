@@ -290,6 +290,7 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     try:
         with safe_open(path, "pt") as file:
             dtypes = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
+        # A model that was saved in half precision stays so.
         if len(floating := {dtype for dtype in dtypes if dtype.is_floating_point}) == 1:
             model.to(floating.pop())
         load_model(model, path)
@@ -353,8 +354,8 @@ def _remove(encoder: Encoder, kept: Kept) -> None:
     """Remove heads and neurons in place."""
     assert encoder.family is not None
     neurons = kept.neurons or (None,) * encoder.num_layers
-    for layer, heads, own_neurons in zip(encoder.layers, kept.layers, neurons, strict=True):
-        narrow_layer(encoder.family, layer, encoder.num_heads, heads, own_neurons)
+    for layer, heads, layer_neurons in zip(encoder.layers, kept.layers, neurons, strict=True):
+        narrow_layer(encoder.family, layer, encoder.num_heads, heads, layer_neurons)
     setattr(encoder.model, REMOVED_HEADS, kept)
 
 

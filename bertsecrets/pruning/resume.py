@@ -96,6 +96,7 @@ class Finished:
 
     def _hash(self, model: nn.Module, heads: HeadSet, settings: Sequence[object]) -> str:
         encoder = describe(model)
+        # A plan needs a variant; which heads are gone is hashed with the settings.
         variants = (Variant("set", GROUP.name, tuple(sorted(heads) or ((0, 0),))),)
         plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
         return fingerprint(model, plan, [*self.settings, sorted(heads), *settings])[:24]

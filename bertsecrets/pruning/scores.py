@@ -21,22 +21,22 @@ EXACT = "exact"
 def exact(situation: Situation) -> Tensor:
     """How much the mean loss rises if the head is disabled as well (mode ``zero``), from an exact sweep."""
     key = (EXACT, situation.removed)
-    if key in situation.known:
-        return situation.known[key][EXACT]
+    if key in situation.computed:
+        return situation.computed[key][EXACT]
     encoder = describe(situation.model)
     heads = [(layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads)]
     sets = [situation.removed | {head} for head in heads]
     results = evaluate_sets(
         situation.model,
         [situation.removed, *sets],
-        situation.own_batches(),
+        situation.share_batches(),
         situation.task,
         context=situation.context,
         parts=situation.parts,
         progress=situation.progress,
     )
     rise_LH = torch.from_numpy(results.loss_V[1:] - results.loss_V[0]).view(encoder.num_layers, encoder.num_heads)
-    situation.known[key] = {EXACT: rise_LH}
+    situation.computed[key] = {EXACT: rise_LH}
     return rise_LH
 
 

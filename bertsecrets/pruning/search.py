@@ -67,21 +67,21 @@ class Order:
         score: The score's name.
         seed: Seed of a random score; else 0.
         sets: The removed heads after each step.
-        tested_on: Results on the examples that did not choose the heads.
-        chosen_on: Results on those that did; None for a control.
+        test_results: Results on the examples that did not choose the heads.
+        choosing_results: Results on those that did; None for a control.
         models: Files of the recovered models, one for each step; empty without recovery.
     """
 
     score: str
     seed: int
     sets: tuple[HeadSet, ...]
-    tested_on: SetResults
-    chosen_on: SetResults | None = None
+    test_results: SetResults
+    choosing_results: SetResults | None = None
     models: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """The model that pruning returns.
 
     Args:
@@ -115,17 +115,12 @@ def check_settings(settings: PruneSettings, encoder: Encoder) -> list[int]:
     return sorted({*sizes, total - settings.keep} if settings.keep is not None else sizes)
 
 
-def search(
-    model: nn.Module,
-    task: Task,
-    examples: Examples,
-    settings: PruneSettings,
-    columns: Mapping[str, Array],
-    *,
-    context: Context,
-    finished: Finished,
-    bar: Bar,
-) -> tuple[list[Order], Chosen]:
+_Plan = tuple[str, int, tuple[HeadSet, ...]]
+"""A score, its seed, and the heads removed after each step."""
+
+
+@dataclass(frozen=True)
+class Search:
     """Remove heads in every order, and test from the whole model downward how many can go.
 
     Args:
@@ -137,127 +132,167 @@ def search(
         context: Entered around every batch, e.g. the trainer's autocast.
         finished: Where finished steps are kept, and loaded instead of running them again.
         bar: Makes progress bars.
-
-    Raises:
-        UserError: If a score does not exist or does not fit.
     """
-    encoder = describe(model)
-    sizes, total = check_settings(settings, encoder), encoder.num_layers * encoder.num_heads
-    # One ranking gives the sets of all sizes; scores computed anew after each step depend on the steps.
-    refines = not (settings.iterative or settings.recovery_epochs or settings.keep)
-    plans = _plans(
-        model, task, examples, settings, columns, [*range(1, total)] if refines else sizes, context, finished, bar
-    )
-    chosen_on = None
-    if refines:
-        sizes, chosen_on = _refined(model, task, examples, settings, context, finished, bar, plans, sizes)
-        plans = [(name, seed, _at(sets, sizes)) for name, seed, sets in plans]
-    if settings.recovery_epochs:
-        with bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
-            orders = [
-                _recovered_order(model, task, examples, settings, context, finished, advance, *plan) for plan in plans
-            ]
-    else:
-        orders = _orders(model, task, examples, context, finished, bar, plans, chosen_on)
-    return orders, choose(orders, task.metrics[0], settings)
 
+    model: nn.Module
+    task: Task
+    examples: Examples
+    settings: PruneSettings
+    columns: Mapping[str, Array]
+    context: Context
+    finished: Finished
+    bar: Bar
 
-_Plan = tuple[str, int, tuple[HeadSet, ...]]
-"""A score, its seed, and the heads removed after each step."""
+    def run(self) -> tuple[list[Order], Selection]:
+        """All orders with their results, and the model that is returned.
 
+        Raises:
+            UserError: If a score does not exist or does not fit.
+        """
+        encoder, settings = describe(self.model), self.settings
+        sizes, total = check_settings(settings, encoder), encoder.num_layers * encoder.num_heads
+        # One ranking gives the sets of all sizes; scores computed anew after each step depend on the steps.
+        refines = not (settings.iterative or settings.recovery_epochs or settings.keep)
+        plans = self._plans([*range(1, total)] if refines else sizes)
+        choosing_results = None
+        if refines:
+            sizes, choosing_results = self._refined(plans, sizes)
+            plans = [(name, seed, _of_sizes(sets, sizes)) for name, seed, sets in plans]
+        if settings.recovery_epochs:
+            with self.bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
+                orders = [self._recovered_order(advance, *plan) for plan in plans]
+        else:
+            orders = self._orders(plans, choosing_results)
+        return orders, choose(orders, self.task.metrics[0], settings)
 
-def _plans(
-    model: nn.Module,
-    task: Task,
-    examples: Examples,
-    settings: PruneSettings,
-    columns: Mapping[str, Array],
-    sizes: Sequence[int],
-    context: Context,
-    finished: Finished,
-    bar: Bar,
-) -> list[_Plan]:
-    encoder = describe(model)
-    names = with_controls(settings.scores)
-    first = next(name for name in names if name not in CONTROLS)
-    known: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = {}
-    plans = []
-    passes = passes_of(names, columns, encoder.num_layers * encoder.num_heads) * (
-        len(sizes) if settings.iterative else 1
-    )
-    with bar(passes * _count(examples.share), "scoring heads") as advance:
-        for name in names:
-            score = find_score(name, columns, first)
-            for seed in range(settings.seeds if name == RANDOM else 1):
-                situation = Situation(
-                    model,
-                    task,
+    def _plans(self, sizes: Sequence[int]) -> list[_Plan]:
+        settings, examples, encoder = self.settings, self.examples, describe(self.model)
+        names = with_controls(settings.scores)
+        first = next(name for name in names if name not in CONTROLS)
+        # Shared by all scores: a score and its opposite, or two columns of one measure, are computed once.
+        computed: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = {}
+        plans = []
+        passes = passes_of(names, self.columns, encoder.num_layers * encoder.num_heads) * (
+            len(sizes) if settings.iterative else 1
+        )
+        with self.bar(passes * _count(examples.share), "scoring heads") as advance:
+            for name in names:
+                score = find_score(name, self.columns, first)
+                for seed in range(settings.seeds if name == RANDOM else 1):
+                    situation = Situation(
+                        self.model,
+                        self.task,
+                        examples.choosing,
+                        examples.share,
+                        examples.split,
+                        seed=settings.seed + seed,
+                        context=self.context,
+                        computed=computed,
+                        parts=self.finished.parts,
+                        progress=advance,
+                    )
+                    sets = removal_sets(score, situation, sizes, iterative=settings.iterative)
+                    plans.append((name, seed, tuple(sets)))
+        return plans
+
+    def _evaluated(self, sets: Sequence[HeadSet], batches: Batches, label: str) -> SetResults:
+        with self.bar(len(set(sets)) * _count(batches), label) as advance:
+            return self._results(self.model, sets, batches, advance)
+
+    def _results(
+        self,
+        model: nn.Module,
+        sets: Sequence[HeadSet],
+        batches: Batches,
+        advance: Callable[..., object] | None = None,
+    ) -> SetResults:
+        parts = self.finished.parts
+        return evaluate_sets(model, sets, batches(), self.task, context=self.context, parts=parts, progress=advance)
+
+    def _refined(self, plans: Sequence[_Plan], sizes: Sequence[int]) -> tuple[list[int], SetResults]:
+        """The sizes and others around the knee of each score's curve on the examples that choose the heads, and these curves."""
+        choosers = [sets for name, _, sets in plans if name not in CONTROLS]
+
+        def curves(curve_sizes: Sequence[int], label: str) -> SetResults:
+            sets = [heads for sets_of_order in choosers for heads in _of_sizes(sets_of_order, curve_sizes)]
+            return self._evaluated(sets, self.examples.share, label)
+
+        coarse = curves(sizes, "removing heads, training examples")
+        change_OS = coarse.changes(self.task.metrics[0])[1].reshape(len(choosers), len(sizes))
+        refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
+        added = [size for size in refined if size not in sizes]
+        if not added:
+            return refined, coarse
+        all_results = _joined(coarse, [coarse, curves(added, "removing heads, around the knee")])
+        rows = [
+            order * len(sizes) + sizes.index(size)
+            if size in sizes
+            else len(choosers) * len(sizes) + order * len(added) + added.index(size)
+            for order in range(len(choosers))
+            for size in refined
+        ]
+        return refined, all_results.part(rows)
+
+    def _orders(self, plans: Sequence[_Plan], choosing_results: SetResults | None) -> list[Order]:
+        """All orders in one sweep over each set of examples, or with the results on those that choose the heads."""
+        choosers = [plan for plan in plans if plan[0] not in CONTROLS]
+        if choosing_results is None:
+            sets = [heads for _, _, sets_of_order in choosers for heads in sets_of_order]
+            choosing_results = self._evaluated(sets, self.examples.share, "removing heads, training examples")
+        sets = [heads for _, _, sets_of_order in plans for heads in sets_of_order]
+        test_results = self._evaluated(sets, self.examples.testing, "removing heads")
+        size = len(plans[0][2])
+        rows_of_chooser = {plan: range(size * index, size * (index + 1)) for index, plan in enumerate(choosers)}
+        return [
+            Order(
+                *plan,
+                test_results.part(range(size * index, size * (index + 1))),
+                choosing_results.part(rows_of_chooser[plan]) if plan in rows_of_chooser else None,
+            )
+            for index, plan in enumerate(plans)
+        ]
+
+    def _recovered_order(
+        self, advance: Callable[..., object], name: str, seed: int, sets: tuple[HeadSet, ...]
+    ) -> Order:
+        """An order whose models are fine-tuned after each step, from the model of the step before."""
+        settings, examples = self.settings, self.examples
+        recovery = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
+        paths: list[Path] = []
+        tested: list[SetResults] = []
+        choosing: list[SetResults] = []
+        network = self.model
+        for heads in sets:
+            before = network
+            paths.append(self.finished.model_file(before, heads, recovery))
+            network = self.finished.recovered(
+                before,
+                paths[-1],
+                lambda before=before, heads=heads: recovered(  # type: ignore[misc]
+                    before,
+                    heads,
                     examples.choosing,
-                    examples.share,
-                    examples.split,
-                    seed=settings.seed + seed,
-                    context=context,
-                    known=known,
-                    parts=finished.parts,
-                    progress=advance,
-                )
-                sets = removal_sets(score, situation, sizes, iterative=settings.iterative)
-                plans.append((name, seed, tuple(sets)))
-    return plans
+                    self.task,
+                    epochs=settings.recovery_epochs,
+                    learning_rate=settings.learning_rate,
+                    seed=settings.seed,
+                    context=self.context,
+                ),
+            )
+            tested.append(self._results(network, [heads], examples.testing))
+            if name not in CONTROLS:
+                choosing.append(self._results(network, [heads], examples.share))
+            advance()
+        whole_tested = self._results(self.model, sets[:1], examples.testing)
+        choosing_results = None
+        if name not in CONTROLS:
+            choosing_results = _joined(self._results(self.model, sets[:1], examples.share), choosing)
+        return Order(name, seed, sets, _joined(whole_tested, tested), choosing_results, tuple(paths))
 
 
-def _at(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:
+def _of_sizes(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:
     """Of the sets of all sizes from 1, those of some sizes."""
     return tuple(sets[size - 1] for size in sizes)
-
-
-def _evaluated(
-    model: nn.Module,
-    task: Task,
-    context: Context,
-    finished: Finished,
-    bar: Bar,
-    sets: Sequence[HeadSet],
-    batches: Batches,
-    what: str,
-) -> SetResults:
-    with bar(len(set(sets)) * _count(batches), what) as advance:
-        return evaluate_sets(model, sets, batches(), task, context=context, parts=finished.parts, progress=advance)
-
-
-def _refined(
-    model: nn.Module,
-    task: Task,
-    examples: Examples,
-    settings: PruneSettings,
-    context: Context,
-    finished: Finished,
-    bar: Bar,
-    plans: Sequence[_Plan],
-    sizes: Sequence[int],
-) -> tuple[list[int], SetResults]:
-    """The sizes and others around the knee of each score's curve on the examples that choose the heads, and these curves."""
-    choosers = [sets for name, _, sets in plans if name not in CONTROLS]
-
-    def curves(at: Sequence[int], what: str) -> SetResults:
-        sets = [heads for own in choosers for heads in _at(own, at)]
-        return _evaluated(model, task, context, finished, bar, sets, examples.share, what)
-
-    coarse = curves(sizes, "removing heads, training examples")
-    change_OS = coarse.changes(task.metrics[0])[1].reshape(len(choosers), len(sizes))
-    refined = around_the_knee(change_OS, sizes, settings.max_loss / 100)
-    added = [size for size in refined if size not in sizes]
-    if not added:
-        return refined, coarse
-    both = _joined(coarse, [coarse, curves(added, "removing heads, around the knee")])
-    rows = [
-        order * len(sizes) + sizes.index(size)
-        if size in sizes
-        else len(choosers) * len(sizes) + order * len(added) + added.index(size)
-        for order in range(len(choosers))
-        for size in refined
-    ]
-    return refined, both.part(rows)
 
 
 def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> list[int]:
@@ -283,82 +318,6 @@ def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> li
     return sorted(refined - {0})
 
 
-def _orders(
-    model: nn.Module,
-    task: Task,
-    examples: Examples,
-    context: Context,
-    finished: Finished,
-    bar: Bar,
-    plans: Sequence[_Plan],
-    chosen_on: SetResults | None,
-) -> list[Order]:
-    """All orders in one sweep over each set of examples, or with the results on those that choose the heads."""
-    choosers = [plan for plan in plans if plan[0] not in CONTROLS]
-    if chosen_on is None:
-        sets = [heads for _, _, own in choosers for heads in own]
-        what = "removing heads, training examples"
-        chosen_on = _evaluated(model, task, context, finished, bar, sets, examples.share, what)
-    sets = [heads for _, _, own in plans for heads in own]
-    tested_on = _evaluated(model, task, context, finished, bar, sets, examples.testing, "removing heads")
-    size = len(plans[0][2])
-    own_of = {plan: range(size * index, size * (index + 1)) for index, plan in enumerate(choosers)}
-    return [
-        Order(
-            *plan,
-            tested_on.part(range(size * index, size * (index + 1))),
-            chosen_on.part(own_of[plan]) if plan in own_of else None,
-        )
-        for index, plan in enumerate(plans)
-    ]
-
-
-def _recovered_order(
-    model: nn.Module,
-    task: Task,
-    examples: Examples,
-    settings: PruneSettings,
-    context: Context,
-    finished: Finished,
-    advance: Callable[..., object],
-    name: str,
-    seed: int,
-    sets: tuple[HeadSet, ...],
-) -> Order:
-    """An order whose models are fine-tuned after each step, from the model of the step before."""
-    how = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
-    paths: list[Path] = []
-    tested: list[SetResults] = []
-    chosen: list[SetResults] = []
-    network = model
-    for heads in sets:
-        before = network
-        paths.append(finished.model_file(before, heads, how))
-        network = finished.recovered(
-            before,
-            paths[-1],
-            lambda before=before, heads=heads: recovered(  # type: ignore[misc]
-                before,
-                heads,
-                examples.choosing,
-                task,
-                epochs=settings.recovery_epochs,
-                learning_rate=settings.learning_rate,
-                seed=settings.seed,
-                context=context,
-            ),
-        )
-        for results, batches in ((tested, examples.testing), (chosen, examples.share)):
-            if results is tested or name not in CONTROLS:
-                results.append(evaluate_sets(network, [heads], batches(), task, context=context, parts=finished.parts))
-        advance()
-    whole = evaluate_sets(model, sets[:1], examples.testing(), task, context=context, parts=finished.parts)
-    if name in CONTROLS:
-        return Order(name, seed, sets, _joined(whole, tested), None, tuple(paths))
-    own = evaluate_sets(model, sets[:1], examples.share(), task, context=context, parts=finished.parts)
-    return Order(name, seed, sets, _joined(whole, tested), _joined(own, chosen), tuple(paths))
-
-
 def _joined(whole: SetResults, parts: Sequence[SetResults]) -> SetResults:
     """Results of several models, each compared with the whole one."""
     return SetResults(
@@ -374,7 +333,7 @@ def _count(batches: Batches) -> int:
     return sum(batch.size for batch in batches())
 
 
-def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
+def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selection:
     """The smallest model with the guarantee, or the one that ``settings.keep`` asks for, with its test.
 
     Candidates are the models whose loss is below the margin on the examples that chose the heads. With several scores, each
@@ -386,26 +345,27 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Chosen:
         order = choosers[0]
         total = max(len(heads) for heads in order.sets) + 1
         step = [len(heads) for heads in order.sets].index(total - settings.keep)
-        outcome = guarantee(order.tested_on.part([step]), metric, margin, settings.confidence)
-        return Chosen(order, step, (step,), outcome)
+        outcome = guarantee(order.test_results.part([step]), metric, margin, settings.confidence)
+        return Selection(order, step, (step,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
-    best: Chosen | None = None
+    selected: Selection | None = None
     for order in choosers:
-        assert order.chosen_on is not None
-        _, change_V = order.chosen_on.changes(metric)
+        assert order.choosing_results is not None
+        _, change_V = order.choosing_results.changes(metric)
+        # Without a candidate the first step is tested, so that the page can say what would be needed.
         steps = [step for step, change in enumerate(change_V) if change > -margin] or [0]
-        outcome = guarantee(order.tested_on.part(steps), metric, margin, confidence)
+        outcome = guarantee(order.test_results.part(steps), metric, margin, confidence)
         last = steps[outcome.passed - 1] if outcome.passed else None
-        candidate = Chosen(order, last, tuple(steps), outcome)
-        if best is None or (last is not None and (best.step is None or last > best.step)):
-            best = candidate
-    assert best is not None
-    return best
+        candidate = Selection(order, last, tuple(steps), outcome)
+        if selected is None or (last is not None and (selected.step is None or last > selected.step)):
+            selected = candidate
+    assert selected is not None
+    return selected
 
 
 def as_extras(
     orders: Sequence[Order],
-    chosen: Chosen,
+    selection: Selection,
     columns: Mapping[str, Array],
     metric: str,
     settings: PruneSettings,
@@ -416,7 +376,7 @@ def as_extras(
     """The results as plain values for the run's folder.
 
     Args:
-        orders, chosen: From :func:`search`.
+        orders, selection: From :func:`search`.
         columns: Columns of head tables that could serve as scores.
         metric: The tested metric.
         settings: The settings of the search.
@@ -425,11 +385,11 @@ def as_extras(
         device: Where latencies are measured.
     """
     total = max(len(heads) for heads in orders[0].sets) + 1
-    baseline, _ = orders[0].tested_on.changes(metric)
+    baseline, _ = orders[0].test_results.changes(metric)
     curves = []
     for order in orders:
-        _, change_V = order.tested_on.changes(metric)
-        low_V, high_V = order.tested_on.limits(metric, settings.confidence)
+        _, change_V = order.test_results.changes(metric)
+        low_V, high_V = order.test_results.limits(metric, settings.confidence)
         for step, heads in enumerate(order.sets):
             parameters, flops = costs.without(len(heads))
             curves.append(
@@ -437,32 +397,32 @@ def as_extras(
                     "score": order.score,
                     "seed": order.seed,
                     "kept": total - len(heads),
-                    "change": _number(change_V[step]),
-                    "low": _number(low_V[step]),
-                    "high": _number(high_V[step]),
-                    "loss": float(order.tested_on.loss_V[step]),
+                    "change": finite_or_none(change_V[step]),
+                    "low": finite_or_none(low_V[step]),
+                    "high": finite_or_none(high_V[step]),
+                    "loss": float(order.test_results.loss_V[step]),
                     "parameters": parameters,
                     "flops": flops,
                     "latency": {str(batch): latency.as_dict() for batch, latency in latencies.get(step, {}).items()}
-                    if order is chosen.order
+                    if order is selection.order
                     else {},
                 }
             )
     names = dict.fromkeys(order.score for order in orders)
-    outcome = chosen.outcome
-    tested = chosen.step if chosen.step is not None else chosen.tests[0]
-    index = chosen.tests.index(tested)
-    _, change_V = chosen.order.tested_on.changes(metric)
+    outcome = selection.outcome
+    tested = selection.step if selection.step is not None else selection.tests[0]
+    index = selection.tests.index(tested)
+    _, change_V = selection.order.test_results.changes(metric)
     return {
         "metric": metric,
         "baseline": baseline,
-        "clean_loss": orders[0].tested_on.clean_loss,
+        "clean_loss": orders[0].test_results.clean_loss,
         "total": total,
         "margin": settings.max_loss / 100,
         "confidence": settings.confidence,
         "iterative": settings.iterative,
         "recovery_epochs": settings.recovery_epochs,
-        "choosing": next(len(order.chosen_on.label_N) for order in orders if order.chosen_on is not None),
+        "choosing": next(len(order.choosing_results.label_N) for order in orders if order.choosing_results is not None),
         "examples": outcome.examples,
         "length": costs.length,
         "device": device,
@@ -472,12 +432,14 @@ def as_extras(
         "curves": curves,
         "from_tables": [name for name in names if column_of(name, columns) in columns],
         "chosen": {
-            "score": chosen.order.score,
-            "kept": total - len(chosen.order.sets[tested]),
+            "score": selection.order.score,
+            "kept": total - len(selection.order.sets[tested]),
             "asked": settings.keep is not None,
-            "holds": bool(outcome.p_V[index] <= 1 - settings.confidence) if settings.keep else chosen.step is not None,
-            "change": _number(change_V[tested]),
-            "bound": _number(outcome.bound_V[index]),
+            "holds": bool(outcome.p_V[index] <= 1 - settings.confidence)
+            if settings.keep
+            else selection.step is not None,
+            "change": finite_or_none(change_V[tested]),
+            "bound": finite_or_none(outcome.bound_V[index]),
             "p_value": float(outcome.p_V[index]),
             "needed": None if outcome.needed is None or not np.isfinite(outcome.needed) else int(outcome.needed),
             "hopeless": outcome.needed == float("inf"),
@@ -485,5 +447,6 @@ def as_extras(
     }
 
 
-def _number(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
     return float(value) if np.isfinite(value) else None

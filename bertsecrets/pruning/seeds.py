@@ -82,8 +82,8 @@ def _means(content: Mapping[str, Any]) -> dict[tuple[str, int], float]:
 
 
 def _removed(content: Mapping[str, Any]) -> int:
-    chosen = content["chosen"]
-    return int(content["total"] - chosen["kept"]) if chosen["holds"] else 0
+    selected = content["chosen"]
+    return int(content["total"] - selected["kept"]) if selected["holds"] else 0
 
 
 def _in_words(label: str, contents: Sequence[Mapping[str, Any]], removed: Sequence[int]) -> str:
@@ -130,9 +130,14 @@ def curves_over_seeds(
     first, seeds = contents[0], len(contents)
     curves: dict[str, list[Curve]] = {}
     for score, points in intervals.items():
-        own = list(points.values())
+        means = list(points.values())
         curves[score] = [
-            (list(points), [point.mean for point in own], [point.low for point in own], [point.high for point in own])
+            (
+                list(points),
+                [point.mean for point in means],
+                [point.low for point in means],
+                [point.high for point in means],
+            )
         ]
     return pruning_curves(
         curves,

@@ -86,15 +86,15 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
     """
     if settings.speedup is None:
         return [speedup for speedup in SPEEDUPS if speedup < table.fastest] or [SPEEDUPS[0]]
-    asked = settings.speedup if isinstance(settings.speedup, list) else [settings.speedup]
-    if not asked or sorted(set(asked)) != asked:
-        raise UserError(f"shrink.speedup is {asked}; expected ascending numbers above 1, tested in this order.")
-    if asked[-1] >= table.fastest:
+    requested = settings.speedup if isinstance(settings.speedup, list) else [settings.speedup]
+    if not requested or sorted(set(requested)) != requested:
+        raise UserError(f"shrink.speedup is {requested}; expected ascending numbers above 1, tested in this order.")
+    if requested[-1] >= table.fastest:
         raise UserError(
-            f"shrink.speedup is {asked[-1]:g}, but with one head left and nothing else this model is {table.fastest:.1f} times as fast "
+            f"shrink.speedup is {requested[-1]:g}, but with one head left and nothing else this model is {table.fastest:.1f} times as fast "
             f"at batch {table.batch_size} with {table.length} tokens; ask for less, or start from a model of fewer layers."
         )
-    return list(asked)
+    return list(requested)
 
 
 def smallest_loss(count: int, confidence: float) -> float:

@@ -8,7 +8,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from bertsecrets.data.task import Task
 from bertsecrets.pruning.shrink_experiment import (
     answer_in_words,
-    chosen_of,
+    fastest_of,
     frontier_table,
     groups_table,
     how_in_words,
@@ -34,8 +34,8 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
         name: Name of the run that made it.
         task: The task that it was fine-tuned on.
     """
-    chosen = chosen_of(content)
-    assert chosen is not None
+    fastest = fastest_of(content["attempts"])
+    assert fastest is not None
     library, loader = LOADERS[content["shape"]]
     results = [
         EvalResult(
@@ -45,7 +45,7 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
             metric_type=test["metric"],
             metric_value=test["smaller"],
         )
-        for test in chosen["tests"]
+        for test in fastest["tests"]
     ]
     metadata = ModelCardData(
         eval_results=results,
@@ -75,7 +75,7 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
         _table(frontier_table(content)),
         "## Tests",
         _table(tests_table(content)),
-        *(["## Classes and lengths", _table(groups_table(chosen))] if chosen["groups"] else []),
+        *(["## Classes and lengths", _table(groups_table(fastest))] if fastest["groups"] else []),
         "## How it was made",
         markdown_text(how_in_words(content)),
     ]

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.grid import Column
-from bertsecrets.pruning.columns import KEPT, kept_in_words
+from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.experiment import in_points
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
@@ -31,8 +31,8 @@ class Shrinking(Experiment):
         if not content:
             return None
         attempts = content["attempts"]
-        chosen = chosen_of(content)
-        shown = chosen or attempts[-1]
+        fastest = fastest_of(attempts)
+        shown = fastest or attempts[-1]
         return Section(
             cls.title,
             [answer_in_words(content), *_lost_most(shown)],
@@ -58,33 +58,31 @@ class Shrinking(Experiment):
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
         """Whether the smaller model keeps each head."""
-        if not view.has(KEPT):
-            return {}
-        return {"smaller model": kept_in_words(view)}
+        return kept_classes(view, "smaller model")
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
         """The speed-up of the fastest model that holds; 1 if none does."""
         if not view.extras:
             return {}
-        chosen = chosen_of(view.extras)
-        return {"speedup": 1.0 if chosen is None else speedup_of(chosen, view.extras["table"]["batch_size"])}
+        fastest = fastest_of(view.extras["attempts"])
+        return {"speedup": 1.0 if fastest is None else speedup_of(fastest, view.extras["table"]["batch_size"])}
 
 
 def summary_in_words(content: Mapping[str, Any]) -> str:
     """The outcome in a few words, the title of the page: of the fastest model that holds, or of the first that failed."""
-    chosen = chosen_of(content)
-    attempt = chosen or content["attempts"][0]
+    fastest = fastest_of(content["attempts"])
+    attempt = fastest or content["attempts"][0]
     test = min(attempt["tests"], key=lambda test: test["smaller"] - test["whole"])
     return (
         f"{number(speedup_of(attempt, content['table']['batch_size']), 1)} times as fast, {test['metric']} {number(test['whole'], 3)} → "
-        f"{number(test['smaller'], 3)}: a loss of {in_points(content['margin'])} or more is {'' if chosen else 'not '}ruled out."
+        f"{number(test['smaller'], 3)}: a loss of {in_points(content['margin'])} or more is {'' if fastest else 'not '}ruled out."
     )
 
 
-def chosen_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def fastest_of(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The fastest attempt that passed; None if the first failed."""
-    passed = [attempt for attempt in content["attempts"] if attempt["passed"]]
+    passed = [attempt for attempt in attempts if attempt["passed"]]
     return passed[-1] if passed else None
 
 
@@ -109,9 +107,9 @@ def attempt_in_words(attempt: Mapping[str, Any], margin: float, batch_size: int)
 
 def answer_in_words(content: Mapping[str, Any]) -> str:
     """The outcome as a sentence, of the fastest model that holds or of the first that failed."""
-    chosen, table = chosen_of(content), content["table"]
+    fastest, table = fastest_of(content["attempts"]), content["table"]
     size = table["batch_size"]
-    if chosen is None:
+    if fastest is None:
         first = content["attempts"][0]
         needed = [test["needed"] for test in first["tests"] if test["needed"] is not None]
         more = (
@@ -120,15 +118,15 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
             else ""
         )
         return f"No smaller model is shown to be good enough. {attempt_in_words(first, content['margin'], size)[:-1]}{more}."
-    heads, neurons = sum(map(len, chosen["heads"])), sum(chosen["neurons"])
-    layers = len(chosen["heads"])
-    test = min(chosen["tests"], key=lambda test: test["smaller"] - test["whole"])
-    latency = chosen["latency"][str(size)]
+    heads, neurons = sum(map(len, fastest["heads"])), sum(fastest["neurons"])
+    layers = len(fastest["heads"])
+    test = min(fastest["tests"], key=lambda test: test["smaller"] - test["whole"])
+    latency = fastest["latency"][str(size)]
     return (
-        f"A model {'with 8-bit weights, ' if chosen['int8'] else 'with '}{heads} of {layers * content['total_heads']} heads and "
-        f"{neurons / (layers * content['total_neurons']):.0%} of the neurons is {number(speedup_of(chosen, size), 2)} times as fast at batch "
+        f"A model {'with 8-bit weights, ' if fastest['int8'] else 'with '}{heads} of {layers * content['total_heads']} heads and "
+        f"{neurons / (layers * content['total_neurons']):.0%} of the neurons is {number(speedup_of(fastest, size), 2)} times as fast at batch "
         f"{size} ({number(latency['whole'], 1)} → {number(latency['smaller'], 1)} ms) and "
-        f"{number(speedup_of(chosen, 1), 2)} times at batch 1: {test['metric']} {number(test['whole'], 3)} → "
+        f"{number(speedup_of(fastest, 1), 2)} times at batch 1: {test['metric']} {number(test['whole'], 3)} → "
         f"{number(test['smaller'], 3)}, and a loss of {in_points(content['margin'])} or more is ruled out at "
         f"{content['confidence']:.0%} confidence on {content['judged_on']:,} examples."
     )

@@ -25,7 +25,7 @@ class Situation:
         removed: Heads that are already removed.
         seed: Seed of a random score.
         context: Entered around every batch, e.g. the trainer's autocast.
-        known: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its opposite and
+        computed: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its opposite and
             other columns of the experiment use the same numbers.
         parts: Where finished batches of exact sweeps are saved.
         progress: Called with numbers of newly finished passes of an example.
@@ -39,11 +39,11 @@ class Situation:
     removed: HeadSet = frozenset()
     seed: int = 0
     context: Context = nullcontext
-    known: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = field(default_factory=dict)
+    computed: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = field(default_factory=dict)
     parts: PartsOf | None = None
     progress: Callable[[int], object] | None = None
 
-    def own_batches(self) -> Iterable[Batch]:
+    def share_batches(self) -> Iterable[Batch]:
         """This process's share of the examples."""
         return (self.share or self.batches)()
 

@@ -217,7 +217,7 @@ def _change_in_words(
     return (
         f"Compared with {_LONG[other]}, the widest difference in {title} is in {labels[widest]}, which differs in "
         f"{int(change.differs_LH.sum())} of {heads} heads, most in {head_label(*largest)} "
-        f"({number(change.other_LH[largest])} there, {number(change.own_LH[largest])} here)."
+        f"({number(change.other_LH[largest])} there, {number(change.model_LH[largest])} here)."
     )
 
 
@@ -245,7 +245,7 @@ def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[
     for name, first in next(iter(compared.values())).items():
         if not any(changes[name].moves for changes in compared.values()):
             continue
-        row = [labels[name], _mean(first.own_LH)]
+        row = [labels[name], _mean(first.model_LH)]
         for change in (changes[name] for changes in compared.values()):
             row.append(_mean(change.other_LH))
             row += [str(int((change.differs_LH & sign).sum())) for sign in (change.delta_LH > 0, change.delta_LH < 0)]

@@ -18,7 +18,7 @@ from bertsecrets.statistics.student import mean_differs_from_zero
 
 Array = NDArray[np.float64]
 
-OWN = "model"
+MODEL_KEY = "model"
 """Key of the model's own extras; those of other models use their stages as keys."""
 
 LEVEL = 0.05
@@ -30,14 +30,14 @@ class Change:
     """One column of a measure in a model, compared with another model on the same examples.
 
     Args:
-        own_LH, other_LH: The two models' numbers, ``[layers, heads]``.
+        model_LH, other_LH: The two models' numbers, ``[layers, heads]``.
         delta_LH: Mean over examples of the differences, own minus other.
         p_LH: P-values of no difference, paired over examples, corrected over the heads of all columns that are compared;
             NaN where undefined.
         count: Largest number of examples of a head.
     """
 
-    own_LH: Array
+    model_LH: Array
     other_LH: Array
     delta_LH: Array
     p_LH: Array
@@ -157,7 +157,7 @@ class MeasureView:
         """Results of the model that do not fit the table (``Measure.extras``); often empty."""
         path = self.run.extras_path(self.name)
         models = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        content: dict[str, Any] = models.get(self.stage if self.stage in (INITIAL, RANDOM) else OWN, {})
+        content: dict[str, Any] = models.get(self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY, {})
         return content
 
     @cached_property

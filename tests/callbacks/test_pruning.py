@@ -37,7 +37,7 @@ from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import SCORES, removal_sets
-from bertsecrets.pruning.search import Examples, search
+from bertsecrets.pruning.search import Examples, Search
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -125,7 +125,7 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
     """They are computed in two steps, before and after sizes are added around the knee."""
     monkeypatch.setattr("bertsecrets.pruning.search.around_the_knee", lambda *_: [3, 6, 8, 11])
     data, model = some_data(), tiny_classifier().eval()
-    orders, _ = search(
+    orders, _ = Search(
         model,
         TASK,
         Examples(
@@ -138,20 +138,20 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
         {},
         context=nullcontext,
         finished=Finished(tmp_path / "pruning", ["32", TASK.name], writes=True),
-        bar=lambda total, what: nullcontext(lambda *_: None),
-    )
-    choosers = [order for order in orders if order.chosen_on is not None]
+        bar=lambda total, label: nullcontext(lambda *_: None),
+    ).run()
+    choosers = [order for order in orders if order.choosing_results is not None]
     assert len(choosers) == 2
     for order in choosers:
         assert [len(heads) for heads in order.sets] == [3, 6, 8, 11]
-        for heads, loss in zip(order.sets, order.chosen_on.loss_V, strict=True):
+        for heads, loss in zip(order.sets, order.choosing_results.loss_V, strict=True):
             total = 0.0
             with torch.no_grad(), override(model, [HeadEdit(layer, head) for layer, head in heads]):
                 for batch in data.training_sample(16):
                     logits_BC = model(**batch.inputs()).logits
                     total += float(torch.nn.functional.cross_entropy(logits_BC, batch.label_B, reduction="sum"))
             assert loss == pytest.approx(total / 16, abs=1e-5)
-        assert len({round(float(loss), 4) for loss in order.chosen_on.loss_V}) > 1
+        assert len({round(float(loss), 4) for loss in order.choosing_results.loss_V}) > 1
 
 
 @pytest.mark.slow

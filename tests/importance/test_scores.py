@@ -33,7 +33,7 @@ from bertsecrets.measures.base import Measure
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN, MeasureView
+from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 PARTS = ([[0, 1, 2, 3]], [[0], [3, 1], [2]])
 STEP = 1e-4
@@ -368,7 +368,7 @@ def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
     run.declare(measure.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
     if kind is IntegratedGradients:
-        extras = {OWN: {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01}}
+        extras = {MODEL_KEY: {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01}}
         run.write_json(run.extras_path(measure.name), extras)
     view = MeasureView(run, measure.declaration())
     section = kind.describe(view)

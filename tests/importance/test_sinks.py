@@ -33,7 +33,7 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN, MeasureView
+from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), (". , the man", "a fish."), ("the", "dog")]
 IDS = {"sep": 3, "cls": 2}
@@ -211,7 +211,7 @@ def written(folder: Path, numbers: dict[str, dict[tuple[int, int], float]], coun
     run.declare(experiment.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
     limits = {"attention": 0.5, "value_ratio": 0.5, "change": 0.01}
-    run.write_json(run.extras_path("sinks"), {OWN: {"limits": limits}})
+    run.write_json(run.extras_path("sinks"), {MODEL_KEY: {"limits": limits}})
     return MeasureView(run, experiment.declaration())
 
 
@@ -277,7 +277,7 @@ def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monke
     assert view.step == 7
     text = (tmp_path / "sinks.json").read_text()
     assert "NaN" not in text
-    content = json.loads(text)[OWN]
+    content = json.loads(text)[MODEL_KEY]
     expected = {name: len(token.heads) for name, token in sinks_of(view, made.limits).items()}
     assert {name: len(token["heads"]) for name, token in content["tokens"].items()} == expected
     assert sum(expected.values()) > 2

@@ -19,7 +19,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.roles import Roles, role_tests
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.views import OWN, MeasureView
+from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 RELATIONS = ("nsubj", "amod")
 
@@ -121,7 +121,7 @@ def view_of(folder: Path, value_LHC: torch.Tensor, names: tuple[str, ...], count
     run.declare(declaration)
     run.add(run.rows(grid, "checkpoint", 0))
     thresholds = {name: 1.5 if name == "block" else 3.0 for name in names}
-    run.write_json(run.extras_path("roles"), {OWN: {"thresholds": thresholds}})
+    run.write_json(run.extras_path("roles"), {MODEL_KEY: {"thresholds": thresholds}})
     return MeasureView(run, declaration)
 
 

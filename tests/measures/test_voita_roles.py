@@ -20,7 +20,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.voita_roles import VoitaRoles, roles_of
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import OWN, MeasureView
+from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 RELATIONS = ("nsubj", "amod")
 FREQUENT = 12
@@ -145,7 +145,7 @@ def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: 
     run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     run.declare(measure.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
-    run.write_json(run.extras_path(measure.name), {OWN: measure.extras(grid, nn.Identity())})
+    run.write_json(run.extras_path(measure.name), {MODEL_KEY: measure.extras(grid, nn.Identity())})
     view = MeasureView(run, measure.declaration())
     roles = roles_of(view)
     assert roles["positional"].tolist() == [[True, False, False]]
@@ -175,7 +175,7 @@ def test_a_relation_with_few_pairs_judges_no_head(tmp_path: Path) -> None:
         "min_count": 100,
         "baselines": {"nsubj": {"count": 99, "share": 0.2}},
     }
-    run.write_json(run.extras_path(measure.name), {OWN: extras})
+    run.write_json(run.extras_path(measure.name), {MODEL_KEY: extras})
     section = VoitaRoles.describe(MeasureView(run, measure.declaration()))
     assert section is not None
     assert section.findings[0].endswith("1 positional, 1 rare words. The syntactic role could not be judged here.")

@@ -70,7 +70,7 @@ def test_the_smallest_of_all_sizes_and_scores_rarely_loses_the_margin() -> None:
         orders = pruned(seed)
         place = choose(orders, "accuracy", settings).step
         wrong += place is not None and place >= 6
-        p_OV = [guarantee(order.tested_on, "accuracy", 0.02, 0.9).p_V for order in orders]
+        p_OV = [guarantee(order.test_results, "accuracy", 0.02, 0.9).p_V for order in orders]
         naive += any((p_V[6:] <= 0.1).any() for p_V in p_OV)
     assert wrong <= stats.binom.ppf(0.99, repeats, 0.1)
     assert naive > 0.9 * repeats

@@ -80,7 +80,7 @@ def test_gradient_scores_are_derivatives_without_the_removed_heads() -> None:
     }
     for name, score_LH in expected.items():
         torch.testing.assert_close(kept(find_score(name, {})(here)), kept(score_LH), atol=1e-6, rtol=1e-4)
-    assert set(here.known) == {("head_gradient", REMOVED), ("first_order", REMOVED)}
+    assert set(here.computed) == {("head_gradient", REMOVED), ("first_order", REMOVED)}
 
 
 def test_low_entropy_is_worth_keeping() -> None:

@@ -143,13 +143,13 @@ def test_a_view_reads_the_runs_own_table(tmp_path: Path) -> None:
 def test_changes_are_of_the_checkpoint_before_those_of_training(tmp_path: Path) -> None:
     parts = [rows("training", 12, 3), rows("initial", 0, 9), rows("training-initial", 12, -6)]
     change = view(tmp_path, *parts).compared["initial"]["a"]
-    assert (start(change.own_LH), start(change.other_LH), start(change.delta_LH)) == (3, 9, -6)
+    assert (start(change.model_LH), start(change.other_LH), start(change.delta_LH)) == (3, 9, -6)
     assert change.count == 7
     assert change.moves
     later = view(tmp_path, *parts, rows("checkpoint", 8, 5), rows("checkpoint-initial", 8, -4)).compared["initial"]
     # Column b is a baseline.
     assert list(later) == ["a"]
-    assert (start(later["a"].own_LH), start(later["a"].delta_LH)) == (5, -4)
+    assert (start(later["a"].model_LH), start(later["a"].delta_LH)) == (5, -4)
 
 
 def test_replicates_are_stacked_where_they_hold_a_column(tmp_path: Path) -> None:

@@ -203,14 +203,14 @@ def more_than_needed(models: Studied) -> Answer:
 
 
 def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
-    chosen = content["chosen"]
+    selected = content["chosen"]
     figure = pruning_curves(
         curves_of(content["curves"]),
         margin=content["margin"],
-        marked=chosen["kept"] if chosen["holds"] else None,
+        marked=selected["kept"] if selected["holds"] else None,
         title=f"Change of {content['metric']} by heads kept: {name}",
         count=content["examples"],
         level=content["confidence"],
     )
-    caption = f"Heads removed in the order of {chosen['score']}; random and reversed orders are controls ({name})."
+    caption = f"Heads removed in the order of {selected['score']}; random and reversed orders are controls ({name})."
     return FigureBlock(f"pruning_{name}", figure, caption, "Line chart of changes of score by heads kept.")

@@ -65,7 +65,7 @@ def before_and_after(models: Studied) -> Answer:
             f"Of {total:,} numbers ({change.delta_LH.size} heads, {len(changes)} kinds of tokens), {number(up, 0)} rise and "
             f"{number(down, 0)} fall significantly{', mean over seeds' if len(views) > 1 else ''}. Averaged over heads, attention to "
             f"{feature_label(most)} moves most: {number(float(np.nanmean(change.other_LH)))} before and "
-            f"{number(float(np.nanmean(change.own_LH)))} after, {moved[most].text()}."
+            f"{number(float(np.nanmean(change.model_LH)))} after, {moved[most].text()}."
         )
         short = f"{certain} of {len(moved)} kinds of tokens change on average" if certain else UNTOLD
         section = compared_section(views[0])
@@ -104,7 +104,7 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
         [
             feature_label(column),
             number(float(np.nanmean(change.other_LH))),
-            number(float(np.nanmean(change.own_LH))),
+            number(float(np.nanmean(change.model_LH))),
             number(moved[column].value, signed=True),
             f"{number(moved[column].low, signed=True)} to {number(moved[column].high, signed=True)}",
             str(int((change.differs_LH & (change.delta_LH > 0)).sum())),
