@@ -88,8 +88,8 @@ def demo(
     assert isinstance(content, dict)
     if limit is not None:
         _whole(limit, "limit")
-    everything = demo_examples(name, split)
-    examples = [everything[position] for position in sample_positions(len(everything), limit, 0)]
+    all_examples = demo_examples(name, split)
+    examples = [all_examples[position] for position in sample_positions(len(all_examples), limit, 0)]
     return DemoTexts(
         [example.texts[0] if len(example.texts) == 1 else (example.texts[0], example.texts[1]) for example in examples],
         [example.label for example in examples],
@@ -134,9 +134,9 @@ def fine_tune(
     _whole(epochs, "epochs")
     _whole(seed, "seed", 0)
     texts = _listed(texts)
-    known = _labels(texts, labels, "texts")
-    task = _task(unwrap(model), texts, known, None)
-    split = _encode(model, tokenizer, list(zip(texts, known, strict=True)), None, max_length, task.is_regression)
+    values = _labels(texts, labels, "texts")
+    task = _task(unwrap(model), texts, values, None)
+    split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.is_regression)
     network = unwrap(model)
     if network.dtype not in (torch.float32, torch.float64):
         raise UserError(
@@ -261,7 +261,7 @@ def measure(
     encoder = describe(model)
     taken = [make(encoder.num_layers, encoder.num_heads) for make in _makers(wanted)]
     for measure in taken:
-        if sum(measure.name == other.name for other in taken) > 1:
+        if sum(measure.name == earlier.name for earlier in taken) > 1:
             raise UserError(f"Two measures are called '{measure.name}'; rename one of them or leave it out.")
     references = {} if reference is None else {INITIAL: reference}
     for measure in taken:
@@ -359,12 +359,12 @@ def disable(
     references = split
     if reference_texts is not None:
         reference_texts = _listed(reference_texts)
-        known: list[float | None] = [None] * len(reference_texts)
+        reference_values: list[float | None] = [None] * len(reference_texts)
         if reference_labels is not None:
-            given_labels = _labels(reference_texts, reference_labels, "reference_texts")
-            _task(unwrap(model), reference_texts, given_labels, metric)
-            known = list(given_labels)
-        reference = list(zip(reference_texts, known, strict=True))
+            checked_labels = _labels(reference_texts, reference_labels, "reference_texts")
+            _task(unwrap(model), reference_texts, checked_labels, metric)
+            reference_values = list(checked_labels)
+        reference = list(zip(reference_texts, reference_values, strict=True))
         references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
@@ -523,20 +523,20 @@ def _examples(
         raise UserError("texts is empty; give at least one sentence or pair of sentences.")
     sentences: list[tuple[str, ...]] = []
     for text, _ in labelled:
-        parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
-        if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) for part in parts):
+        sentences_of_text = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
+        if not 1 <= len(sentences_of_text) <= 2 or not all(isinstance(part, str) for part in sentences_of_text):
             raise UserError(
                 f"Text {text!r} is neither a sentence nor a pair of sentences; give 'one' or ('one', 'two')."
             )
-        if sentences and len(parts) != len(sentences[0]):
+        if sentences and len(sentences_of_text) != len(sentences[0]):
             raise UserError(f"Text {text!r} is among texts of another kind; give sentences only, or pairs only.")
-        for part in parts:
+        for part in sentences_of_text:
             check_characters(part)
-        sentences.append(parts)
+        sentences.append(sentences_of_text)
     annotated = _annotations(sentences, pipeline, annotations)
     return [
-        Example(index, parts, label, words)
-        for index, (parts, (_, label), words) in enumerate(zip(sentences, labelled, annotated, strict=True))
+        Example(index, sentences_of_text, label, words)
+        for index, (sentences_of_text, (_, label), words) in enumerate(zip(sentences, labelled, annotated, strict=True))
     ]
 
 
@@ -546,11 +546,11 @@ def _annotations(
     if annotations is not None:
         if pipeline is not None:
             raise UserError("pipeline and annotations are both given; give one of them.")
-        if [len(given) for given in annotations] != [len(parts) for parts in sentences]:
+        if [len(of_text) for of_text in annotations] != [len(parts) for parts in sentences]:
             raise UserError(
                 f"annotations does not fit the {len(sentences)} texts; give one annotation for each sentence of each text."
             )
-        return [tuple(given) for given in annotations]
+        return [tuple(of_text) for of_text in annotations]
     annotator = None if pipeline is None else make_annotator({"pipeline": pipeline})
     if annotator is None:
         return [() for _ in sentences]

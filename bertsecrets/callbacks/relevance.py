@@ -1,18 +1,15 @@
 """Relevance of heads at the last validation."""
 
-from collections.abc import Iterator
-
 import pytorch_lightning as pl
 
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import shows_progress
-from bertsecrets.data.batch import Batch
 from bertsecrets.importance.relevance import Relevance, Rule, take_relevance
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.results.progress import progress_over
+from bertsecrets.results.progress import progress_over, reported
 from bertsecrets.results.run import Run
 
 
@@ -47,12 +44,7 @@ class RelevanceOfHeads(HeadAnalysis):
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
         encoder, loader = describe(module.model), self.loader(trainer)
         with progress_over(len(loader), "relevance", visible=shows_progress(trainer)) as advance:
-
-            def batches() -> Iterator[Batch]:
-                for batch in loader:
-                    yield batch
-                    advance()
-
-            grid = take_relevance(module.model, batches(), self.consider_attention, self.rule)
+            batches = reported(loader, advance)
+            grid = take_relevance(module.model, batches, self.consider_attention, self.rule)
         extras = {"consider_attention": self.consider_attention, "rule": self.rule}
         return Result(Relevance(encoder.num_layers, encoder.num_heads), grid, extras)

@@ -32,7 +32,7 @@ from bertsecrets.sweeps.hydra_arguments import (
 from bertsecrets.sweeps.sweep import resume_arguments
 from bertsecrets.sweeps.trust import TARGET, check_links, check_sweep_arguments, may_be_given_again, names_code
 
-OWN = "own"
+OWN_DATA = "own"
 """The option of ``conf/task`` for data of the user's own."""
 
 _COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
@@ -178,11 +178,11 @@ def with_resume(invocation: Invocation) -> Invocation:
         raise UserError(
             f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of an interrupted run or sweep."
         )
-    others = [argument for argument in invocation.overrides if not _RESUME.fullmatch(argument)]
+    new_settings = [argument for argument in invocation.overrides if not _RESUME.fullmatch(argument)]
     if sweep is None and invocation.multirun:
         raise UserError(f"'{folder}' is the folder of a single run; leave out -m, or give resume=true and the sweep.")
     check_links(folder)
-    for argument in others:
+    for argument in new_settings:
         key = key_of(argument)
         trusts = names_code(key) and (key.endswith(TARGET) or ":" in argument.partition("=")[2])
         allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or trusts
@@ -192,16 +192,22 @@ def with_resume(invocation: Invocation) -> Invocation:
                 "it out, or start a new run."
             )
     if sweep is not None:
-        again = set(map(key_of, others))
+        again = set(map(key_of, new_settings))
         sweep = [argument for argument in sweep if key_of(argument) not in again]
         check_sweep_arguments(sweep, folder)
         # The sweep's own options of Hydra stand among its recorded words.
-        recorded = parse_arguments([*sweep, *invocation.options, *others], CONF, invocation.config_name)
+        recorded = parse_arguments([*sweep, *invocation.options, *new_settings], CONF, invocation.config_name)
         assert recorded is not None
         return recorded
-    here = quoted(str(folder))
+    quoted_folder = quoted(str(folder))
     return replace(
-        invocation, overrides=[*others, f"resume={here}", f"hydra.run.dir={here}", "hydra.output_subdir=null"]
+        invocation,
+        overrides=[
+            *new_settings,
+            f"resume={quoted_folder}",
+            f"hydra.run.dir={quoted_folder}",
+            "hydra.output_subdir=null",
+        ],
     )
 
 
@@ -307,8 +313,8 @@ def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
 def check_model_name(invocation: Invocation) -> None:
     """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
-    chosen = settings["model"].value() if "model" in settings else None
-    if "model.name" in settings and chosen != "folder" and "model.path" not in settings:
+    model_choice = settings["model"].value() if "model" in settings else None
+    if "model.name" in settings and model_choice != "folder" and "model.path" not in settings:
         value = settings["model.name"].value()
         raise UserError(
             f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
@@ -330,9 +336,9 @@ def own_data(invocation: Invocation) -> list[str]:
     if "resume" in settings or _of_a_run(invocation, settings):
         return []
     values = {key: override.value() for key, override in settings.items() if key.partition(".")[0] in ("data", "task")}
-    source, task = values.get("data"), values.get("task", OWN)
+    source, task = values.get("data"), values.get("task", OWN_DATA)
     named = [key for key in _COLUMNS if key in settings]
-    if task != OWN:
+    if task != OWN_DATA:
         if named and isinstance(task, str):
             raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
         return []
@@ -365,7 +371,7 @@ def own_data(invocation: Invocation) -> list[str]:
 
     facts = own_task(SourceConfig.read("data", {"source": source, **section}))
     added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in settings}
-    choice = [] if "task" in settings else [f"task={OWN}"]
+    choice = [] if "task" in settings else [f"task={OWN_DATA}"]
     return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]
 
 

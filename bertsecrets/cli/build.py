@@ -45,11 +45,7 @@ def run_folder() -> Path:
 
 def make_loggers(settings: RunSettings, run: Run) -> list[Logger]:
     """The loggers of ``conf/logger``."""
-    offered = {"run": run, "config": settings.config}
-    return [
-        make(section, **accepted_arguments(load_target(f"logger.{name}", section), section, offered))
-        for name, section in settings.loggers.items()
-    ]
+    return _make_all("logger", settings.loggers, run=run, config=settings.config)
 
 
 def begin(settings: RunSettings, choosing: float | None = None) -> tuple[PreTrainedTokenizerFast, TaskData]:
@@ -117,8 +113,12 @@ def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.C
         sections: ``_target_`` sections by name, checked.
         offered: Arguments passed to each callback that accepts them.
     """
+    return _make_all("callbacks", sections, **offered)
+
+
+def _make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> list[Any]:
     return [
-        make(section, **accepted_arguments(load_target(f"callbacks.{name}", section), section, offered))
+        make(section, **accepted_arguments(load_target(f"{group}.{name}", section), section, offered))
         for name, section in sections.items()
     ]
 

@@ -120,8 +120,15 @@ def _telling(
     """The most changed example of every single head, with the head's map."""
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
     example_V = most_changed(outcomes, data.task, length_N).tolist()
-    heads = [(at, variant.heads[0]) for at, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
-    wanted = sorted({positions[example_V[at]] for at, _ in heads}, key=lambda position: dataset.lengths[position])
+    heads = [
+        (variant_index, variant.heads[0])
+        for variant_index, variant in enumerate(outcomes.plan.variants)
+        if variant.kind == HEAD.name
+    ]
+    wanted = sorted(
+        {positions[example_V[variant_index]] for variant_index, _ in heads},
+        key=lambda position: dataset.lengths[position],
+    )
     maps: dict[int, Tensor] = {}
     tokens: dict[int, list[str]] = {}
     for batch, members in _batches(dataset, wanted):
@@ -131,10 +138,10 @@ def _telling(
             maps[position] = map_LHQK
             tokens[position] = data.tokens(batch.input_ids_BS[row][batch.attention_mask_BS[row].bool()])
     examples = {}
-    for at, (layer, head) in heads:
-        example = example_V[at]
+    for variant_index, (layer, head) in heads:
+        example = example_V[variant_index]
         position = positions[example]
-        pair = outcomes.clean_NC[example], outcomes.logits_NVC[example, at]
+        pair = outcomes.clean_NC[example], outcomes.logits_NVC[example, variant_index]
         if data.task.is_regression:
             answers = [("score", float(pair[0][0]), float(pair[1][0]))]
         else:

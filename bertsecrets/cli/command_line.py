@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from bertsecrets.cli.arguments import parse
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.help import help_text
-from bertsecrets.cli.quiet import in_job, quiet_task, raise_kept, unbroken_output
+from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
@@ -130,7 +130,7 @@ def _run_single(invocation: Invocation, config: DictConfig, folder: Path) -> Non
         limit_kept_products()
     if not is_first_process():
         invocation.run(partial(_perform, command), config)
-        raise_kept()
+        raise_task_error()
         return
     settings = plain(without_hydra(config))
     resume = config.resume is not None
@@ -142,11 +142,11 @@ def _run_single(invocation: Invocation, config: DictConfig, folder: Path) -> Non
             print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
             return
         invocation.run(partial(_perform, command), config)
-        raise_kept()
+        raise_task_error()
 
 
 def _perform(command: str, config: DictConfig) -> None:
-    """Call the function of a command in Hydra's output folder; its exception is kept for :func:`raise_kept`."""
+    """Call the function of a command in Hydra's output folder; its exception is kept for :func:`raise_task_error`."""
     with quiet_task():
         # Imported late: a mistake on the command line should not wait for PyTorch.
         from bertsecrets.cli.build import run_folder

@@ -147,11 +147,13 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         group, name = match.groups()
         if group in ("hydra/launcher", "hydra/sweeper") and name in _EXTRAS:
             return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
-        known = choices(name, loader.get_group_options(group))
+        valid_choices = choices(name, loader.get_group_options(group))
         elsewhere = (
-            "" if invocation.search or known.startswith("did") else ", or that of a file in --config-dir=<folder>"
+            ""
+            if invocation.search or valid_choices.startswith("did")
+            else ", or that of a file in --config-dir=<folder>"
         )
-        return f"Unknown {group} '{name}'; {known}{elsewhere}."
+        return f"Unknown {group} '{name}'; {valid_choices}{elsewhere}."
     if match := re.search(r"An item is already at '([^']+)'", text):
         key = match.group(1)
         line = next((line for line in overrides if line.startswith(f"+{key}=")), f"+{key}=<value>")
@@ -169,8 +171,8 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         # Options chosen in a group add keys.
         groups = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
         # An option of a group that the command does not have cannot be composed.
-        chosen = [line for line in groups if line.split("=")[0] != key]
-        composed = invocation.compose(chosen)
+        group_choices = [line for line in groups if line.split("=")[0] != key]
+        composed = invocation.compose(group_choices)
         if key.startswith("hydra."):
             return f"Unknown config key '{key}'; {_near(key, value, _keys(composed.hydra, 'hydra.'))}."
         valid = _keys(without_hydra(composed))

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
-from rich.console import Console
 
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.run_settings import run_of
@@ -18,6 +17,7 @@ from bertsecrets.models.loading import load_tokenizer, quiet
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.reporting.model_card import CARD, ExportedModel, analyses_of, model_card
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.console import print_lines
 from bertsecrets.results.files import check_new_folder, new_folder
 from bertsecrets.results.run import Run, is_first_process
 
@@ -56,8 +56,8 @@ def check_save(settings: TrainSettings) -> None:
     keys = settings.keys
     if keys.save is None or not is_first_process():
         return
-    target, own = _absolute(keys.save), _absolute(str(run_folder()))
-    if target == own or target in own.parents:
+    target, run_target = _absolute(keys.save), _absolute(str(run_folder()))
+    if target == run_target or target in run_target.parents:
         raise UserError(
             f"save is '{keys.save}', which is the run's own folder or holds it; give another folder, e.g. "
             f"save={Path(keys.save) / 'model'}."
@@ -106,10 +106,9 @@ def _export(
             heads.write(temporary)
         card = model_card(model, repo or target.name, heads is not None)
         (temporary / CARD).write_text(card, encoding="utf-8")
-    console = Console()
-    console.print(f"Model: {target}", soft_wrap=True, markup=False, highlight=False)
+    print_lines(f"Model: {target}")
     if repo is not None:
-        console.print(f"Hub: {upload(target, repo)}", soft_wrap=True, markup=False, highlight=False)
+        print_lines(f"Hub: {upload(target, repo)}")
 
 
 def _absolute(folder: str) -> Path:

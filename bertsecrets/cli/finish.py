@@ -39,8 +39,8 @@ _log = logging.getLogger(__name__)
 def open_trainer(settings: RunSettings, run: Run, callbacks: Sequence[pl.Callback]) -> Iterator[pl.Trainer]:
     """Build the trainer of a run; with the block its loggers end, and a process of the run that is lost ends the others."""
     loggers = make_loggers(settings, run)
-    with closing(loggers), watched(run.folder) as others:
-        yield make_trainer(settings, [RunGuard(others), *callbacks], loggers, run.folder)
+    with closing(loggers), watched(run.folder) as processes:
+        yield make_trainer(settings, [RunGuard(processes), *callbacks], loggers, run.folder)
 
 
 def finish(
@@ -124,10 +124,10 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
         answers_N = torch.full_like(label_N, constant)
         predictions = module.predictions[name]
         assert isinstance(predictions, Predictions)
-        _, logits_NC, known_N = predictions.collected()
+        _, logits_NC, gold_N = predictions.collected()
         p_constant = beats_constant(
             decide(logits_NC, data.task).numpy(),
-            known_N.numpy(),
+            gold_N.numpy(),
             constant,
             correlated=data.task.is_regression or data.task.metrics[0] in ("matthews", "macro_f1"),
         )

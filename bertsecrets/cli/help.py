@@ -147,8 +147,8 @@ def _group(name: str, comment: str, apart: str | None, extra: Path | None, *, de
     brought = free_names(kind, tuple(files)) if kind is not None else ()
     names = ", ".join(choice for choice in sorted((*files, *brought)) if choice != "default")
     listed = f"see {name}= below" if name == apart else names
-    what = f"  {name:<12}{comment}" if comment else f"  {name}"
-    return _filled(what, " " * 14) + (f"\n{_filled(' ' * 14 + listed, ' ' * 14)}" if listed else "")
+    heading = f"  {name:<12}{comment}" if comment else f"  {name}"
+    return _filled(heading, " " * 14) + (f"\n{_filled(' ' * 14 + listed, ' ' * 14)}" if listed else "")
 
 
 def _offered(kind: str) -> str:

@@ -23,11 +23,11 @@ class RunGuard(pl.Callback):
     """Prepare a run to fail well: our own handlers of signals, a watch over its processes, and results that are kept.
 
     Args:
-        others: Filled with the processes that Lightning has started.
+        processes: Filled with the processes that Lightning has started.
     """
 
-    def __init__(self, others: list[subprocess.Popen[bytes]]) -> None:
-        self.others = others
+    def __init__(self, processes: list[subprocess.Popen[bytes]]) -> None:
+        self.processes = processes
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning installs its own after it has set everything up.
@@ -41,7 +41,7 @@ class RunGuard(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         started = getattr(trainer.strategy.launcher, "procs", None)
         if started:
-            self.others += started
+            self.processes += started
             # Lightning's own watch would kill this process without a word, at the latest after five seconds.
             started.clear()
 

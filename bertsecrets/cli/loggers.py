@@ -93,12 +93,12 @@ def wandb_logger(
 
 def _name(run: Run, config: Mapping[str, Any]) -> str:
     """Name of the W&B run: that of the run, after what an analysis was asked for."""
-    asked = [
+    analyses = [
         name for section in ("analysis", "measure") for name, entry in (config.get(section) or {}).items() if entry
     ]
     # The key checkpoint of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
-    return f"{' + '.join(asked)} · {run.name}" if analysis and asked else run.name
+    return f"{' + '.join(analyses)} · {run.name}" if analysis and analyses else run.name
 
 
 def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:
@@ -140,9 +140,9 @@ def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
                     f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: delete "
                     "it or restore it."
                 )
-            found = {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
+            origin = {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
             if record.get("entity") and record.get("project"):
                 path = quote(f"{record['entity']}/{record['project']}/runs/{source}")
-                found["source_url"] = f"{wandb.Settings().app_url}/{path}"
-            return found
+                origin["source_url"] = f"{wandb.Settings().app_url}/{path}"
+            return origin
     return {}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
@@ -20,15 +19,17 @@ from bertsecrets.cli.build import run_folder
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.keys import MergeKeys
+from bertsecrets.reporting.runs import is_run
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
+from bertsecrets.results.console import print_lines
 from bertsecrets.results.report.content import Report, joined
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CHECKPOINT, FINISHED, Run
 from bertsecrets.settings import shown
 
-_WHAT = frozenset(
+_PLAN_KEYS = frozenset(
     {"components", "layer", "heads", "layers", "plan_file", "ranking", "group_size", "group_count", "max_tokens"}
 )
 """Keys of ``ablation`` that say what is disabled, and may differ between parts."""
@@ -127,7 +128,7 @@ def _recorded(config: DictConfig, part: Part) -> DictConfig:
     for key in _SHARED:
         if key in part.config:
             recorded[key] = part.config[key]
-    recorded.ablation = part.settings.model_dump(exclude=set(_WHAT))
+    recorded.ablation = part.settings.model_dump(exclude=set(_PLAN_KEYS))
     return recorded
 
 
@@ -142,8 +143,8 @@ def find_parts(names: Sequence[str]) -> list[Path]:
         folder = Path(name)
         if not folder.is_dir():
             raise UserError(f"'{name}' is not a directory; give run folders of analysis=disable_* or a sweep's folder.")
-        inside = [folder] if _is_run(folder) else sorted(path for path in folder.iterdir() if path.name[0] != ".")
-        parts = [path for path in inside if _is_run(path) and _is_part(path)]
+        inside = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if path.name[0] != ".")
+        parts = [path for path in inside if is_run(path) and _is_part(path)]
         unfinished = [path for path in parts if not (path / FINISHED).is_file()]
         if unfinished:
             listing = ", ".join(f"'{path}'" for path in unfinished)
@@ -158,10 +159,6 @@ def find_parts(names: Sequence[str]) -> list[Path]:
         for path in parts:
             folders.setdefault(path.resolve(), path)
     return list(folders.values())
-
-
-def _is_run(folder: Path) -> bool:
-    return folder.is_dir() and ((folder / CONFIG_COPY).is_file() or (folder / ".hydra").is_dir())
 
 
 def _is_part(folder: Path) -> bool:
@@ -220,7 +217,7 @@ def check_parts(parts: Sequence[Part]) -> None:
             *(
                 (f"ablation.{key}", getattr(first.settings, key), getattr(part.settings, key))
                 for key in AblationSettings.model_fields
-                if key not in _WHAT
+                if key not in _PLAN_KEYS
             ),
         ):
             if left != right:
@@ -281,7 +278,6 @@ def _report(run: Run, table: AblationTable, parts: Sequence[Part], missing: Sequ
     )
     save_figures(report.figures, run.figures)
     write_report(run.report_path, report)
-    console = Console()
-    for sentence in missing:
-        console.print(f"Missing: {sentence}", soft_wrap=True)
-    console.print(f"Merged the sweeps of {count}. Report: {run.report_path}", soft_wrap=True)
+    print_lines(
+        *(f"Missing: {sentence}" for sentence in missing), f"Merged the sweeps of {count}. Report: {run.report_path}"
+    )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.settings import read_compare
@@ -18,6 +17,7 @@ from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
+from bertsecrets.results.console import print_lines
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.run_folder import check_unchanged
 from bertsecrets.sweeps.sweep import SWEEP_FILE
@@ -49,9 +49,7 @@ def report_again(config: DictConfig) -> list[Path]:
         pages.append(run.report_path)
     if len(runs) > 1:
         pages += compare_sweep(folder, paper=keys.paper, trusted=keys.trusted)
-    console = Console()
-    for line in (*left_out(unfinished), *(f"Report: {page}" for page in pages)):
-        console.print(line, soft_wrap=True)
+    print_lines(*left_out(unfinished), *(f"Report: {page}" for page in pages))
     return pages
 
 
@@ -89,8 +87,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
     pages = [write_comparison(runs, unfinished, folder, heads=keys.heads and same_size, trusted=keys.trusted)]
     if page is not None:
         pages.append(page.write(runs, folder, unfinished))
-    for line in (*left_out(unfinished), *map(page_line, pages)):
-        Console().print(line, soft_wrap=True)
+    print_lines(*left_out(unfinished), *map(page_line, pages))
     return pages
 
 
@@ -101,8 +98,8 @@ def page_line(page: Path) -> str:
 
 def _of_sweep(names: Sequence[str]) -> Path | None:
     """Where the pages of a sweep lie; None for anything but one sweep, or if the command names another folder."""
-    chosen = any(argument.startswith("hydra.run.dir=") for argument in HydraConfig.get().overrides.hydra)
-    if chosen or len(names) != 1 or not (Path(names[0]) / SWEEP_FILE).is_file():
+    names_folder = any(argument.startswith("hydra.run.dir=") for argument in HydraConfig.get().overrides.hydra)
+    if names_folder or len(names) != 1 or not (Path(names[0]) / SWEEP_FILE).is_file():
         return None
     check_links(Path(names[0]))
     return Path(names[0]).absolute() / COMPARISON
@@ -128,10 +125,10 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
     if len(runs) > 1:
         same_size = len({run.size for run in runs if run.size is not None}) < 2
         pages.append(write_comparison(runs, unfinished, target, heads=same_size, trusted=trusted or ()))
-    asked = page_name(paper)
-    for name in dict.fromkeys((*page_files(), LEDGER, *([asked] if asked else []))):
+    requested = page_name(paper)
+    for name in dict.fromkeys((*page_files(), LEDGER, *([requested] if requested else []))):
         page = find_page(name)
-        if name == asked or (target / page.file).is_file():
+        if name == requested or (target / page.file).is_file():
             if not page.sizes_may_differ:
                 check_sizes(runs)
             pages.append(page.write(runs, target, unfinished))

@@ -1,12 +1,12 @@
 """Plan how many examples and seeds verdicts take, from finished runs that disabled heads."""
 
 from omegaconf import DictConfig
-from rich.console import Console
 
 from bertsecrets.cli.build import run_folder
 from bertsecrets.keys import PlanKeys
 from bertsecrets.reporting.power_page import PowerPlan, plan_runs
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.console import print_lines
 from bertsecrets.sweeps.output_folder import keep_results
 
 
@@ -22,7 +22,5 @@ def plan(config: DictConfig) -> PowerPlan:
     folder = run_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = page.write(folder)
-    console = Console()
-    for line in (*page.report.lead, f"Plan: {path}"):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    print_lines(*page.report.lead, f"Plan: {path}")
     return page

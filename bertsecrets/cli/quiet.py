@@ -124,20 +124,20 @@ def unbroken_output() -> Iterator[None]:
         sys.stdout, sys.stderr = streams
 
 
-_kept: list[Exception] = []
+_task_errors: list[Exception] = []
 
 
 @contextmanager
 def quiet_task() -> Iterator[None]:
-    """Run Hydra's task quietly, and keep its exception for :func:`raise_kept`: Hydra would print a line of its own about it."""
+    """Run Hydra's task quietly, and keep its exception for :func:`raise_task_error`: Hydra would print a line of its own about it."""
     install()
     try:
         yield
     except Exception as error:
-        _kept.append(error)
+        _task_errors.append(error)
 
 
-def raise_kept() -> None:
+def raise_task_error() -> None:
     """Raise the exception of the task that has just ended, if it had one."""
-    if _kept:
-        raise _kept.pop()
+    if _task_errors:
+        raise _task_errors.pop()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.cli.targets import accepted_arguments, check_arguments, is_own, load_target, make
+from bertsecrets.cli.targets import accepted_arguments, check_arguments, is_of_this_package, load_target, make
 from bertsecrets.cli.trainer_settings import read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
@@ -315,7 +315,7 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     _check_evaluation("prune.evaluation", prune.evaluation, task)
     shrink = ShrinkSettings.read("shrink", keys.shrink)
     _check_evaluation("shrink.evaluation", shrink.evaluation, task)
-    for name, section in _chosen(keys.measure).items():
+    for name, section in _without_null(keys.measure).items():
         _watch_keys(keys, name, section)
     return {
         "task": task,
@@ -336,14 +336,14 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]
     task, source = common["task"], common["source"]
     check_metrics(task)
     _check_family(common["model"])
-    loggers = _chosen(keys.logger)
+    loggers = _without_null(keys.logger)
     for name, section in loggers.items():
         check_arguments(f"logger.{name}", section, ("run", "config"))
     annotated = make_annotator(keys.annotation) is not None or has_gold_words(source, task)
     return {"loggers": loggers, "measures": _read_measures(keys, annotated, task.is_labelled)}
 
 
-def _chosen(sections: Mapping[str, Section | None]) -> dict[str, Section]:
+def _without_null(sections: Mapping[str, Section | None]) -> dict[str, Section]:
     """The sections that are not set to ``null``."""
     return {name: section for name, section in sections.items() if section is not None}
 
@@ -362,7 +362,7 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
 
     sections = []
     names: dict[str, str] = {}
-    for key, section in _chosen(keys.measure).items():
+    for key, section in _without_null(keys.measure).items():
         if _only_tunes(key, section):
             continue
         section_key = f"measure.{key}"
@@ -409,7 +409,7 @@ def _read_callbacks(
     from bertsecrets.results.experiment import Experiment
 
     offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
-    for name, section in _chosen(sections).items():
+    for name, section in _without_null(sections).items():
         section_key = f"{group}.{name}"
         target = check_arguments(section_key, section, offered)
         if not (inspect.isclass(target) and issubclass(target, Callback)):
@@ -417,7 +417,7 @@ def _read_callbacks(
                 f"{section_key}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
                 "pytorch_lightning.Callback."
             )
-        if is_own(target) or issubclass(target, HeadAnalysis):
+        if is_of_this_package(target) or issubclass(target, HeadAnalysis):
             _check_evaluation(f"{section_key}.evaluation", section.get("evaluation"), task)
             callback = _tried(
                 section_key, functools.partial(make, section, **accepted_arguments(target, section, offered))
@@ -426,7 +426,7 @@ def _read_callbacks(
                 _tried(section_key, callback.check_run)
             if isinstance(callback, Experiment):
                 _tried(section_key, callback.check)
-    return _chosen(sections)
+    return _without_null(sections)
 
 
 def _tried(section_key: str, build: Callable[[], Any]) -> Any:

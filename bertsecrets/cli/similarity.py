@@ -110,8 +110,8 @@ def _task(settings: AnalyzeSettings) -> Task:
             f"'{settings.keys.checkpoint}' is a sentence-embedding model, which task '{task.name}' cannot judge: it has no "
             "similarity scores of sentence pairs; choose task=stsb or task=demo_similarity."
         )
-    others = [name for name in task.metrics if name != "spearman"]
-    return task.model_copy(update={"metrics": ("spearman", *others), "label_range": (0.0, 1.0)})
+    further_metrics = [name for name in task.metrics if name != "spearman"]
+    return task.model_copy(update={"metrics": ("spearman", *further_metrics), "label_range": (0.0, 1.0)})
 
 
 def _sweep(settings: AnalyzeSettings) -> Sweep:
@@ -162,8 +162,8 @@ def _scores(outcomes: Outcomes, task: Task, data: TaskData, evaluation: str, sec
     """Scores of the unedited model on the examples of the sweep."""
     cosine_N, label_N = outcomes.clean_NC[:, 0], outcomes.label_N
     constant = float(label_N.mean())
-    own = {**score(cosine_N, label_N, task), "loss": float((cosine_N - label_N).square().mean())}
+    model_scores = {**score(cosine_N, label_N, task), "loss": float((cosine_N - label_N).square().mean())}
     p_constant = beats_constant(cosine_N.numpy(), label_N.numpy(), constant, correlated=True)
-    always = score(torch.full_like(label_N, constant), label_N, task)
-    sets = {evaluation: SetScores(len(label_N), own, always, p_constant)}
+    constant_scores = score(torch.full_like(label_N, constant), label_N, task)
+    sets = {evaluation: SetScores(len(label_N), model_scores, constant_scores, p_constant)}
     return RunScores(sets, f"{constant:.2f}", 0, seconds, notes=data.notes)

@@ -61,16 +61,20 @@ def check_arguments(section_key: str, section: Mapping[str, Any], offered: Itera
         parameters = inspect.signature(target).parameters
     except ValueError:
         return target
-    own = {name: one for name, one in parameters.items() if one.kind in _NAMED and name not in set(offered)}
+    settable = {
+        name: parameter
+        for name, parameter in parameters.items()
+        if parameter.kind in _NAMED and name not in set(offered)
+    }
     arguments = {str(key): value for key, value in section.items() if key not in _HYDRA_KEYS}
     if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        check_names(section_key, arguments, own)
-    if is_own(target):
-        arguments_of(target, tuple(own)).read(
-            section_key, {name: value for name, value in arguments.items() if name in own}
+        check_names(section_key, arguments, settable)
+    if is_of_this_package(target):
+        arguments_of(target, tuple(settable)).read(
+            section_key, {name: value for name, value in arguments.items() if name in settable}
         )
     elif not section.get("_args_"):
-        for name, parameter in own.items():
+        for name, parameter in settable.items():
             if parameter.default is inspect.Parameter.empty and name not in arguments:
                 raise UserError(f"{section_key}.{name} has no value; {section['_target_']} needs one.")
     return target
@@ -94,7 +98,7 @@ def accepted_arguments(
     return {key: value for key, value in offered.items() if key in parameters and key not in section}
 
 
-def is_own(target: Callable[..., Any]) -> bool:
+def is_of_this_package(target: Callable[..., Any]) -> bool:
     """Whether a class or function is of this package."""
     return is_ours(str(getattr(target, "__module__", "")))
 
@@ -115,7 +119,7 @@ def make(section: Section, /, **arguments: Any) -> Any:
         if missing:
             names = " and ".join(sorted(missing))
             raise UserError(f"{section['_target_']} does not define {names}; define it in the class.")
-        if not is_own(target):
+        if not is_of_this_package(target):
             # Hydra also builds the sections inside a section. Other packages expect lists and dictionaries, not OmegaConf's own.
             target = hydra.utils.instantiate({**section, "_target_": target, "_partial_": True, "_convert_": "all"})
             return target(**arguments)

@@ -1,7 +1,6 @@
 """View the attention of a checkpoint's heads to a sentence of one's own, or the dossier of one head of a run."""
 
 from omegaconf import DictConfig
-from rich.console import Console
 
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import run_folder
@@ -17,6 +16,7 @@ from bertsecrets.reporting.head_dossier import head_dossier
 from bertsecrets.reporting.head_view import HeadView, head_view
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.console import print_lines
 from bertsecrets.sweeps.output_folder import keep_results
 
 PAGE = "view.html"
@@ -49,10 +49,7 @@ def view(config: DictConfig) -> PageView:
     folder = run_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = page.save(folder / PAGE)
-    console = Console()
-    for line in page.report.lead:
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(f"View: {path}", soft_wrap=True, markup=False)
+    print_lines(*page.report.lead, f"View: {path}")
     return page
 
 

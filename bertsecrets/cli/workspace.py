@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig
-from rich.console import Console
 
 from bertsecrets.ablation.section import counted_verdict
 from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
+from bertsecrets.results.console import print_lines
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.results.wandb import STEP
@@ -48,7 +48,7 @@ def save_workspace(config: DictConfig) -> None:
         path = folder / f"wandb_{name}.json"
         with atomic_write(path) as temporary:
             temporary.write_text(json.dumps(specification(page), indent=1), "utf-8")
-        Console().print(f"Specification: {path}", soft_wrap=True)
+        print_lines(f"Specification: {path}")
     for page in (workspace, report):
         try:
             page.save()
@@ -59,7 +59,7 @@ def save_workspace(config: DictConfig) -> None:
                 f"W&B did not accept the {type(page).__name__.lower()} ({reason}); log in with `wandb login` and run this "
                 "again where the server can be reached."
             ) from error
-        Console().print(f"{type(page).__name__}: {page.url}", soft_wrap=True)
+        print_lines(f"{type(page).__name__}: {page.url}")
 
 
 def build_workspace(entity: str, project: str, group: str | None) -> Any:
@@ -134,18 +134,8 @@ def _of_group(group: str | None) -> Any:
 
 
 def _score_panels() -> list[Any]:
-    wr, _ = _library()
-    return [
-        wr.LinePlot(
-            title=name,
-            x=STEP,
-            y=[name],
-            groupby_aggfunc="mean",
-            groupby_rangefunc="minmax",
-            layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6),
-        )
-        for index, name in enumerate(_SCORES)
-    ]
+    band = {"groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
+    return _line_plots([{"title": name, "y": [name], **band} for name in _SCORES])
 
 
 def _training_panels() -> list[Any]:

@@ -136,9 +136,9 @@ class TaskData(pl.LightningDataModule):
         pair; with ``permute_labels``, the labels of the training sample are shuffled.
         """
         if split not in self._examples:
-            everything = self.source.examples(split)
+            all_examples = self.source.examples(split)
             limit, seed = (self.config.limit_train, self.seed) if split == TRAIN else (self.config.limit_eval, 0)
-            sample = [everything[position] for position in sample_positions(len(everything), limit, seed)]
+            sample = [all_examples[position] for position in sample_positions(len(all_examples), limit, seed)]
             if self.config.only is not None:
                 sample = [_one_sentence(example, ("first", "second").index(self.config.only)) for example in sample]
             if self.config.permute_labels and split == TRAIN:
@@ -313,8 +313,8 @@ class TaskData(pl.LightningDataModule):
 
 
 def _one_sentence(example: Example, index: int) -> Example:
-    kept = slice(index, index + 1)
-    return replace(example, texts=example.texts[kept], annotations=example.annotations[kept])
+    sentence = slice(index, index + 1)
+    return replace(example, texts=example.texts[sentence], annotations=example.annotations[sentence])
 
 
 def permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:

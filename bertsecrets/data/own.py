@@ -68,12 +68,12 @@ def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
     values = [[fields[-1] for fields in table.fields] for table in tables]
 
-    def others() -> dict[str, list[str]]:
+    def other_columns() -> dict[str, list[str]]:
         """The other columns with their values."""
         names = [name for name in column_names(path) if name not in (*texts, config.label)]
         return {name: [row[0] for row in read_csv(path, [name], skip_bad_rows=True).fields] for name in names}
 
-    _check_repeated(values[0], config, f"Column '{config.label}' of '{path}'", others)
+    _check_repeated(values[0], config, f"Column '{config.label}' of '{path}'", other_columns)
     return {
         "name": _name(path.stem),
         "csv": {"texts": texts, "label": config.label},
@@ -116,13 +116,13 @@ def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     names = getattr(feature, "names", None)
     if names is None:
 
-        def others() -> dict[str, list[Any]]:
+        def other_columns() -> dict[str, list[Any]]:
             """The other columns that hold a text or a number, with their values."""
             columns = splits[TRAIN].features.items()
             plain = [column for column, kind in columns if isinstance(kind, (datasets.Value, datasets.ClassLabel))]
             return {column: splits[TRAIN][column] for column in plain if column not in (*texts, config.label)}
 
-        _check_repeated(splits[TRAIN][config.label], config, where, others)
+        _check_repeated(splits[TRAIN][config.label], config, where, other_columns)
         values = [
             [value for value in splits[split].unique(config.label) if value is not None]
             for split in (TRAIN, evaluated)
@@ -175,7 +175,7 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
 
 
 def _check_repeated(
-    values: Sequence[Any], config: SourceConfig, where: str, others: Callable[[], Mapping[str, Sequence[Any]]]
+    values: Sequence[Any], config: SourceConfig, where: str, other_columns: Callable[[], Mapping[str, Sequence[Any]]]
 ) -> None:
     """Raise UserError if each row has a value of its own, as an identifier has; decimals may be scores.
 
@@ -183,13 +183,15 @@ def _check_repeated(
         values: The label of each row.
         config: Names the target; what it says is taken as meant.
         where: The column, for the message.
-        others: Makes the other columns with their values, of which the message names those that could be labels.
+        other_columns: Makes the other columns with their values, of which the message names those that could be labels.
     """
     if config.target != "auto" or len(values) <= MOST_NUMBERED or len(set(values)) < len(values):
         return
     if any(number is not None and not number.is_integer() for number in map(_number, values)):
         return
-    possible = [name for name, column in others().items() if 1 < len(set(column)) <= min(MOST_CLASSES, len(column) / 2)]
+    possible = [
+        name for name, column in other_columns().items() if 1 < len(set(column)) <= min(MOST_CLASSES, len(column) / 2)
+    ]
     advice = (
         f"name a column whose values repeat: data.label={' or data.label='.join(possible)}"
         if possible
@@ -215,11 +217,11 @@ def _check_single(different: Sequence[Any], where: str) -> None:
 
 def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], scores: bool, where: str) -> None:
     """Raise UserError if most values are numbers but a few are not, or if classes are one number in two spellings."""
-    others = [value for value, number in zip(different, numbers, strict=True) if number is None]
-    if 0 < len(others) < len(different) / 2:
-        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    texts = [value for value, number in zip(different, numbers, strict=True) if number is None]
+    if 0 < len(texts) < len(different) / 2:
+        more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
         raise UserError(
-            f"{where} holds numbers, but also {', '.join(map(shown, others[:_NAMED]))}{more}; remove these rows, or give "
+            f"{where} holds numbers, but also {', '.join(map(shown, texts[:_NAMED]))}{more}; remove these rows, or give "
             "data.target=classes to take every value for a class."
         )
     first: dict[float, Any] = {}

@@ -66,8 +66,8 @@ class SentencePairs(Dataset[Batch]):
     def __getitem__(self, selection: Sequence[int] | BatchSpec) -> Batch:
         positions = selection.positions if isinstance(selection, BatchSpec) else tuple(selection)
         batch = self.sentences[[*positions, *(len(self) + position for position in positions)]]
-        chosen = [self.examples[position] for position in positions]
-        labels = [example.label for example in chosen if example.label is not None]
-        batch.index_B = torch.tensor([example.index for example in chosen])
-        batch.label_B = torch.tensor(labels, dtype=torch.float32) if len(labels) == len(chosen) else None
+        examples = [self.examples[position] for position in positions]
+        labels = [example.label for example in examples if example.label is not None]
+        batch.index_B = torch.tensor([example.index for example in examples])
+        batch.label_B = torch.tensor(labels, dtype=torch.float32) if len(labels) == len(examples) else None
         return batch

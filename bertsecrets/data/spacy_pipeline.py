@@ -114,10 +114,10 @@ def _pipeline_folder(name: str) -> Path:
         return Path(spacy.util.get_package_path(name))
     if folder.is_dir():
         raise UserError(f"Folder '{name}' holds no spaCy pipeline (meta.json); give one that nlp.to_disk wrote.")
-    others = f"; {choices(name, installed)}" if (installed := _installed()) else ""
+    suggestion = f"; {choices(name, installed)}" if (installed := _installed()) else ""
     raise UserError(
         f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, or "
-        f"give a folder that nlp.to_disk wrote{others}."
+        f"give a folder that nlp.to_disk wrote{suggestion}."
     )
 
 
@@ -142,8 +142,8 @@ def _load(name: str, folder: Path) -> Any:
 
 def _annotation(doc: "Doc") -> Annotation:
     """The words of a text, without spaCy's white-space tokens."""
-    kept = [token for token in doc if not token.is_space]
-    position_of = {token.i: position for position, token in enumerate(kept)}
+    words = [token for token in doc if not token.is_space]
+    position_of = {token.i: position for position, token in enumerate(words)}
     return Annotation(
         tuple(
             Word(
@@ -156,7 +156,7 @@ def _annotation(doc: "Doc") -> Annotation:
                 negation=token.dep_ == "neg" or token.lower_ in NEGATIONS,
                 tag=token.tag_,
             )
-            for token in kept
+            for token in words
         )
     )
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertsecrets.data.sources.base import LONGEST_TEXT, check_length, opened
+from bertsecrets.data.sources.base import numbered_lines
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 from bertsecrets.probes.sentences import Sentence
@@ -59,34 +59,31 @@ def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
     wanted = {form.lower() for sentence in sentences for form in sentence.forms}
     row_of: dict[Hashable, int] = {}
     vectors: list[NDArray[np.float32]] = []
-    width = number = 0
-    with opened(path, _ADVICE) as file:
-        while line := file.readline(LONGEST_TEXT + 2):
-            number += 1
-            check_length(line, f"{path}:{number}: the line")
-            fields = line.rstrip("\r\n ").split(" ")
-            if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
-                continue
-            size = len(fields) - 1
-            if not width:
-                if not 1 <= size <= _MOST:
-                    raise UserError(
-                        f"{path}:{number}: {size} numbers after the word {shown(fields[0])}; expected 1 to {_MOST} on "
-                        "each line, separated by spaces, as in GloVe's files."
-                    )
-                width = size
-            if size > width and not any(_is_number(field) for field in fields[1 : size - width + 1]):
-                # Some of GloVe's files have words with spaces in them, such as ". . .".
-                fields = [" ".join(fields[: size - width + 1]), *fields[size - width + 1 :]]
-                size = width
-            if size != width:
+    width = 0
+    for number, line in numbered_lines(path, _ADVICE, "the line"):
+        fields = line.rstrip("\r\n ").split(" ")
+        if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
+            continue
+        size = len(fields) - 1
+        if not width:
+            if not 1 <= size <= _MOST:
                 raise UserError(
-                    f"{path}:{number}: {size} numbers after the word {shown(fields[0])}, but {width} on the lines before; "
-                    "give a file whose vectors all have the same width."
+                    f"{path}:{number}: {size} numbers after the word {shown(fields[0])}; expected 1 to {_MOST} on "
+                    "each line, separated by spaces, as in GloVe's files."
                 )
-            if fields[0] in wanted and fields[0] not in row_of:
-                vectors.append(_numbers(fields[1:], f"{path}:{number}"))
-                row_of[fields[0]] = len(vectors)
+            width = size
+        if size > width and not any(_is_number(field) for field in fields[1 : size - width + 1]):
+            # Some of GloVe's files have words with spaces in them, such as ". . .".
+            fields = [" ".join(fields[: size - width + 1]), *fields[size - width + 1 :]]
+            size = width
+        if size != width:
+            raise UserError(
+                f"{path}:{number}: {size} numbers after the word {shown(fields[0])}, but {width} on the lines before; "
+                "give a file whose vectors all have the same width."
+            )
+        if fields[0] in wanted and fields[0] not in row_of:
+            vectors.append(_numbers(fields[1:], f"{path}:{number}"))
+            row_of[fields[0]] = len(vectors)
     if not vectors:
         raise UserError(
             f"File '{path}' has a vector for none of the {len(wanted):,} words of the sentences; give GloVe vectors of "

@@ -147,10 +147,10 @@ def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[
 def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition], varying: Sequence[str]) -> str:
     seeds = sorted({len(condition.runs) for condition in conditions})
     per_condition = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    what = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
+    difference = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
     models = _models(conditions)
     of = f" about {models} model{'s' * (models > 1)}" if models < len(runs) else ""
-    return f"{len(runs)} finished runs{of}, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {what}"
+    return f"{len(runs)} finished runs{of}, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {difference}"
 
 
 def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:

@@ -125,8 +125,8 @@ def _identities(
         # initialisation: its effect must not be mistaken for that of the initialisation.
         seen: dict[tuple[str, ...], set[str]] = {}
         for identity, value in zip(identities, pattern, strict=True):
-            others = tuple(factor for name, factor in identity.items() if name != "init")
-            seen.setdefault(others, set()).add(value)
+            other_factors = tuple(factor for name, factor in identity.items() if name != "init")
+            seen.setdefault(other_factors, set()).add(value)
         if pattern not in patterns and any(len(values) > 1 for values in seen.values()):
             patterns.add(pattern)
             for identity, value in zip(identities, pattern, strict=True):

@@ -1,7 +1,7 @@
 """A dossier of one head over a whole evaluation set: examples that it decides, examples it attends in, and pairs of tokens."""
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
-from bertsecrets.results.formatting import MISSING, head_label, number, p_value
-from bertsecrets.results.progress import progress_over
+from bertsecrets.results.formatting import MISSING, head_label, number, p_value, shortened
+from bertsecrets.results.progress import progress_over, reported
 from bertsecrets.results.report.content import Report, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
@@ -117,7 +117,7 @@ def head_dossier(run: Run, layer: int, head: int, *, progress: bool = False) -> 
     dataset = data.evaluation_dataset(name)
     with progress_over(len(data.evaluation_loader(name)), "reading the evaluation set", visible=progress) as advance:
         attention = attention_of_head(
-            model, _counted(data.evaluation_loader(name), advance), layer, head, data.tokenizer
+            model, reported(data.evaluation_loader(name), advance), layer, head, data.tokenizer
         )
     swept = None if disabled is None else _swept(run, disabled, (layer, head), data.task)
     strength = _strength(attention, dataset.examples)
@@ -142,8 +142,8 @@ def attention_of_head(
     rows: dict[int, tuple[float, int, int, float]] = {}
     sums = _PairSums(len(tokenizer))
 
-    def observe(at: int, attention_BHQK: Tensor) -> None:
-        if at == layer:
+    def observe(seen_layer: int, attention_BHQK: Tensor) -> None:
+        if seen_layer == layer:
             maps[:] = [attention_BHQK[:, head].double().cpu()]
 
     device = next(model.parameters()).device
@@ -224,15 +224,15 @@ class _PairSums:
         weight_P, chance_P = weight_P / count_P, chance_P / count_P
         pairs = [
             TokenPair(
-                name(int(key_P[at] // self.vocabulary)),
-                name(int(key_P[at] % self.vocabulary)),
-                float(weight_P[at]),
-                float(chance_P[at]),
-                float(low_P[at]),
-                int(count_P[at]),
+                name(int(key_P[pair] // self.vocabulary)),
+                name(int(key_P[pair] % self.vocabulary)),
+                float(weight_P[pair]),
+                float(chance_P[pair]),
+                float(low_P[pair]),
+                int(count_P[pair]),
             )
-            for at in np.argsort(-weight_P)
-            if low_P[at] > 0
+            for pair in np.argsort(-weight_P)
+            if low_P[pair] > 0
         ]
         return pairs, len(key_P)
 
@@ -260,12 +260,6 @@ def _load(run: Run) -> tuple[nn.Module, TaskData]:
     data = TaskData.from_config(config["data"], task, tokenizer, config["task"]["training"], config["seed"])
     data.prepare_data()
     return load_checkpoint(find_checkpoint(Path(source)), task, spec).model, data
-
-
-def _counted(batches: Iterable[Batch], advance: Any) -> Iterator[Batch]:
-    for batch in batches:
-        yield batch
-        advance()
 
 
 @dataclass(frozen=True)
@@ -308,24 +302,24 @@ def _swept(run: Run, disabled: DisabledHeads, head: tuple[int, int], task: Task)
     outcomes = Outcomes.read(path)
     indices = [
         index
-        for index, one in enumerate(outcomes.plan.variants)
-        if one.kind == HEAD.name and (one.layer, one.head) == head
+        for index, variant in enumerate(outcomes.plan.variants)
+        if variant.kind == HEAD.name and (variant.layer, variant.head) == head
     ]
     if not indices:
         return None
     before_NC, after_NC = outcomes.clean_NC, outcomes.logits_NVC[:, indices[0]]
     if not task.is_regression:
         before_NC, after_NC = before_NC.softmax(-1), after_NC.softmax(-1)
-    known_N = after_NC.isfinite().all(-1)
+    computed_N = after_NC.isfinite().all(-1)
     weight_NV = outcomes.weight_NV
-    evaluated_N = torch.ones_like(known_N) if weight_NV is None else weight_NV[:, indices[0]] > 0
+    evaluated_N = torch.ones_like(computed_N) if weight_NV is None else weight_NV[:, indices[0]] > 0
     # A sweep that stopped early has no logits of some examples.
     return _Swept(
-        outcomes.index_N[known_N],
-        outcomes.label_N[known_N],
-        before_NC[known_N],
-        after_NC[known_N],
-        evaluated_N[known_N],
+        outcomes.index_N[computed_N],
+        outcomes.label_N[computed_N],
+        before_NC[computed_N],
+        after_NC[computed_N],
+        evaluated_N[computed_N],
         task.is_regression,
     )
 
@@ -348,7 +342,7 @@ def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[
         example, change = by_index[int(swept.index_N[row])], float(change_N[row])
         rows.append(
             [
-                _shortened(" / ".join(example.texts)),
+                shortened(" / ".join(example.texts), _LONGEST),
                 data.label_name(example.label),
                 *(_answer(numbers_C, data.task) for numbers_C in (swept.before_NC[row], swept.after_NC[row])),
                 number(change, 3, signed=True) if swept.regression else number(100 * change, 1, signed=True),
@@ -382,7 +376,7 @@ def _flips(swept: _Swept) -> str:
 
 def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
     """Examples by the share of attention between words, in tenths."""
-    texts = dict(enumerate(sorted(examples, key=lambda one: one.index)))
+    texts = dict(enumerate(sorted(examples, key=lambda example: example.index)))
     strongest_first = np.argsort(-np.nan_to_num(attention.share_N, nan=-1)).tolist()
     attending = [row for row in strongest_first if row in texts and np.isfinite(attention.share_N[row])]
     rows = []
@@ -397,7 +391,7 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
             [
                 str(rank),
                 f"{number(low, 2)} to {number(high, 2)}",
-                _shortened(" / ".join(texts[middle].texts)),
+                shortened(" / ".join(texts[middle].texts), _LONGEST),
                 f"{query} → {key} ({number(weight, 2)})",
             ]
         )
@@ -471,7 +465,3 @@ def _page(
         sections=[*sections, *together],
         overview=None if report.overview is None else replace(report.overview, start=head),
     )
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -16,7 +16,7 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating
 from bertsecrets.models.loading import max_positions
 from bertsecrets.reporting.page_view import PageView
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import number, shortened
 from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.results.run import Run as RunFolder
 
@@ -100,19 +100,19 @@ def head_view(
     stages = [] if reference is None else [("reference", _maps(_reference(network, reference), inputs))]
     stages.append(("model" if reference is None else "this model", _maps(network, inputs)))
     length = len(sentence_of)
-    kept = _kept(sentence_of, special, math.isqrt(_WEIGHTS // (size[0] * size[1] * len(stages))))
-    if len(kept) < length:
+    shown = _shown_positions(sentence_of, special, math.isqrt(_WEIGHTS // (size[0] * size[1] * len(stages))))
+    if len(shown) < length:
         notes.append(
-            f"To keep this page under 3 MB it leaves out {length - len(kept)} of the text's {length} tokens, from the end of "
+            f"To keep this page under 3 MB it leaves out {length - len(shown)} of the text's {length} tokens, from the end of "
             "each sentence; the weights are those of the whole text, so that rows sum to less than 1."
         )
     tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())]
     example = ViewerExample(
-        _shortened(" / ".join(sentences)),
-        [tokens[position] for position in kept],
-        [(name, map_LHQK[:, :, kept][:, :, :, kept].numpy()) for name, map_LHQK in stages],
-        [sentence_of[position] for position in kept],
-        [special[position] for position in kept],
+        shortened(" / ".join(sentences), _TITLE),
+        [tokens[position] for position in shown],
+        [(name, map_LHQK[:, :, shown][:, :, :, shown].numpy()) for name, map_LHQK in stages],
+        [sentence_of[position] for position in shown],
+        [special[position] for position in shown],
     )
     answers = _answers(network, inputs)
     viewer = HeadViewer([example], start, table, answers=answers)
@@ -130,7 +130,9 @@ def _sentences(text: Any, second: Any) -> tuple[str, ...]:
     else:
         parts = (text,) if second is None else (text, second)
     if not 1 <= len(parts) <= 2 or not all(isinstance(part, str) for part in parts):
-        raise UserError(f"Text {_shortened(repr(text))} is neither a sentence nor a pair; give one or two texts.")
+        raise UserError(
+            f"Text {shortened(repr(text), _TITLE)} is neither a sentence nor a pair; give one or two texts."
+        )
     for name, part in zip(("first", "second"), parts, strict=False):
         if not part.strip():
             raise UserError(
@@ -162,7 +164,7 @@ def _encoded(
     segments = encoding.sequence_ids(0)
     if all(segment is None for segment in segments):
         raise UserError(
-            f"The tokenizer makes no token of {_shortened(repr(sentences[0]))}; give a sentence with words."
+            f"The tokenizer makes no token of {shortened(repr(sentences[0]), _TITLE)}; give a sentence with words."
         )
     sentence_of, last = [], 0
     for segment in segments:
@@ -186,9 +188,9 @@ def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[
     with evaluating(network), torch.no_grad():
         clean_BC, logits_BVC = engine_for(network)(network, plan).run(inputs)
     names: Mapping[Any, str] = network.config.id2label or {}
-    said = _answer(clean_BC[0], names)
+    answer_with_head = _answer(clean_BC[0], names)
     return {
-        variant.heads[0]: f"The model answers {said}, and {_answer(logits_C, names)} without this head."
+        variant.heads[0]: f"The model answers {answer_with_head}, and {_answer(logits_C, names)} without this head."
         for variant, logits_C in zip(plan.variants, logits_BVC[0], strict=True)
     }
 
@@ -213,7 +215,9 @@ def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedMode
     encoder, other = describe(network), describe(reference)
     if encoder.model is other.model:
         raise UserError("reference is the model itself; give the model before fine-tuning, loaded apart.")
-    sizes = [(one.num_layers, one.num_heads, one.model.config.vocab_size) for one in (encoder, other)]
+    sizes = [
+        (described.num_layers, described.num_heads, described.model.config.vocab_size) for described in (encoder, other)
+    ]
     if sizes[0] != sizes[1]:
         (layers, heads, words), (layers_2, heads_2, words_2) = sizes
         raise UserError(
@@ -223,7 +227,7 @@ def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedMode
     return other.model
 
 
-def _kept(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> list[int]:
+def _shown_positions(sentence_of: Sequence[int], special: Sequence[bool], most: int) -> list[int]:
     """Positions of at most ``most`` tokens: special tokens, and the first tokens of each sentence."""
     if len(sentence_of) <= most:
         return list(range(len(sentence_of)))
@@ -274,7 +278,3 @@ def _table(
     table = HeadsTogether(columns).section().joint
     assert table is not None
     return table
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _TITLE else text[: _TITLE - 1] + "…"

@@ -108,7 +108,9 @@ def maps_of_changed_heads(
     # The longest example with tokens still readable in print.
     fitting = [example for example in examples if len(example.tokens) <= _GALLERY_TOKENS]
     example = (
-        max(fitting, key=lambda one: len(one.tokens)) if fitting else min(examples, key=lambda one: len(one.tokens))
+        max(fitting, key=lambda candidate: len(candidate.tokens))
+        if fitting
+        else min(examples, key=lambda candidate: len(candidate.tokens))
     )
     before, after = (read_maps(files[step])[example.index].numpy() for step in (first, last))
     panels = []
@@ -172,11 +174,11 @@ def distances_and_classes(
 
 def _closeness(record: ClusterRecord, class_N: Sequence[str]) -> tuple[float, float, float] | None:
     """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of two."""
-    kept = [head for head, label in enumerate(class_N) if label != MISSING]
-    label_N = np.unique([class_N[head] for head in kept], return_inverse=True)[1] if kept else np.zeros(0, int)
+    labelled = [head for head, label in enumerate(class_N) if label != MISSING]
+    label_N = np.unique([class_N[head] for head in labelled], return_inverse=True)[1] if labelled else np.zeros(0, int)
     if (np.bincount(label_N, minlength=1) > 1).sum() < 2:
         return None
-    distance_NN = np.asarray(record.distances)[np.ix_(kept, kept)]
+    distance_NN = np.asarray(record.distances)[np.ix_(labelled, labelled)]
     return same_label_is_close(distance_NN, label_N, _PERMUTATIONS, seed=0)
 
 

@@ -228,13 +228,13 @@ def _metric_type(name: str) -> str:
 
 def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:
     task, init = model.task, model.record.get("init")
-    what = (
+    answer = (
         f"a score from {task.label_range[0]:g} to {task.label_range[1]:g}" if task.label_range else _listed(task.labels)
     )
     start = "the untrained architecture of" if init == RANDOM_INIT else "the pre-trained model"
     sentences = [
         f"A {'regression model' if task.is_regression else 'classifier'} of {'sentence pairs' if task.texts == 2 else 'sentences'} fine-tuned on the task "
-        f"`{markdown_text(task.name)}` from {start} `{markdown_text(_source(model.spec))}`; its answer is {what}."
+        f"`{markdown_text(task.name)}` from {start} `{markdown_text(_source(model.spec))}`; its answer is {answer}."
     ]
     if GATES in model.record:
         sentences.append("Each head's gate is multiplied into its columns of the output projection.")

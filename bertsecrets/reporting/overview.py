@@ -252,7 +252,9 @@ def overview(
     first = [column for column in heads.main if column.value_LH.dtype.kind == "f" and not (column.effects and disabled)]
     # The first number of each experiment; the others are among the colourings.
     first = [
-        column for at, column in enumerate(first) if column.experiment not in {other.experiment for other in first[:at]}
+        column
+        for index, column in enumerate(first)
+        if column.experiment not in {earlier.experiment for earlier in first[:index]}
     ]
     about = {
         head: [

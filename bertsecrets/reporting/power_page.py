@@ -144,8 +144,8 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
             f"Runs '{sweeps[0].name}' and '{differing.name}' did not disable the same heads in the same way; give runs that differ in "
             "their seed alone."
         )
-    others = latest_rows(Run.open(runs[0].folder).ablation_table())
-    pilot = Pilot.of(sweeps, others, None if margin is None else margin / 100)
+    latest = latest_rows(Run.open(runs[0].folder).ablation_table())
+    pilot = Pilot.of(sweeps, latest, None if margin is None else margin / 100)
     return PowerPlan(plan_power(pilot, repeats=repeats), [sweep.name for sweep in sweeps], _costs(runs, sweeps))
 
 
@@ -206,11 +206,11 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         first = f"Each of the {len(pilot.layers)} heads has a verdict in each run."
     else:
         examples = planned.examples(planned.settled[1])
-        what = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
+        share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
         first = (
-            f"To settle {what}: about {rounded(examples):,} examples{_time(planned, costs, 1, examples)}."
+            f"To settle {share}: about {rounded(examples):,} examples{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
-            else f"Even {planned.sizes[-1]:,} examples settle less than {what}: losses near the margin of {points(pilot.margin)} take very "
+            else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of {points(pilot.margin)} take very "
             "many; a larger margin takes fewer (margin=2)."
         )
     return f"{first} {_seeds_in_words(planned, costs)}"
@@ -310,7 +310,7 @@ def _goals(planned: Planned) -> Section:
         if pilot.of_classes
         else ("", "")
     )
-    what = {
+    meaning = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
         SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
         REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.margin, 1)} points together, among {pilot.groups} groups",
@@ -318,12 +318,12 @@ def _goals(planned: Planned) -> Section:
         SET: f"pruning: a set that loses nothing{set_flips}",
     }
     rows = [
-        [what[goal], *map(_percent, power_M), _examples(planned, power_M)] for goal, power_M in planned.goals.items()
+        [meaning[goal], *map(_percent, power_M), _examples(planned, power_M)] for goal, power_M in planned.goals.items()
     ]
     spared, needed = (planned.examples(planned.goals[goal]) for goal in (SPARED, NEEDED))
     finding = (
-        f"{_told(spared, planned, f'To rule out a loss of {margin} of a head without effect')} "
-        f"{_told(needed, planned, f'To show that a head that loses {margin} is needed')}"
+        f"{_examples_in_words(spared, planned, f'To rule out a loss of {margin} of a head without effect')} "
+        f"{_examples_in_words(needed, planned, f'To show that a head that loses {margin} is needed')}"
     )
     title = "Power to show each of these, with one seed"
     names = [_GOALS[goal] for goal in planned.goals]
@@ -343,10 +343,12 @@ def _goals(planned: Planned) -> Section:
     )
 
 
-def _told(examples: float, planned: Planned, what: str) -> str:
+def _examples_in_words(examples: float, planned: Planned, purpose: str) -> str:
     if math.isinf(examples):
-        return f"{what}: no number of examples up to {planned.sizes[-1]:,} has {POWER:.0%} power.".replace("0%", "0 %")
-    return f"{what}: {'' if examples == planned.sizes[0] else 'about '}{rounded(examples):,} examples{' suffice' if examples == planned.sizes[0] else ''}."
+        return f"{purpose}: no number of examples up to {planned.sizes[-1]:,} has {POWER:.0%} power.".replace(
+            "0%", "0 %"
+        )
+    return f"{purpose}: {'' if examples == planned.sizes[0] else 'about '}{rounded(examples):,} examples{' suffice' if examples == planned.sizes[0] else ''}."
 
 
 def _note(pilot: Pilot) -> str:

@@ -191,13 +191,13 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
     """The sections with so many figures in all, the first of each before any second one; and how many are left out."""
-    ranks = sorted((rank, at) for at, section in enumerate(sections) for rank in range(len(section.figures)))
-    kept = set(ranks if most is None else ranks[:most])
+    ranks = sorted((rank, index) for index, section in enumerate(sections) for rank in range(len(section.figures)))
+    shown = set(ranks if most is None else ranks[:most])
     drawn = [
-        replace(section, figures=[block for rank, block in enumerate(section.figures) if (rank, at) in kept])
-        for at, section in enumerate(sections)
+        replace(section, figures=[block for rank, block in enumerate(section.figures) if (rank, index) in shown])
+        for index, section in enumerate(sections)
     ]
-    return drawn, len(ranks) - len(kept)
+    return drawn, len(ranks) - len(shown)
 
 
 def _title(
@@ -222,8 +222,8 @@ def _title(
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
     titles = [view.title for _, view in experiments.values() if view.title]
-    what = titles[0] if len(titles) == 1 else "Attention heads"
-    return f"{what}: {run.model} on {run.task}"
+    subject = titles[0] if len(titles) == 1 else "Attention heads"
+    return f"{subject}: {run.model} on {run.task}"
 
 
 def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:

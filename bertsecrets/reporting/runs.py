@@ -75,10 +75,10 @@ class FinishedRun:
     @cached_property
     def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
         """The run's experiments, by name, and those that only other runs about its weights hold."""
-        others = (run.experiments for run in reversed(self.further))
+        of_further_runs = (run.experiments for run in reversed(self.further))
         return {
             name: experiment
-            for experiments in (*others, views_of(Run.open(self.folder), self.heads))
+            for experiments in (*of_further_runs, views_of(Run.open(self.folder), self.heads))
             for name, experiment in experiments.items()
         }
 
@@ -103,8 +103,8 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         folder = Path(name)
         if not folder.is_dir():
             raise UserError(f"'{name}' is not a directory; give run folders or a sweep's folder.")
-        inside = [folder] if _is_run(folder) else sorted(folder.iterdir())
-        candidates = [path for path in inside if not path.name.startswith(".") and _is_run(path)]
+        inside = [folder] if is_run(folder) else sorted(folder.iterdir())
+        candidates = [path for path in inside if not path.name.startswith(".") and is_run(path)]
         for path in candidates:
             if all((path / file).is_file() for file in _FILES):
                 runs.setdefault(path.resolve(), read_run(path))
@@ -125,7 +125,8 @@ def left_out(unfinished: Sequence[str]) -> list[str]:
     return [f"Left out (not finished): {', '.join(unfinished)}."] if unfinished else []
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, finished or not."""
     return folder.is_dir() and ((folder / CONFIG_COPY).is_file() or (folder / ".hydra").is_dir())
 
 

@@ -128,8 +128,8 @@ class AblationTable:
 
     def append(self, other: "AblationTable") -> "AblationTable":
         """The rows of both; a row of ``other`` replaces the row with its key."""
-        kept = {tuple(row[name] for name in _KEY): row for row in [*self.rows(), *other.rows()]}
-        return AblationTable.from_rows(list(kept.values()))
+        row_of_key = {tuple(row[name] for name in _KEY): row for row in [*self.rows(), *other.rows()]}
+        return AblationTable.from_rows(list(row_of_key.values()))
 
     def select(self, **equal: str | int) -> "AblationTable":
         """The rows in which each named column has the requested value."""

@@ -97,14 +97,16 @@ def read_maps(path: Path) -> dict[int, Tensor]:
 def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExample]) -> None:
     """Write the example that each head decides most: its map as safetensors, the rest as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    maps = {f"{layer}.{head}": torch.as_tensor(one.attention_QK).half() for (layer, head), one in examples.items()}
+    maps = {
+        f"{layer}.{head}": torch.as_tensor(example.attention_QK).half() for (layer, head), example in examples.items()
+    }
     texts = {
         f"{layer}.{head}": {
-            "tokens": list(one.tokens),
-            "label": one.label,
-            "answers": [list(answer) for answer in one.answers],
+            "tokens": list(example.tokens),
+            "label": example.label,
+            "answers": [list(answer) for answer in example.answers],
         }
-        for (layer, head), one in examples.items()
+        for (layer, head), example in examples.items()
     }
     with atomic_write(folder / f"{TELLING}.safetensors") as temporary:
         save_file(maps, temporary)

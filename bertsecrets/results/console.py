@@ -14,6 +14,14 @@ from bertsecrets.results.scores import Score
 _PRINTED = 5
 
 
+def print_lines(*lines: str) -> None:
+    """Print lines as they are, without breaking them: a path or a command over two lines could not be copied."""
+    console = Console()
+    for line in lines:
+        # A string would be searched for markup, which a path may look like.
+        console.print(Text(line), soft_wrap=True)
+
+
 def print_summary(
     console: Console,
     scores: Sequence[Score],

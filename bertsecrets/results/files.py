@@ -192,12 +192,12 @@ def _refusal(path: Path) -> OSError | None:
     return None
 
 
-def read_yaml(path: Path, what: str, advice: str) -> Any:
+def read_yaml(path: Path, description: str, advice: str) -> Any:
     """Read a small YAML or JSON file that a user gives, as plain values.
 
     Args:
         path: The file.
-        what: What it is, e.g. ``the plan file``.
+        description: What it is, e.g. ``the plan file``.
         advice: What to do if it cannot be read.
 
     Raises:
@@ -214,7 +214,9 @@ def read_yaml(path: Path, what: str, advice: str) -> Any:
         return yaml.load(text, _Loader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"{what[:1].upper()}{what[1:]} {path} cannot be read ({reason}); {advice}.") from error
+        raise UserError(
+            f"{description[:1].upper()}{description[1:]} {path} cannot be read ({reason}); {advice}."
+        ) from error
 
 
 def check_yaml(text: str) -> None:

@@ -143,6 +143,15 @@ def heads_label(heads: Iterable[tuple[int, int]]) -> str:
     )
 
 
+def shortened(text: str, longest: int) -> str:
+    """A text of at most so many characters, with an ellipsis where it is cut.
+
+    >>> shortened("attention", 5)
+    'atte…'
+    """
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def lower_first(title: str) -> str:
     """A title for use inside a sentence.
 

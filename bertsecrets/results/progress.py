@@ -2,12 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm.asyncio import tqdm_asyncio
 from tqdm.auto import tqdm
+
+T = TypeVar("T")
 
 _DELAY = 5.0
 """Seconds before anything is shown."""
@@ -16,8 +18,8 @@ _DELAY = 5.0
 class _Tenths:
     """Print a line for each tenth, where a redrawn line would fill a file."""
 
-    def __init__(self, total: int, what: str) -> None:
-        self.total, self.what = total, what
+    def __init__(self, total: int, label: str) -> None:
+        self.total, self.label = total, label
         self.done, self.printed, self.started = 0, 0, time.monotonic()
 
     def update(self, count: int = 1) -> None:
@@ -26,37 +28,44 @@ class _Tenths:
         tenth, seconds = 10 * self.done // max(self.total, 1), time.monotonic() - self.started
         if tenth > self.printed and (seconds >= _DELAY or self.printed):
             self.printed = tenth
-            tqdm.write(f"{self.what}: {10 * tenth} % after {seconds:.0f} s", file=sys.stderr)
+            tqdm.write(f"{self.label}: {10 * tenth} % after {seconds:.0f} s", file=sys.stderr)
 
-    def set_description(self, what: str) -> None:
+    def set_description(self, label: str) -> None:
         """Rename the work."""
-        self.what = what
+        self.label = label
 
     def close(self) -> None:
         """Nothing is left open."""
 
 
-def progress_bar(total: int, what: str, unit: str = "batch") -> Any:
+def progress_bar(total: int, label: str, unit: str = "batch") -> Any:
     """Something with ``update(count)``, ``set_description(text)`` and ``close()``, shown after 5 s.
 
     Args:
         total: Units of work.
-        what: Name of the work.
+        label: Name of the work.
         unit: Name of a unit; large numbers of units other than batches are abbreviated.
     """
     in_notebook = tqdm is not tqdm_asyncio
     if in_notebook or sys.stderr.isatty():
-        return tqdm(total=total, desc=what, unit=unit, unit_scale=unit != "batch", delay=_DELAY)
-    return _Tenths(total, what)
+        return tqdm(total=total, desc=label, unit=unit, unit_scale=unit != "batch", delay=_DELAY)
+    return _Tenths(total, label)
+
+
+def reported(batches: Iterable[T], advance: Callable[..., object]) -> Iterator[T]:
+    """The batches, each counted once it is used."""
+    for batch in batches:
+        yield batch
+        advance()
 
 
 @contextmanager
-def progress_over(total: int, what: str, visible: bool = True, unit: str = "batch") -> Iterator[Callable[..., object]]:
+def progress_over(total: int, label: str, visible: bool = True, unit: str = "batch") -> Iterator[Callable[..., object]]:
     """Yield a function to call after each unit of work, or with the number of finished units."""
     if not visible:
         yield lambda count=1: None
         return
-    bar = progress_bar(total, what, unit)
+    bar = progress_bar(total, label, unit)
     try:
         yield bar.update
     finally:

@@ -22,17 +22,17 @@ def like_the_extreme(
         lowest: Whether the lowest head is meant instead.
         layers: Whether the rows are whole layers, ``[layers, 1]``.
     """
-    known_LH = np.isfinite(value_LH)
-    if known_LH.sum() < 2:
+    finite_LH = np.isfinite(value_LH)
+    if finite_LH.sum() < 2:
         return ""
     noun = "layer" if layers else "head"
     top, side = ("lowest", "lower") if lowest else ("top", "higher")
     rank_LH = -value_LH if lowest else value_LH
     p_LH = differs_from_highest(rank_LH, stderr_LH, count_LH)
     if np.isfinite(p_LH).sum() < 2:
-        count = int(count_LH[known_LH].max())
+        count = int(count_LH[finite_LH].max())
         return f"With {count:,} example{'s' * (count != 1)} the order of the {noun}s cannot be tested."
-    like_LH = known_LH & ~(p_LH < _LEVEL)
+    like_LH = finite_LH & ~(p_LH < _LEVEL)
     like_LH[np.unravel_index(int(np.nanargmax(rank_LH)), rank_LH.shape)] = False
     total = int(like_LH.sum())
     if not total:

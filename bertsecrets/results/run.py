@@ -27,7 +27,7 @@ CAPTURES = "captures"
 FINISHED = "finished.json"
 """Name of the marker that the folder of a finished run holds."""
 
-_OWN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
+_RUN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
 """Names of JSON files of the run's folder, beside which experiments write theirs."""
 
 INITIAL, RANDOM = "initial", "random"
@@ -237,8 +237,8 @@ class Run:
 
 def check_name(name: str) -> None:
     """Raise UserError if an experiment of this name would write over files of the run, or outside of its folder."""
-    if not name or name in _OWN_FILES or Path(name).name != name or name.startswith("."):
-        reason = "which is a file of the run's folder" if name in _OWN_FILES else "which is not the name of a file"
+    if not name or name in _RUN_FILES or Path(name).name != name or name.startswith("."):
+        reason = "which is a file of the run's folder" if name in _RUN_FILES else "which is not the name of a file"
         raise UserError(f"An experiment is called {shown(name)}, {reason}; give its class another name.")
 
 

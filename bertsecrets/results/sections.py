@@ -424,11 +424,11 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
     for label, value_RLH in values.items():
         value_NR = value_RLH.reshape(len(value_RLH), -1).T
         mean, least = rank_agreement(value_NR)
-        kept = sorted(set.intersection(*(_lowest(value_N) for value_N in value_NR.T)))
+        common_heads = sorted(set.intersection(*(_lowest(value_N) for value_N in value_NR.T)))
         layers = [layer for value_LH in value_RLH if (layer := lowest_layer(value_LH)) is not None]
         heads = value_RLH.shape[2]
         lowest = f"{layers[0]} in all" if len(set(layers)) == 1 else f"differs: {', '.join(map(str, layers))}"
-        common = heads_label(divmod(head, heads) for head in kept) or "none"
+        common = heads_label(divmod(head, heads) for head in common_heads) or "none"
         ordered = math.isfinite(mean)
         rows.append(
             [

@@ -31,7 +31,7 @@ class Change:
 
     Args:
         model_LH, other_LH: The two models' numbers, ``[layers, heads]``.
-        delta_LH: Mean over examples of the differences, own minus other.
+        delta_LH: Mean over examples of the differences, the model's minus the other's.
         p_LH: P-values of no difference, paired over examples, corrected over the heads of all columns that are compared;
             NaN where undefined.
         count: Largest number of examples of a head.

@@ -30,14 +30,12 @@ _SCREEN_DPI = 150
 """That of files and pages: each figure is rendered once."""
 
 
-def define_axis(run: "Run | None", grid: HeadGrid) -> None:
+def define_axis(run: "Run", grid: HeadGrid) -> None:
     """Make the training step the x axis of what ``log_grid`` logs, and hide the scalars of heads and layers.
 
     A panel for each of them would bury the heatmap and the table that show them all; panels that name them show them
-    still. Does nothing without a run.
+    still.
     """
-    if run is None:
-        return
     run.define_metric(STEP)
     if grid.whole_layers:
         run.define_metric(f"{grid.measure}/*", step_metric=STEP)
@@ -46,7 +44,7 @@ def define_axis(run: "Run | None", grid: HeadGrid) -> None:
         run.define_metric(f"{grid.measure}/{column}/l*", step_metric=STEP, hidden=True)
 
 
-def log_grid(run: "Run | None", grid: HeadGrid, step: int, *, title: str | None = None, effects: bool = False) -> None:
+def log_grid(run: "Run", grid: HeadGrid, step: int, *, title: str | None = None, effects: bool = False) -> None:
     """Log a grid: a heatmap of each column, one table, and scalars of heads and layers.
 
     ``drift/cosine/heatmap`` is a picture under the same name at every step, ``drift/table`` (none for effects) has a row for each head,
@@ -55,14 +53,12 @@ def log_grid(run: "Run | None", grid: HeadGrid, step: int, *, title: str | None 
     layers only. What has no value is left out.
 
     Args:
-        run: The run; None to log nothing.
+        run: The run.
         grid: The grid.
         step: Training step, counted in optimiser updates.
         title: What the heatmaps show; None for the measure's name.
         effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
     """
-    if run is None:
-        return
     content: dict[str, object] = {STEP: step}
     for cell in grid.cells():
         if math.isfinite(cell.value):
@@ -103,30 +99,25 @@ def _heads_table(grid: HeadGrid) -> "wandb.Table":
     return _table(header, rows)
 
 
-def log_table(run: "Run | None", table: HeadTable) -> None:
-    """Log the whole head table under ``heads``, once at the end of a run; does nothing without a run."""
-    if run is not None:
-        rows = [list(row) for row in zip(*table.table.to_pydict().values(), strict=True)]
-        run.log({"heads": _table(SCHEMA.names, rows)})
+def log_table(run: "Run", table: HeadTable) -> None:
+    """Log the whole head table under ``heads``, once at the end of a run."""
+    rows = [list(row) for row in zip(*table.table.to_pydict().values(), strict=True)]
+    run.log({"heads": _table(SCHEMA.names, rows)})
 
 
-def log_ablation(run: "Run | None", table: AblationTable) -> None:
-    """Log the long table of a disabling sweep under ``ablation/table``; does nothing without a run."""
-    if run is not None:
-        columns = table.table.schema.names
-        rows = [[row[name] for name in columns] for row in table.rows()]
-        run.log({"ablation/table": _table(columns, rows)})
+def log_ablation(run: "Run", table: AblationTable) -> None:
+    """Log the long table of a disabling sweep under ``ablation/table``."""
+    columns = table.table.schema.names
+    run.log({"ablation/table": _table(columns, [[row[name] for name in columns] for row in table.rows()])})
 
 
-def log_curves(run: "Run | None", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Log curves over axes of their own, once at the end of a run; does nothing without a run.
+def log_curves(run: "Run", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """Log curves over axes of their own, once at the end of a run.
 
     Args:
         run: The run.
         curves: Name of the x axis -> its points: x and the value of every curve there, by name.
     """
-    if run is None:
-        return
     for axis, points in curves.items():
         run.define_metric(axis, hidden=True)
         for name in dict.fromkeys(name for point in points for name in point if name != axis):
@@ -135,9 +126,9 @@ def log_curves(run: "Run | None", curves: Mapping[str, Sequence[Mapping[str, flo
             run.log(dict(point))
 
 
-def log_figures(run: "Run | None", blocks: Sequence[FigureBlock]) -> None:
-    """Log every figure of a report under ``figures/<name>``; does nothing without a run."""
-    if run is not None and blocks:
+def log_figures(run: "Run", blocks: Sequence[FigureBlock]) -> None:
+    """Log every figure of a report under ``figures/<name>``."""
+    if blocks:
         run.log({f"figures/{block.name}": _image(block.figure) for block in blocks})
 
 
@@ -146,10 +137,9 @@ def artifact_name(identity: str) -> str:
     return f"run-{identity}"
 
 
-def log_summary(run: "Run | None", values: Mapping[str, float | int | str]) -> None:
-    """Set the summary values of a run, ignoring NaN; does nothing without a run."""
-    if run is not None:
-        run.summary.update({name: value for name, value in values.items() if value == value})
+def log_summary(run: "Run", values: Mapping[str, float | int | str]) -> None:
+    """Set the summary values of a run, ignoring NaN."""
+    run.summary.update({name: value for name, value in values.items() if value == value})
 
 
 def _table(columns: Sequence[str | int], rows: list[list[object]]) -> "wandb.Table":

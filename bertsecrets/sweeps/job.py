@@ -131,14 +131,16 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
         return [name, f"resume={folder}", *(f"++{key}={as_argument(value)}" for key, value in again.items())]
     hydra = HydraConfig.get()
     task = [override for override in hydra.overrides.task if key_of(override) != "resume"]
-    own = [override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)]
+    hydra_overrides = [
+        override for override in hydra.overrides.hydra if not override.lstrip("+~").startswith(_SWEEP_SETTINGS)
+    ]
     if "group" in config and config.group is None:
         task.append(f"group={quoted(Path(hydra.sweep.dir).name)}")
     paths = {source.provider: source.path for source in hydra.runtime.config_sources}
     flags = ["--config-path", paths["main"], name]
     if "command-line" in paths:
         flags += ["--config-dir", paths["command-line"]]
-    return [*flags, *task, *own, "hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
+    return [*flags, *task, *hydra_overrides, "hydra.mode=RUN", f"hydra.run.dir={quoted(str(folder))}"]
 
 
 @contextmanager
@@ -175,6 +177,6 @@ def _objective(folder: Path, name: str | None) -> float | None:
         return None
     sets: dict[str, Any] = json.loads(path.read_text("utf-8"))["sets"]
     first = next(iter(sets))
-    chosen, _, metric = (name or f"{first}/{next(iter(sets[first]['constant']), '')}").partition("/")
-    value = sets.get(chosen, {}).get("model", {}).get(metric)
+    evaluation, _, metric = (name or f"{first}/{next(iter(sets[first]['constant']), '')}").partition("/")
+    value = sets.get(evaluation, {}).get("model", {}).get(metric)
     return None if value is None else float(value)

@@ -35,31 +35,31 @@ def watched(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     Raises:
         LostProcessError: If the block failed because another process was killed.
     """
-    others: list[subprocess.Popen[bytes]] = []
+    other_processes: list[subprocess.Popen[bytes]] = []
     done = threading.Event()
-    threading.Thread(target=_watch, args=(others, folder, done), daemon=True, name="watch-processes").start()
+    threading.Thread(target=_watch, args=(other_processes, folder, done), daemon=True, name="watch-processes").start()
     parent = os.getppid()
     try:
-        yield others
+        yield other_processes
     except Exception as error:
         done.set()
-        sentence = None if isinstance(error, UserError) else _lost(others, folder, parent)
+        sentence = None if isinstance(error, UserError) else _lost(other_processes, folder, parent)
         if sentence is not None:
             raise LostProcessError(sentence) from error
         raise
     finally:
         done.set()
         if sys.exc_info()[0] is not None:
-            _end(others)
+            _end(other_processes)
 
 
-def _lost(others: Sequence[subprocess.Popen[bytes]], folder: Path, parent: int) -> str | None:
+def _lost(other_processes: Sequence[subprocess.Popen[bytes]], folder: Path, parent: int) -> str | None:
     """A sentence about another process of this run that was killed; None if all are alive or ended by themselves."""
     is_first = os.environ.get("LOCAL_RANK", "0") == "0"
     # A connection breaks a moment before the process counts as ended.
-    deadline = time.monotonic() + (1.0 if others or not is_first else 0.0)
+    deadline = time.monotonic() + (1.0 if other_processes or not is_first else 0.0)
     while True:
-        for rank, process in enumerate(others, start=1):
+        for rank, process in enumerate(other_processes, start=1):
             status = process.poll()
             if status is not None and status < 0:
                 return _sentence(rank, status, folder)
@@ -75,14 +75,14 @@ def _sentence(rank: int, status: int, folder: Path) -> str:
     return f"Process {rank} of this run {reason}; continue with resume={folder}"
 
 
-def _watch(others: list[subprocess.Popen[bytes]], folder: Path, done: threading.Event) -> None:
+def _watch(other_processes: list[subprocess.Popen[bytes]], folder: Path, done: threading.Event) -> None:
     while not done.wait(_POLL_S):
-        for rank, process in enumerate(list(others), start=1):
+        for rank, process in enumerate(list(other_processes), start=1):
             status = process.poll()
             if status:
                 if done.wait(_GRACE_S):
                     return
-                _end(others)
+                _end(other_processes)
                 report_failure("LostProcessError", _sentence(rank, status, folder))
                 end_at_once(_sentence(rank, status, folder))
 

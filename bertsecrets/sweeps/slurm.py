@@ -56,9 +56,9 @@ def wait_for_other_jobs(error: BaseException) -> bool:
     """
     if type(error).__name__ != "UncompletedJobError":
         return False
-    found = re.search(r"Job (\d+)", str(error))
-    while found is not None:
-        command = ["squeue", "--noheader", f"--jobs={found[1]}"]
+    waiting_job = re.search(r"Job (\d+)", str(error))
+    while waiting_job is not None:
+        command = ["squeue", "--noheader", f"--jobs={waiting_job[1]}"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         # Of jobs that have been over for some minutes it knows nothing.
         if answer.returncode or not answer.stdout.strip():

@@ -251,8 +251,8 @@ def final_records(records: Sequence[JobRecord], count: int | None = None) -> lis
 def print_records(console: Console, records: Sequence[JobRecord], objective: str) -> None:
     """Print a table of all jobs, then why jobs failed or were skipped, then the number of jobs by status."""
     # A job that was ended before it began has left no settings.
-    known = [set(record.overrides) for record in records if record.overrides or record.status != FAILED]
-    shared = set.intersection(*known) if len(known) > 1 else set()
+    settings_of_jobs = [set(record.overrides) for record in records if record.overrides or record.status != FAILED]
+    shared = set.intersection(*settings_of_jobs) if len(settings_of_jobs) > 1 else set()
     table = Table("job", "settings", "status", box=None, pad_edge=False)
     table.add_column("time", justify="right")
     table.add_column(objective, justify="right")
@@ -295,10 +295,10 @@ def _count(invocation: Invocation, config: DictConfig) -> int | None:
     if not str(config.hydra.sweeper._target_).endswith(".BasicSweeper"):
         return None
     with invocation.hydra():
-        own = parse_overrides(invocation.overrides)
-        keys = {override.get_key_element() for override in own}
+        overrides = parse_overrides(invocation.overrides)
+        keys = {override.get_key_element() for override in overrides}
         default = [f"{key}={value}" for key, value in sweeper_params(config).items() if key not in keys]
-        lists = [override for override in (*own, *parse_overrides(default)) if override.is_sweep_override()]
+        lists = [override for override in (*overrides, *parse_overrides(default)) if override.is_sweep_override()]
         return math.prod(sum(1 for _ in override.sweep_string_iterator()) for override in lists)
 
 

@@ -194,21 +194,22 @@ def with_settings_given_again(
             )
         OmegaConf.update(merged, key, override.value())
     now = plain(present)
-    asked = {
+    outside_settings = {
         key: value for key, value in outside(plain(merged)).items() if key not in again and _select(now, key) != value
     }
-    if asked:
-        raise _asks_for(
-            {key: value if isinstance(value, str) else as_argument(value) for key, value in asked.items()}, folder
+    if outside_settings:
+        raise _refused(
+            {key: value if isinstance(value, str) else as_argument(value) for key, value in outside_settings.items()},
+            folder,
         )
     return merged
 
 
-def _asks_for(asked: Mapping[str, str], folder: Path) -> UserError:
-    without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in asked]
+def _refused(outside_settings: Mapping[str, str], folder: Path) -> UserError:
+    without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside_settings]
     return UserError(
         f"The configuration in '{folder}' asks to write or send something outside of the folder; repeat it to allow that "
-        f"({shlex.join(f'{key}={value}' for key, value in asked.items())}), or go on without ({shlex.join(without)})."
+        f"({shlex.join(f'{key}={value}' for key, value in outside_settings.items())}), or go on without ({shlex.join(without)})."
     )
 
 
@@ -254,7 +255,7 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
     """
     if not str(folder.resolve()).isprintable():
         raise UserError(f"The path {shown(str(folder))} has control characters; rename the folder.")
-    asked = {}
+    outside_settings = {}
     for argument in arguments:
         # The folder itself, put there by resume_arguments() in place of whatever its file says.
         if argument in ("-m", "--multirun", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
@@ -266,9 +267,9 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
                 "its choice; if you trust it, repeat the sweep's own command with resume=true."
             )
         if any(_is_outside(override.key_or_group, value) for value in _values(override.value())):
-            asked[override.key_or_group] = argument.partition("=")[2]
-    if asked:
-        raise _asks_for(asked, folder)
+            outside_settings[override.key_or_group] = argument.partition("=")[2]
+    if outside_settings:
+        raise _refused(outside_settings, folder)
 
 
 def _is_data(override: Override) -> bool:

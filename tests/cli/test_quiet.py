@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertsecrets.cli import quiet
-from bertsecrets.cli.quiet import Line, install, quiet_task, raise_kept
+from bertsecrets.cli.quiet import Line, install, quiet_task, raise_task_error
 from bertsecrets.errors import UserError
 
 
@@ -75,8 +75,8 @@ def test_an_error_passes_hydra_without_its_comment_and_is_raised_behind_it() -> 
     with quiet_task():
         raise UserError("The data are missing.")
     with pytest.raises(UserError, match="The data are missing"):
-        raise_kept()
-    raise_kept()
+        raise_task_error()
+    raise_task_error()
 
 
 def test_a_closed_pipe_does_not_end_the_work(tmp_path: Path) -> None:

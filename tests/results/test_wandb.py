@@ -81,15 +81,6 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
     assert "pearson" not in summary
 
 
-def test_without_a_run_nothing_happens(grid: HeadGrid) -> None:
-    define_axis(None, grid)
-    log_grid(None, grid, 0)
-    log_table(None, HeadTable.empty())
-    log_curves(None, {"x": [{"x": 1.0}]})
-    log_figures(None, [])
-    log_summary(None, {"a": 1})
-
-
 class _Calls:
     """A W&B run that records what it is asked to do."""
 

@@ -137,7 +137,7 @@ def _near(exemplar: Exemplar, least: int, words: Callable[[str], list[str]]) -> 
     """Whether fewer than ``least`` words lie between the target and some element, by offsets."""
     target = exemplar.targets[0]
     for span in exemplar.elements:
-        first, second = sorted((target, span), key=lambda one: (one.start, one.end))
+        first, second = sorted((target, span), key=lambda span: (span.start, span.end))
         if second.start < first.end or len(words(exemplar.text[first.end : second.start])) < least:
             return True
     return False

@@ -43,7 +43,7 @@ class FrameNetSource(Filters):
         return self
 
     @property
-    def given(self) -> bool:
+    def is_named(self) -> bool:
         """Whether the section names a source; otherwise the task's own annotation is used."""
         return bool(self.root or self.published)
 

@@ -3,9 +3,8 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
@@ -96,30 +95,39 @@ def split_by_name(names: Mapping[Path, str]) -> dict[str, list[Path]]:
         names: File -> the name that may tell; at least one.
     """
     words = {path: set(re.split(r"[^a-z]+", name.lower())) for path, name in names.items()}
-    files = {split: [path for path in names if words[path] & set(told)] for split, told in SPLIT_WORDS.items()}
+    files = {
+        split: [path for path in names if words[path] & set(split_words)] for split, split_words in SPLIT_WORDS.items()
+    }
     unnamed = [path for path in names if not any(path in named for named in files.values())]
     stand_ins: Sequence[list[Path]] = (files["validation"], files["test"], unnamed, files["train"])
     evaluated = next(named for named in stand_ins if named)
     return {**files, "validation": evaluated, "train": [] if evaluated == files["train"] else files["train"]}
 
 
-@contextmanager
-def opened(path: Path, advice: str) -> Iterator[TextIO]:
-    """Open a file in UTF-8, with or without byte order mark, whose lines end with a line feed only.
+def numbered_lines(path: Path, advice: str, unit: str = "the row") -> Iterator[tuple[int, str]]:
+    """The lines of a file in UTF-8, with or without byte order mark, as they are, with their numbers from 1.
+
+    Only a line feed ends a line: other line separators occur inside texts.
 
     Args:
         path: The file.
         advice: What to do if it is missing, as the end of a sentence.
+        unit: What a line is, for messages.
 
     Raises:
-        UserError: If it is missing, not a file, may not be read, or is not UTF-8.
+        UserError: If the file is missing, not a file, may not be read, or is not UTF-8, or a line is too long.
     """
     if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
         # Opening one may wait for ever, and it cannot be read twice.
         raise UserError(f"'{path}' is a pipe or a device; write its content to a file and give that.")
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
-            yield file
+            number = 0
+            # A line is read no further than it may be long.
+            while line := file.readline(LONGEST_TEXT + 2):
+                number += 1
+                check_length(line.rstrip("\r\n"), f"{path}:{number}: {unit}")
+                yield number, line
     except FileNotFoundError as error:
         raise UserError(f"File '{path}' is missing; {advice}.") from error
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources.base import LONGEST_TEXT, SPLIT_WORDS, SplitFiles, check_length, opened, split_by_name
+from bertsecrets.data.sources.base import SPLIT_WORDS, SplitFiles, numbered_lines, split_by_name
 from bertsecrets.data.task import ConlluLayout, Task
 from bertsecrets.errors import UserError
 
@@ -139,7 +139,7 @@ def read_conllu(
     columns: list[str] | None = None
     empty = rooted = 0
     bad: list[str] = []
-    said = [] if notes is None else notes
+    messages = [] if notes is None else notes
     for number, block in enumerate(_blocks(path, advice), start=1):
         for line in block.lines:
             if line.startswith("# global.columns ="):
@@ -164,29 +164,26 @@ def read_conllu(
         counted = "1 sentence that is" if len(bad) == 1 else f"{len(bad):,} sentences that are"
         message = f"left out {counted} not valid; the first: {bad[0]}"
         rank_zero_warn(f"{path}: {message}")
-        said.append(f"{path.name}: {message}")
+        messages.append(f"{path.name}: {message}")
     if empty or rooted:
         message = f"{empty:,} empty nodes left out; {rooted:,} sentences have several roots."
         rank_zero_info(f"{path}: {message}")
-        said.append(f"{path.name}: {message}")
+        messages.append(f"{path.name}: {message}")
 
 
 def _blocks(path: Path, advice: str) -> Iterator[_Block]:
     """The sentences of a file: lines between blank lines, with at least one that is no comment."""
-    number, first = 0, 1
+    first = 1
     lines: list[str] = []
-    with opened(path, advice) as file:
-        while line := file.readline(LONGEST_TEXT + 2):
-            number += 1
-            line = line.rstrip("\r\n")
-            check_length(line, f"{path}:{number}: the line")
-            if line.strip():
-                first = first if lines else number
-                lines.append(f"{line}\n")
-            elif lines:
-                if not all(text.startswith("#") for text in lines):
-                    yield _Block(first, lines)
-                lines = []
+    for number, line in numbered_lines(path, advice, "the line"):
+        content = line.rstrip("\r\n")
+        if content.strip():
+            first = first if lines else number
+            lines.append(f"{content}\n")
+        elif lines:
+            if not all(text.startswith("#") for text in lines):
+                yield _Block(first, lines)
+            lines = []
     if lines and not all(text.startswith("#") for text in lines):
         yield _Block(first, lines)
 
@@ -216,10 +213,10 @@ def _sentence(
             raise UserError(f"{where}: the head, column 7, is '_'; expected 0 (the root) to {len(words)}.")
         if not 0 <= word["head"] <= len(words):
             raise UserError(f"{where}: head {word['head']} does not exist; expected 0 (the root) to {len(words)}.")
-    circle = _circle([word["head"] for word in words])
-    if circle is not None:
+    cycle = _cycle([word["head"] for word in words])
+    if cycle is not None:
         raise UserError(
-            f"{path}:{line_of.get(str(circle), block.line)}: {name}, word {circle}: its heads lead back to it and never to a "
+            f"{path}:{line_of.get(str(cycle), block.line)}: {name}, word {cycle}: its heads lead back to it and never to a "
             "root; fix the sentence, or set data.skip_bad_rows=true."
         )
     if "text" not in sentence.metadata:
@@ -243,7 +240,7 @@ def _sentence(
     )
 
 
-def _circle(heads: list[int]) -> int | None:
+def _cycle(heads: list[int]) -> int | None:
     """A word, from 1, on a cycle of heads; None in a tree or several trees."""
     safe = {0}
     for word in range(1, len(heads) + 1):

@@ -4,12 +4,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import LONGEST_TEXT, TRAIN, VALIDATION, check_length, opened, read_score
+from bertsecrets.data.sources.base import LONGEST_TEXT, TRAIN, VALIDATION, check_length, numbered_lines, read_score
 from bertsecrets.data.task import CsvLayout, Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
@@ -49,24 +48,23 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     fields: list[tuple[str, ...]] = []
     lines: list[int] = []
     skipped = 0
-    with opened(path, "give data.path=<CSV file>") as stream:
-        rows = _rows(_lines(stream, path), path)
-        header, _ = next(rows, ([], 0))
-        indices = [_column_index(path, header, name) for name in columns]
-        for row, line in rows:
-            problem = _problem(row, header, indices)
-            if problem is None:
-                wanted = tuple(row[index].strip() for index in indices)
-                for name, text in zip(columns, wanted, strict=True):
-                    check_length(text, f"{path}:{line}: column '{name}'")
-                fields.append(wanted)
-                lines.append(line)
-            elif skip_bad_rows:
-                skipped += 1
-            else:
-                raise UserError(
-                    f"{path}:{line}: {problem}; fix the row, or leave such rows out with data.skip_bad_rows=true."
-                )
+    rows = _rows(path)
+    header, _ = next(rows, ([], 0))
+    indices = [_column_index(path, header, name) for name in columns]
+    for row, line in rows:
+        problem = _problem(row, header, indices)
+        if problem is None:
+            wanted = tuple(row[index].strip() for index in indices)
+            for name, text in zip(columns, wanted, strict=True):
+                check_length(text, f"{path}:{line}: column '{name}'")
+            fields.append(wanted)
+            lines.append(line)
+        elif skip_bad_rows:
+            skipped += 1
+        else:
+            raise UserError(
+                f"{path}:{line}: {problem}; fix the row, or leave such rows out with data.skip_bad_rows=true."
+            )
     if not fields:
         raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
     return CsvRows(fields, lines, skipped)
@@ -74,8 +72,7 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
 
 def column_names(path: Path) -> list[str]:
     """The names in the header of a CSV file; raises UserError if it cannot be read as such."""
-    with opened(path, "give data.path=<CSV file>") as stream:
-        header, _ = next(_rows(_lines(stream, path), path))
+    header, _ = next(_rows(path))
     return header
 
 
@@ -171,17 +168,9 @@ class CsvSource:
         return self.task.labels.index(text)
 
 
-def _lines(stream: TextIO, path: Path) -> Iterator[str]:
-    """The lines, none of them read further than it may be long."""
-    number = 0
-    while line := stream.readline(LONGEST_TEXT + 2):
-        number += 1
-        check_length(line.rstrip("\r\n"), f"{path}:{number}: the row")
-        yield line
-
-
-def _rows(lines: Iterator[str], path: Path) -> Iterator[tuple[list[str], int]]:
+def _rows(path: Path) -> Iterator[tuple[list[str], int]]:
     """The rows that are not blank, header included, and the lines at which they end."""
+    lines = (line for _, line in numbered_lines(path, "give data.path=<CSV file>"))
     first = next(lines, "")
     if not first.strip():
         raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")

@@ -29,6 +29,7 @@ def demo_examples(task: str, split: str) -> list[Example]:
     """
     if split not in _SPLITS:
         raise UserError(f"Unknown split '{split}' of {task}; {choices(split, _SPLITS)}.")
+    # The rows are read once; a caller may change its list.
     return [*_rows(task, split)]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from bertsecrets.data.sources.base import HELD_OUT, Source
+from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.task import Task
 from bertsecrets.doors import error_text, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
@@ -127,8 +128,6 @@ def make_source(config: SourceConfig, task: Task) -> Source:
     Raises:
         UserError: If the source does not have the task or cannot be read.
     """
-    from bertsecrets.data.sources.held_out import HeldOutSource
-
     source = _make_source(config, task)
     return HeldOutSource(task, source, config.eval_fraction) if HELD_OUT in task.evaluation.values() else source
 

@@ -48,25 +48,25 @@ class HeldOutSource:
         if not self._splits:
             rows = self.source.examples(TRAIN)
             # Neither training nor scores can use a row without a label.
-            everything = [one for one in rows if one.label is not None] if self.task.is_labelled else rows
-            chosen = held_out(everything, self.fraction, by_class=not self.task.is_regression)
-            parts = {TRAIN: [one for one in everything if one.texts not in chosen]}
-            parts[self.split] = [one for one in everything if one.texts in chosen]
+            labelled = [row for row in rows if row.label is not None] if self.task.is_labelled else rows
+            held_texts = held_out(labelled, self.fraction, by_class=not self.task.is_regression)
+            parts = {TRAIN: [row for row in labelled if row.texts not in held_texts]}
+            parts[self.split] = [row for row in labelled if row.texts in held_texts]
             if not all(parts.values()):
-                different = len({one.texts for one in everything})
+                different = len({row.texts for row in labelled})
                 purpose, otherwise = _PURPOSES[self.split]
                 how_many = f"are too few to hold some out for {purpose}"
-                if different == 1 < len(everything):
+                if different == 1 < len(labelled):
                     how_many = f"all have the same text, so that none can be held out for {purpose}"
-                elif different < len(everything):
+                elif different < len(labelled):
                     how_many = f"have {different:,} different texts, too few to hold some out for {purpose}"
                 raise UserError(
-                    f"The {len(everything):,} training rows of task '{self.task.name}' {how_many}; give more texts, or {otherwise}."
+                    f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more texts, or {otherwise}."
                 )
             self._splits = parts
-            without = len(rows) - len(everything)
+            without = len(rows) - len(labelled)
             self._note = [f"{without:,} training rows without a label were left out."] if without else []
-            self._note.append(self._division(len(parts[self.split]), len(everything)))
+            self._note.append(self._division(len(parts[self.split]), len(labelled)))
         return self._splits[split]
 
     def has(self, split: str) -> bool:
@@ -96,12 +96,12 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
         by_class: Whether the share is taken of each class.
     """
     rows: dict[Texts, list[Example]] = defaultdict(list)
-    for one in examples:
-        rows[one.texts].append(one)
+    for example in examples:
+        rows[example.texts].append(example)
     classes: dict[int | float | None, list[Texts]] = defaultdict(list)
     for texts, same in rows.items():
         classes[same[0].label if by_class else None].append(texts)
-    chosen: set[Texts] = set()
+    held_texts: set[Texts] = set()
     for members in classes.values():
         random.Random(0).shuffle(members)
         wanted = fraction * sum(len(rows[texts]) for texts in members)
@@ -110,6 +110,6 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
         for texts in members[:-1]:
             if taken and taken + len(rows[texts]) / 2 > wanted:
                 break
-            chosen.add(texts)
+            held_texts.add(texts)
             taken += len(rows[texts])
-    return chosen
+    return held_texts

@@ -106,7 +106,7 @@ class HubSource:
         import datasets
         import datasets.packaged_modules
 
-        what = f"Data set {self.name}" if split is None else f"Split '{split}' of data set {self.name}"
+        description = f"Data set {self.name}" if split is None else f"Split '{split}' of data set {self.name}"
         if self.folder is None:
             readers = Path(datasets.packaged_modules.__file__).parent
             if any((around / self.layout.path).is_dir() for around in (readers, Path())):
@@ -118,13 +118,13 @@ class HubSource:
                 lambda: datasets.load_dataset(
                     self.layout.path, self.layout.name, split=split, revision=self.revision, cache_dir=self.cache_dir
                 ),
-                what,
+                description,
             )
         folder = str(self.folder)
         if self._is_saved():
-            saved = self._attempt(lambda: datasets.load_from_disk(folder), what)
-            return saved if split is None else self._attempt(lambda: saved[split], what)
-        return self._attempt(lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir), what)
+            saved = self._attempt(lambda: datasets.load_from_disk(folder), description)
+            return saved if split is None else self._attempt(lambda: saved[split], description)
+        return self._attempt(lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir), description)
 
     def _is_saved(self) -> bool:
         """Whether the folder is a ``DatasetDict`` on disk; raises UserError if it is one of its splits."""
@@ -133,7 +133,7 @@ class HubSource:
             raise UserError(f"data.path '{self.folder}' holds a single split; expected a DatasetDict with all splits.")
         return (self.folder / "dataset_dict.json").is_file()
 
-    def _attempt(self, load: Callable[[], Any], what: str) -> Any:
+    def _attempt(self, load: Callable[[], Any], description: str) -> Any:
         import datasets
 
         # Their lines, such as one on each attempt to reach the hub, say less than the sentence below.
@@ -148,7 +148,7 @@ class HubSource:
             generated = isinstance(error, datasets.exceptions.DatasetGenerationError)
             cause = error.__cause__ if generated and error.__cause__ is not None else error
             reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
-            raise UserError(f"{what} could not be loaded ({reason}); {self._advice()}.") from error
+            raise UserError(f"{description} could not be loaded ({reason}); {self._advice()}.") from error
         finally:
             for logging, level in zip(loggings, levels, strict=True):
                 logging.set_verbosity(level)

@@ -6,7 +6,7 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import LONGEST_TEXT, SplitFiles, check_length, opened, read_score
+from bertsecrets.data.sources.base import SplitFiles, numbered_lines, read_score
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
@@ -40,6 +40,7 @@ class TsvSource(SplitFiles):
         rows = _rows(path, f"data.root must hold {self.layout.folder}/{path.name} in the GLUE layout")
         columns = self._columns(path, split, rows)
         width = max(columns.values()) + 1
+        # GLUE's test files have no labels.
         labelled = self.layout.label in columns and not split.startswith("test")
         for line, fields in rows:
             if len(fields) < width:
@@ -90,17 +91,8 @@ class TsvSource(SplitFiles):
 
 
 def _rows(path: Path, advice: str) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers from 1 and fields. Only a line feed ends a line: other line separators occur inside texts.
-
-    Raises:
-        UserError: If the file is missing (with the advice), cannot be read or is not UTF-8, or a row is too long.
-    """
-    with opened(path, advice) as stream:
-        number = 0
-        # A row is read no further than it may be long.
-        while line := stream.readline(LONGEST_TEXT + 2):
-            number += 1
-            content = line.rstrip("\r\n")
-            check_length(content, f"{path}:{number}: the row")
-            if content:
-                yield number, content.split("\t")
+    """Line numbers from 1 and fields of the rows that are not empty; raises UserError as :func:`numbered_lines`."""
+    for number, line in numbered_lines(path, advice):
+        content = line.rstrip("\r\n")
+        if content:
+            yield number, content.split("\t")

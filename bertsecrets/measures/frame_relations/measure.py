@@ -188,7 +188,7 @@ class FrameRelations(Measure):
         self._drawn: tuple[Batch, list[Tensor]] | None = None
 
     def inapplicable(self, data: TaskData) -> str | None:
-        if self.required or self.source.given:
+        if self.required or self.source.is_named:
             return None
         examples = data.evaluation_dataset(data.evaluation_names[0]).examples
         if any(annotation.frames for example in examples for annotation in example.annotations):
@@ -198,7 +198,7 @@ class FrameRelations(Measure):
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         """FrameNet's sentences, read once; None for the evaluation set without FrameNet."""
         self.task = data.task.name
-        if not self.source.given:
+        if not self.source.is_named:
             return None
         if self.split is None:
             self.selection = self.source.load(progress)
@@ -322,7 +322,7 @@ class FrameRelations(Measure):
                 "framenet.root=<folder of FrameNet> or use a demo task."
             )
         record = RelationRecord(
-            source=self.source.name if self.source.given else f"the annotation of task {self.task}",
+            source=self.source.name if self.source.is_named else f"the annotation of task {self.task}",
             settings={
                 "pairs": self.pairs,
                 "direction": self.direction,

@@ -42,12 +42,12 @@ def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], in
         images = [_raster(figure, dpi) for figure in figures]
         if _total(images) <= most:
             return [*images], dpi
-    kept: list[Image | None] = [*images]
-    for index in reversed(range(len(kept))):
-        kept[index] = None
-        if _total([image for image in kept if image is not None]) <= most:
+    fitting: list[Image | None] = [*images]
+    for index in reversed(range(len(fitting))):
+        fitting[index] = None
+        if _total([image for image in fitting if image is not None]) <= most:
             break
-    return kept, _COARSER[-1]
+    return fitting, _COARSER[-1]
 
 
 def _total(images: Sequence[Image]) -> int:

@@ -57,13 +57,13 @@ def report_page(report: Report) -> str:
         notes.append(f"{images.count(None)} of {len(images)} figures did not fit and are left out.")
     examples = report.viewer.examples if report.viewer else []
     bare = _render(report, images, [], notes)
-    kept = encode_prefix(examples, MAX_BYTES - len(bare.encode("utf-8")) - _NOTES_MARGIN)
-    if len(kept) < len(examples):
+    encoded_examples = encode_prefix(examples, MAX_BYTES - len(bare.encode("utf-8")) - _NOTES_MARGIN)
+    if len(encoded_examples) < len(examples):
         notes.append(
             f"To keep this page under {MAX_BYTES // 1_000_000} MB, the head viewer holds "
-            f"{len(kept)} of {len(examples)} examples."
+            f"{len(encoded_examples)} of {len(examples)} examples."
         )
-    return _render(report, images, kept, notes)
+    return _render(report, images, encoded_examples, notes)
 
 
 def content_policy(style: str, *scripts: str) -> str:

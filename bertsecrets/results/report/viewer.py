@@ -32,12 +32,12 @@ def encode_prefix(examples: Sequence[ViewerExample], most: int) -> list[str]:
     is the base64 of the zlib stream of its weights ``[heads, T, T]``, one byte each: byte b of n levels stands for the weight
     (b / n)², so that small weights keep their digits. Examples that do not fit with 255 levels get fewer.
     """
-    kept: list[str] = []
+    encoded: list[str] = []
     for example in examples:
         text = next(
             (
                 text
-                for levels in (_LEVELS if kept else (*_LEVELS, *_COARSE))
+                for levels in (_LEVELS if encoded else (*_LEVELS, *_COARSE))
                 if len(text := _encode(example, levels)) <= most
             ),
             None,
@@ -45,8 +45,8 @@ def encode_prefix(examples: Sequence[ViewerExample], most: int) -> list[str]:
         if text is None:
             break
         most -= len(text)
-        kept.append(text)
-    return kept
+        encoded.append(text)
+    return encoded
 
 
 def colour_stops() -> dict[str, list[str]]:
@@ -92,7 +92,7 @@ def histories(head_histories: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
             "label": visible(history.label),
             "stages": {
                 visible(stage): {
-                    f"{layer}.{head}": float(f"{value:.4g}") if np.isfinite(value) else None
+                    f"{layer}.{head}": _rounded(value)
                     for (layer, head), value in np.ndenumerate(np.asarray(value_LH, np.float64))
                 }
                 for stage, value_LH in history.values.items()
@@ -108,10 +108,7 @@ def overview_data(overview: Overview) -> dict[str, Any]:
         "views": [
             {
                 "text": view.texts,
-                "value": [
-                    [float(f"{value:.4g}") if np.isfinite(value) else None for value in value_H]
-                    for value_H in np.asarray(view.value_LH, np.float64)
-                ],
+                "value": [[_rounded(value) for value in value_H] for value_H in np.asarray(view.value_LH, np.float64)],
                 "codes": view.codes or None,
                 "layers": [[number(value, view.digits, signed=view.signed), code] for value, code in view.layers]
                 or None,
@@ -137,6 +134,10 @@ def overview_data(overview: Overview) -> dict[str, Any]:
             for (layer, head), example in overview.examples.items()
         },
     }
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.4g}") if np.isfinite(value) else None
 
 
 def _values(cells: Sequence[str]) -> list[float | str | None]:

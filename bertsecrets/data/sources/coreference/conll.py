@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsecrets.data.example import Annotation, Word
-from bertsecrets.data.sources.base import LONGEST_TEXT, check_length, opened
+from bertsecrets.data.sources.base import numbered_lines
 from bertsecrets.data.sources.conllu import ESCAPED
 from bertsecrets.data.sources.coreference.mentions import Span, annotated
 from bertsecrets.errors import UserError
@@ -94,26 +94,21 @@ def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -
     draft: _Draft | None = None
     error: UserError | None = None
     begun = False
-    number = 0
-    with opened(path, advice) as file:
-        while line := file.readline(LONGEST_TEXT + 2):
-            number += 1
-            line = line.rstrip("\r\n")
-            check_length(line, f"{path}:{number}: the line")
-            if line.startswith(("#begin document", "#end document")):
-                if line.startswith("#begin"):
-                    error = error or _endless(draft, begun, path)
-                if draft is not None:
-                    yield from _finished(draft, error, path)
-                begun = line.startswith("#begin")
-                draft, error = (_Draft(number), None) if line.startswith("#begin") else (None, None)
-            elif not line.strip():
-                error = error or (None if draft is None else _unclosed(draft, path))
-                if draft is not None:
-                    draft.in_sentence = False
-            elif not line.startswith("#") and error is None:
-                draft = draft or _Draft(number)
-                error = _add(draft, line, f"{path}:{number}", number)
+    for number, line in numbered_lines(path, advice, "the line"):
+        if line.startswith(("#begin document", "#end document")):
+            if line.startswith("#begin"):
+                error = error or _endless(draft, begun, path)
+            if draft is not None:
+                yield from _finished(draft, error, path)
+            begun = line.startswith("#begin")
+            draft, error = (_Draft(number), None) if line.startswith("#begin") else (None, None)
+        elif not line.strip():
+            error = error or (None if draft is None else _unclosed(draft, path))
+            if draft is not None:
+                draft.in_sentence = False
+        elif not line.startswith("#") and error is None:
+            draft = draft or _Draft(number)
+            error = _add(draft, line.rstrip("\r\n"), f"{path}:{number}", number)
     if draft is not None:
         yield from _finished(draft, error or _endless(draft, begun, path), path)
 

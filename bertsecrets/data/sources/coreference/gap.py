@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertsecrets.data.example import Annotation, Word
-from bertsecrets.data.sources.base import LONGEST_TEXT, check_length, opened
+from bertsecrets.data.sources.base import numbered_lines
 from bertsecrets.data.sources.coreference.conll import Document
 from bertsecrets.data.sources.coreference.mentions import Span, annotated
 from bertsecrets.errors import UserError, choices
@@ -28,19 +28,15 @@ def read_gap(path: Path, advice: str = "give the path of one of GAP's *.tsv file
         UserError: If the file is not text, a column is missing, or a line is too long.
     """
     columns: dict[str, int] | None = None
-    with opened(path, advice) as file:
-        number = 0
-        while line := file.readline(LONGEST_TEXT + 2):
-            number += 1
-            line = line.rstrip("\r\n")
-            check_length(line, f"{path}:{number}: the row")
-            if columns is None:
-                columns = _columns(line.split("\t"), path)
-            elif line:
-                try:
-                    yield _snippet(line.split("\t"), columns, f"{path}:{number}")
-                except UserError as error:
-                    yield Document("", None, error)
+    for number, line in numbered_lines(path, advice):
+        row = line.rstrip("\r\n")
+        if columns is None:
+            columns = _columns(row.split("\t"), path)
+        elif row:
+            try:
+                yield _snippet(row.split("\t"), columns, f"{path}:{number}")
+            except UserError as error:
+                yield Document("", None, error)
 
 
 def _columns(header: list[str], path: Path) -> dict[str, int]:

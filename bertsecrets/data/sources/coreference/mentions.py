@@ -201,19 +201,19 @@ def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[S
     number_of = {(span.first, span.last, span.entity): number for number, span in enumerate(ordered)}
     lower = {word.form for word in words if word.form.islower()}
     times = Counter(span.entity for span in ordered)
-    begun: set[int] = set()
+    mentioned: set[int] = set()
     mentions: list[Mention] = []
     entity_of: dict[int, int] = {}
     for span in ordered:
         inside = words[span.first : span.last + 1]
         head = span.first + head_word([word.form for word in inside], [word.tag for word in inside])
         kind = _kind(words, span.first, span.last, head, lower)
-        choices, anaphoric = None, span.entity in begun
+        choices, anaphoric = None, span.entity in mentioned
         if span.choices is not None:
             choices = tuple(sorted(number_of[choice.first, choice.last, choice.entity] for choice in span.choices))
             anaphoric = any(choice.entity == span.entity for choice in span.choices)
         mentions.append(Mention(span.first, span.last, head, kind, span.entity, anaphoric, choices))
-        begun.add(span.entity)
+        mentioned.add(span.entity)
         if times[span.entity] > 1:
             entity_of.setdefault(head, span.entity)
     marked = (replace(word, entity=entity_of.get(number, -1)) for number, word in enumerate(words))

@@ -43,13 +43,13 @@ class CoreferenceSource(SplitFiles):
             raise UserError(f"data.root '{root}' is not a directory; give a folder of CoNLL-2012 or GAP files.")
         super().__init__(task, root / task.coreference.folder, {})
         self.skip_bad_rows = skip_bad_rows
-        self.found = _files_of(self.folder)
+        self.discovered = _files_of(self.folder)
 
     def has(self, split: str) -> bool:
-        return bool(self.found.get(split))
+        return bool(self.discovered.get(split))
 
     def examples(self, split: str) -> list[Example]:
-        paths = self.found.get(split, [])
+        paths = self.discovered.get(split, [])
         if not paths:
             raise UserError(
                 f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its name."
