@@ -38,7 +38,7 @@ from bertsecrets.pruning.shrink import (
 from bertsecrets.pruning.shrink_card import CARD, LOADERS, shrink_card
 from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words, fastest_of
 from bertsecrets.pruning.uniform import JUDGED, Answered, layers_in_turn, uniform_plan
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 
@@ -177,8 +177,7 @@ class _Search:
                 write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
                 if fastest["int8"]:
                     shutil.copyfile(Path(fastest["folder"]) / _INT8_FILE, folder / _INT8_FILE)
-            with atomic_write(folder / CARD) as temporary:
-                temporary.write_text(shrink_card(content, self.run.name, self.data.task), "utf-8")
+            write_text(folder / CARD, shrink_card(content, self.run.name, self.data.task))
             _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
         self.finished.clear()
 
@@ -192,9 +191,7 @@ class _Search:
             table = measure_latency(
                 self.model, batch_size=self.settings.batch_size, length=self.length, rounds=rounds, advance=advance
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(table.as_dict()), "utf-8")
+        write_text(path, json.dumps(table.as_dict()))
         return table
 
     def _planner(self, scores: ComponentScores) -> Callable[[float], Kept]:
@@ -229,8 +226,7 @@ class _Search:
                 break
             demand = min(demand * speedup / measured, 0.999 * self.table.fastest)
             kept = planned(demand)
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(kept.as_dict()), "utf-8")
+        write_text(path, json.dumps(kept.as_dict()))
         return kept
 
     def _attempt(self, speedup: float, kept: Kept) -> dict[str, Any]:

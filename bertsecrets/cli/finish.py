@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger, WandbLogger
@@ -26,7 +25,7 @@ from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results import wandb as tracking
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.console import print_summary
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_parquet
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.results.wandb import artifact_name
@@ -146,8 +145,7 @@ def _write_predictions(run: Run, module: SequenceClassifier) -> None:
         index_N, logits_NC, label_N = predictions.collected()
         columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
         columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
-        with atomic_write(folder / f"{name}.parquet") as temporary:
-            pq.write_table(pa.table(columns), temporary, compression="zstd")
+        write_parquet(folder / f"{name}.parquet", pa.table(columns))
 
 
 def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:

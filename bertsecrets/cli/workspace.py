@@ -11,7 +11,7 @@ from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
 from bertsecrets.results.console import print_lines
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.results.wandb import STEP
 from bertsecrets.sweeps.output_folder import keep_results
@@ -46,8 +46,7 @@ def save_workspace(config: DictConfig) -> None:
     keep_results()
     for name, page in (("workspace", workspace), ("report", report)):
         path = folder / f"wandb_{name}.json"
-        with atomic_write(path) as temporary:
-            temporary.write_text(json.dumps(specification(page), indent=1), "utf-8")
+        write_text(path, json.dumps(specification(page), indent=1))
         print_lines(f"Specification: {path}")
     for page in (workspace, report):
         try:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock
 from pydantic import Field
 
 from bertsecrets.data.example import Annotation, Word
 from bertsecrets.data.spacy_pipeline import SpacyPipeline
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
+from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import is_first_process
 from bertsecrets.settings import Meaning, Settings
@@ -129,8 +128,7 @@ def write_annotations(path: Path, annotations: Sequence[Annotation]) -> None:
     rows = [(number, word) for number, annotation in enumerate(annotations) for word in annotation.words]
     columns: dict[str, list[object]] = {"text": [number for number, _ in rows]}
     columns |= {name: [getattr(word, name) for _, word in rows] for name, _ in _WORD}
-    with atomic_write(path) as temporary:
-        pq.write_table(pa.table(columns, schema=_SCHEMA), temporary, compression="zstd")
+    write_parquet(path, pa.table(columns, schema=_SCHEMA))
 
 
 def read_annotations(path: Path, count: int) -> list[Annotation]:

@@ -25,7 +25,7 @@ from bertsecrets.papers.statements.judge import (
 from bertsecrets.papers.statements.statement import check_names
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.reporting.runs import FinishedRun, left_out
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import MISSING, p_value
 from bertsecrets.results.report.content import Report, Section, Table
 from bertsecrets.results.report.page import write_report
@@ -117,10 +117,8 @@ class Ledger:
             wide=True,
         )
         write_report(folder / self.file, report)
-        with atomic_write(folder / MARKDOWN) as temporary:
-            temporary.write_text(markdown(entries, notes), "utf-8")
-        with atomic_write(folder / STORED) as temporary:
-            temporary.write_text(json.dumps(stored(entries, runs), indent=1, ensure_ascii=False), "utf-8")
+        write_text(folder / MARKDOWN, markdown(entries, notes))
+        write_text(folder / STORED, json.dumps(stored(entries, runs), indent=1, ensure_ascii=False))
         return folder / self.file
 
 

@@ -24,7 +24,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe, evaluating
 from bertsecrets.models.families.base import AttentionSite, Family, FeedForward
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
-from bertsecrets.results.files import atomic_write, folder_write
+from bertsecrets.results.files import atomic_write, folder_write, write_text
 from bertsecrets.settings import shown
 
 Head = tuple[int, int]
@@ -255,8 +255,7 @@ def save_pruned(model: nn.Module, folder: str | Path) -> None:
     if kept.neurons is not None:
         # Which they were is of no use; how many gives the shapes.
         content["neurons"] = [len(neurons) for neurons in kept.neurons]
-    with atomic_write(folder / HEADS) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), "utf-8")
+    write_text(folder / HEADS, json.dumps(content, indent=1))
 
 
 def load_pruned(folder: str | Path) -> PreTrainedModel:

@@ -60,7 +60,6 @@ class Finished:
                 return network
         network = make()
         if self.writes:
-            self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 save_model(network, str(temporary))
         return network
@@ -85,7 +84,6 @@ class Finished:
         except (OSError, KeyError, SafetensorError):
             tensor = make().detach().cpu()
             if self.writes:
-                self.folder.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path) as temporary:
                     save_file({"gates": tensor.contiguous()}, temporary)
         return tensor

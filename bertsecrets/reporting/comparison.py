@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy import stats
 
 from bertsecrets.ablation.comparison import effects
@@ -21,7 +20,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.files import atomic_write, displayed
+from bertsecrets.results.files import displayed, write_parquet
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
@@ -80,8 +79,7 @@ def write_comparison(
     save_figures(report.figures, folder / "figures")
     numbers = folder / "comparison.parquet"
     if rows:
-        with atomic_write(numbers) as temporary:
-            pq.write_table(pa.Table.from_pylist([dict(row) for row in rows]), temporary, compression="zstd")
+        write_parquet(numbers, pa.Table.from_pylist([dict(row) for row in rows]))
     else:
         numbers.unlink(missing_ok=True)
     write_report(folder / PAGE, report)

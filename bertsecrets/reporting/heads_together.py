@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, write_parquet, write_text
 from bertsecrets.results.formatting import MISSING, head_code, number
 from bertsecrets.results.report.content import JointColumn, JointTable, Section
 from bertsecrets.results.views import MeasureView
@@ -122,10 +121,8 @@ class HeadsTogether:
             flat = [column.value_LH.ravel().tolist() for column in self.columns]
             for row, (layer, head) in enumerate(self.heads):
                 writer.writerow([layer, head, *(_cell(values[row]) for values in flat)])
-        with atomic_write(folder / LATEX) as temporary:
-            temporary.write_text(self.latex(), encoding="utf-8")
-        with atomic_write(folder / PARQUET) as temporary:
-            pq.write_table(self.arrow(), temporary, compression="zstd")
+        write_text(folder / LATEX, self.latex())
+        write_parquet(folder / PARQUET, self.arrow())
 
     def arrow(self) -> pa.Table:
         """Every column: ``layer`` and ``head`` as int32, numbers as float64 (null where undefined), texts as strings."""

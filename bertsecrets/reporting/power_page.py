@@ -36,7 +36,7 @@ from bertsecrets.results.components import HEAD
 from bertsecrets.results.figures.grids import draw_grid, write_in_cells
 from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.run import Run
@@ -114,9 +114,8 @@ class PowerPlan(PageView):
 
     def write(self, folder: Path) -> Path:
         """Write the page and its numbers (``plan.html``, ``plan.json``) to a folder, and return the page's path."""
-        with atomic_write(folder / "plan.json") as temporary:
-            content = {**self.planned.record(), "power": self.rows()}
-            temporary.write_text(json.dumps(content, indent=1), "utf-8")
+        content = {**self.planned.record(), "power": self.rows()}
+        write_text(folder / "plan.json", json.dumps(content, indent=1))
         return self.save(folder / "plan.html")
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
+from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
 from bertsecrets.results.verdicts import WORDS
 
 _TEXT = ("run", "model", "task", "init", "stage", "evaluation", "metric", "mode", "kind", "variant", "heads")
@@ -144,8 +143,7 @@ class AblationTable:
 
     def write(self, path: Path) -> None:
         """Write Parquet atomically; verdicts are the words of pages."""
-        with atomic_write(path) as temporary:
-            pq.write_table(_spelt(self.table, WORDS), temporary, compression="zstd")
+        write_parquet(path, _spelt(self.table, WORDS))
 
     @classmethod
     def read(cls, path: Path) -> "AblationTable":

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, write_text
 from bertsecrets.results.report.content import TellingExample
 
 EXAMPLES = "examples.json"
@@ -56,11 +56,8 @@ class CapturedExample:
 
 def write_examples(folder: Path, examples: list[CapturedExample]) -> None:
     """Write the examples' tokens and texts."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / EXAMPLES) as temporary:
-        temporary.write_text(
-            json.dumps([asdict(example) for example in examples], ensure_ascii=False, indent=1), "utf-8"
-        )
+    content = [asdict(example) for example in examples]
+    write_text(folder / EXAMPLES, json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def read_examples(folder: Path) -> list[CapturedExample]:
@@ -73,7 +70,6 @@ def read_examples(folder: Path) -> list[CapturedExample]:
 
 def write_maps(folder: Path, name: str, maps: dict[int, Tensor], dtype: torch.dtype = torch.float32) -> Path:
     """Write the maps ``[L, H, Q, K]`` of examples, by example index, as ``<name>.safetensors``."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"
     tensors = {f"attention/{index}": map_LHQK.to(dtype).contiguous() for index, map_LHQK in maps.items()}
     with atomic_write(path) as temporary:
@@ -96,7 +92,6 @@ def read_maps(path: Path) -> dict[int, Tensor]:
 
 def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExample]) -> None:
     """Write the example that each head decides most: its map as safetensors, the rest as JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
     maps = {
         f"{layer}.{head}": torch.as_tensor(example.attention_QK).half() for (layer, head), example in examples.items()
     }
@@ -110,8 +105,7 @@ def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExampl
     }
     with atomic_write(folder / f"{TELLING}.safetensors") as temporary:
         save_file(maps, temporary)
-    with atomic_write(folder / f"{TELLING}.json") as temporary:
-        temporary.write_text(json.dumps(texts, ensure_ascii=False), "utf-8")
+    write_text(folder / f"{TELLING}.json", json.dumps(texts, ensure_ascii=False))
 
 
 def read_telling(folder: Path) -> dict[tuple[int, int], TellingExample]:

@@ -86,6 +86,18 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8; raises UserError as :func:`atomic_write`."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, "utf-8")
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table as Parquet; raises UserError as :func:`atomic_write`."""
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
 @contextmanager
 def folder_write(folder: Path) -> Iterator[None]:
     """Create a folder and report what keeps the block from writing to it as :func:`atomic_write` does.

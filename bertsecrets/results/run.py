@@ -14,7 +14,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -194,7 +194,6 @@ class Run:
     def add(self, *tables: HeadTable) -> None:
         """Add rows to the run's head table on disk; rows with the same key are replaced."""
         if self.writes and tables:
-            self.folder.mkdir(parents=True, exist_ok=True)
             self.table().append(HeadTable.concat(tables)).write(self.heads_path)
 
     def table(self) -> HeadTable:
@@ -230,9 +229,7 @@ class Run:
     def write_json(self, path: Path, content: Any) -> None:
         """Write plain values atomically; does nothing in a process that does not write."""
         if self.writes:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as temporary:
-                temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False), "utf-8")
+            write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def check_name(name: str) -> None:

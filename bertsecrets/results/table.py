@@ -7,20 +7,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.results.files import DamagedFileError, atomic_write, read_parquet
+from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
 
 SCHEMA = pa.schema(
     [
-        pa.field("run", pa.string(), nullable=False),
-        pa.field("model", pa.string(), nullable=False),
-        pa.field("task", pa.string(), nullable=False),
-        pa.field("init", pa.string(), nullable=False),
-        pa.field("stage", pa.string(), nullable=False),
+        *(pa.field(name, pa.string(), nullable=False) for name in ("run", "model", "task", "init", "stage")),
         pa.field("step", pa.int64(), nullable=False),
         pa.field("measure", pa.string(), nullable=False),
         pa.field("column", pa.string(), nullable=False),
@@ -101,8 +96,7 @@ class HeadTable:
 
     def write(self, path: Path) -> None:
         """Write Parquet; raise UserError if the disk is full."""
-        with atomic_write(path) as temporary:
-            pq.write_table(self.table, temporary, compression="zstd")
+        write_parquet(path, self.table)
 
     @classmethod
     def read(cls, path: Path) -> "HeadTable":

@@ -171,63 +171,59 @@ RELATION = {
     "high": "gain_high",
 }
 MEAN = {"kind": "mean", "column": "surface/cls"}
+OF_LAYERS, OF_ONE_HIGH = with_columns(cls=LAYERS), with_columns(cls=ONE_HIGH)
 # Kind, the runs' numbers, the number worked out by hand, the verdict.
 CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
-    "mean above": ({**MEAN, "above": 0.3}, with_columns(cls=LAYERS), 0.35, HOLDS),
-    "mean not above": ({**MEAN, "above": 0.4}, with_columns(cls=LAYERS), 0.35, FAILS),
-    "mean near": ({**MEAN, "above": 0.345}, with_columns(cls=LAYERS), 0.35, UNTOLD),
-    "mean of layers": ({**MEAN, "layers": "last", "above": 0.6}, with_columns(cls=LAYERS), 0.7, HOLDS),
-    "mean of a difference": (
-        {**MEAN, "minus": "surface/sep_total", "below": 0.3},
-        with_columns(cls=LAYERS),
-        0.25,
-        HOLDS,
-    ),
+    "mean above": ({**MEAN, "above": 0.3}, OF_LAYERS, 0.35, HOLDS),
+    "mean not above": ({**MEAN, "above": 0.4}, OF_LAYERS, 0.35, FAILS),
+    "mean near": ({**MEAN, "above": 0.345}, OF_LAYERS, 0.35, UNTOLD),
+    "mean of layers": ({**MEAN, "layers": "last", "above": 0.6}, OF_LAYERS, 0.7, HOLDS),
+    "mean of a difference": ({**MEAN, "minus": "surface/sep_total", "below": 0.3}, OF_LAYERS, 0.25, HOLDS),
     "mean of a sum": (
         {"kind": "mean", "column": ["surface/cls", "surface/sep_total"], "above": 0.4},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.45,
         HOLDS,
     ),
     "mean of chosen heads": (
         {**MEAN, "where": {"column": "surface/cls", "above": 0.3}, "above": 0.5},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.55,
         HOLDS,
     ),
     "mean of no head": (
         {**MEAN, "where": {"column": "surface/cls", "above": 0.9}, "above": 0.5},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         math.nan,
         UNTOLD,
     ),
     "contrast": (
         {"kind": "contrast", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "above": 0},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.4,
         HOLDS,
     ),
     "contrast the other way": (
         {"kind": "contrast", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "below": 0},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.4,
         FAILS,
     ),
     "contrast of equals": (
         {"kind": "contrast", "column": "surface/sep_total", "layers": "upper_half", "other": "lower_half", "above": 0},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.0,
         UNTOLD,
     ),
     "extreme layers": (
         {"kind": "extreme_layers", "column": "surface/cls", "layers": "last_two", "extreme": "highest", "above": 0},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.2,
         HOLDS,
     ),
     "not the extreme layers": (
         {"kind": "extreme_layers", "column": "surface/cls", "layers": "last_two", "extreme": "lowest", "above": 0},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         -0.6,
         FAILS,
     ),
@@ -237,34 +233,24 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         0.005,
         UNTOLD,
     ),
-    "share": (
-        {"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4},
-        with_columns(cls=LAYERS),
-        0.5,
-        HOLDS,
-    ),
-    "share too small": (
-        {"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.6},
-        with_columns(cls=LAYERS),
-        0.5,
-        FAILS,
-    ),
+    "share": ({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4}, OF_LAYERS, 0.5, HOLDS),
+    "share too small": ({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.6}, OF_LAYERS, 0.5, FAILS),
     "share of heads near the number": (
         {"kind": "share", "column": "surface/cls", "over": 0.199, "above": 0.6},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         0.75,
         UNTOLD,
     ),
     "share of layers": (
         {"kind": "share", "column": "surface/cls", "over": 0.5, "per_layer": "highest", "above": 0.6},
-        with_columns(cls=ONE_HIGH),
+        OF_ONE_HIGH,
         0.25,
         FAILS,
     ),
-    "some head": ({"kind": "some_head", "column": "surface/cls", "above": 0.5}, with_columns(cls=ONE_HIGH), 0.9, HOLDS),
+    "some head": ({"kind": "some_head", "column": "surface/cls", "above": 0.5}, OF_ONE_HIGH, 0.9, HOLDS),
     "no second head": (
         {"kind": "some_head", "column": "surface/cls", "rank": 2, "above": 0.5},
-        with_columns(cls=ONE_HIGH),
+        OF_ONE_HIGH,
         0.07,
         FAILS,
     ),
@@ -283,7 +269,7 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
     ),
     "correlation": (
         {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "above": 0.5},
-        with_columns(cls=LAYERS),
+        OF_LAYERS,
         1.0,
         HOLDS,
     ),
@@ -324,18 +310,8 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         HOLDS,
     ),
     "relation": ({"kind": "record", **RELATION, "above": 0}, related(0.4, 0.1), 0.4, HOLDS),
-    "relation refuted": (
-        {"kind": "record", **RELATION, "above": 0},
-        related(-0.4, 0.1),
-        -0.4,
-        FAILS,
-    ),
-    "relation uncertain": (
-        {"kind": "record", **RELATION, "above": 0},
-        related(0.1, 0.2),
-        0.1,
-        UNTOLD,
-    ),
+    "relation refuted": ({"kind": "record", **RELATION, "above": 0}, related(-0.4, 0.1), -0.4, FAILS),
+    "relation uncertain": ({"kind": "record", **RELATION, "above": 0}, related(0.1, 0.2), 0.1, UNTOLD),
 }
 
 

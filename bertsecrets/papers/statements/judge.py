@@ -22,7 +22,7 @@ from bertsecrets.papers.statements.sheet import ANY_MODEL, About, LackingError, 
 from bertsecrets.papers.statements.statement import Statement, check_columns, files, read_statements
 from bertsecrets.papers.statements.test import Finding, Reading, Test
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import p_value
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.statistics.corrections import corrected
@@ -161,8 +161,7 @@ class Readings:
         reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
         self.taken += 1
         stored[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
-        with atomic_write(self._path(statement)) as temporary:
-            temporary.write_text(json.dumps(stored, indent=1), "utf-8")
+        write_text(self._path(statement), json.dumps(stored, indent=1))
         return reading
 
     def _path(self, statement: Statement) -> Path:

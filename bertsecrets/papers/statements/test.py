@@ -8,9 +8,8 @@ from statistics import NormalDist
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 from scipy import stats
-from typing_extensions import Self
 
 from bertsecrets.papers.statements.sheet import Array, Grid, Sheet
 from bertsecrets.results.formatting import number
@@ -89,12 +88,6 @@ class Test(Settings, ABC):
     def limits(self) -> tuple[float, float]:
         """The least and the greatest that the number can be: its interval is cut off there."""
         return -math.inf, math.inf
-
-    @model_validator(mode="after")
-    def _one_threshold(self) -> Self:
-        if (self.above is None) == (self.below is None):
-            raise ValueError("one threshold")
-        return self
 
     @property
     def threshold(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from bertsecrets.results.figures.saving import save_figure
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import head_code, number, visible
 from bertsecrets.results.report.content import FigureBlock, Report, Table
 from bertsecrets.results.report.images import Image, encode
@@ -41,8 +41,7 @@ def write_report(path: Path, report: Report) -> None:
         UserError: If the disk is full.
     """
     text = report_page(report)
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def report_page(report: Report) -> str:

@@ -7,8 +7,7 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
-from typing_extensions import Self
+from pydantic import Field
 
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
 from bertsecrets.papers.statements.sheet import LAYER_SETS, Array, LackingError, Layers, Sheet, settings_for
@@ -196,12 +195,6 @@ class Share(Test):
     under: float | int | None = Field(default=None, description="a number, or null")
     layers: Layers = Field(default="all", description="a name of layers")
     per_layer: Literal["highest", "lowest"] | None = Field(default=None, description="highest, lowest or null")
-
-    @model_validator(mode="after")
-    def _one_number(self) -> Self:
-        if (self.over is None) == (self.under is None):
-            raise ValueError("one number")
-        return self
 
     @property
     def limits(self) -> tuple[float, float]:
