@@ -34,6 +34,7 @@ from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
 from bertsecrets.sweeps.output_folder import cannot_write, claimed
 from bertsecrets.sweeps.run_folder import exclusive_run, report_failure
 from bertsecrets.sweeps.run_processes import LostProcessError
+from bertsecrets.sweeps.search import offer_search
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.slurm import followed_jobs, wait_for_other_jobs
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep
@@ -80,6 +81,7 @@ def _run_command(command: str) -> None:
     folder: Path | None = None
     try:
         offer_to_hydra()
+        offer_search()
         invocation = parse(sys.argv[1:], command)
         if invocation is not None:
             if invocation.help:

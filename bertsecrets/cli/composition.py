@@ -26,9 +26,10 @@ from bertsecrets.sweeps.hydra_arguments import (
     sweeper_params,
     without_hydra,
 )
+from bertsecrets.sweeps.search import PLUGIN, check_search
 
-_EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster", "optuna": "optuna"}
-"""Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` and ``sweeper`` that need them."""
+_EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster"}
+"""Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` that need them."""
 
 _EXPECTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 """What a type of OmegaConf is called in a message."""
@@ -68,6 +69,8 @@ def check(invocation: Invocation) -> DictConfig:
         keys = {override.key_or_group for override in parsed}
         params = sweeper_params(first) if sweeping else {}
         defaults = parse_overrides([f"{key}={value}" for key, value in params.items() if key not in keys])
+        if sweeping and first.hydra.sweeper._target_ == PLUGIN:
+            check_search(plain(first.hydra.sweeper), [*defaults, *parsed])
         combinations = _combinations([*defaults, *parsed])
         saved: dict[str, list[str]] = {}
         for combination in combinations:
@@ -145,7 +148,7 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
             return f"{group} is null; {choices('null', names)}."
     if match := re.search(r"Could not (?:find|load) '([^']+)/([^'/]*)'", text):
         group, name = match.groups()
-        if group in ("hydra/launcher", "hydra/sweeper") and name in _EXTRAS:
+        if group == "hydra/launcher" and name in _EXTRAS:
             return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
         valid_choices = choices(name, loader.get_group_options(group))
         elsewhere = (

@@ -65,13 +65,13 @@ _HYDRA_SETTINGS = {
     "hydra.sweeper.max_batch_size": _COUNT,
     "hydra.sweeper.n_jobs": rf"-1|{_COUNT}",
     "hydra.sweeper.n_trials": _COUNT,
-    "hydra.sweeper.sampler.seed": _COUNT,
-    "hydra.sweeper.study_name": r"\w[\w.-]*|None",
+    "hydra.sweeper.sampler": "tpe|gp|random",
+    "hydra.sweeper.seed": _COUNT,
 }
 """Hydra's settings that a sweep's folder may bring along, and what they can be. Others run shell commands, import modules or move
 files."""
 
-_HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper", "hydra/sweeper/sampler")
+_HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
 
 _NAMES = ("name", "task.name", "model.name")
 """Settings that name folders."""

@@ -170,7 +170,16 @@ SECTIONS: dict[str, type[Settings]] = {
 }
 NO_SECTIONS = ("papers", "data.task", "models.spec", "settings")
 """Where settings are declared whose files are each one statement, page, task or model: what one of them states is no default."""
-PARTS = ("CommandKeys", "CommonKeys", "DescribedKeys", "Filters", "ModelKeys", "StrategySettings", "WatchKeys")
+PARTS = (
+    "CommandKeys",
+    "CommonKeys",
+    "DescribedKeys",
+    "Filters",
+    "ModelKeys",
+    "SearchSettings",
+    "StrategySettings",
+    "WatchKeys",
+)
 """Bases of other settings, and what only some choices of a group state."""
 
 
