@@ -66,6 +66,7 @@ class Annotator:
 
     def annotate(self, texts: Sequence[str]) -> list[Annotation]:
         """The annotation of each text; raises UserError if the pipeline fails."""
+        # In a fixed order, so that the same texts make the same chunks, whose files are named after them.
         distinct = sorted(set(texts))
         annotations: dict[str, Annotation] = {}
         visible = self.progress and is_first_process()

@@ -193,6 +193,7 @@ class Group:
         words.append(f"model={option}")
         words += [f"model.{key}={_argument(model[key])}" for key in ("path", "name")] if option == "folder" else []
         words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
+        # Without the controls, which are what the command is to change.
         words += [
             f"data.{key}={_argument(data[key])}"
             for key, default in SourceConfig.defaults().items()
@@ -331,6 +332,7 @@ def studied(runs: Sequence[FinishedRun]) -> Studied:
 
 
 def _model(parts: Sequence[FinishedRun]) -> Model:
+    # The training comes first: it says how the model was made.
     ordered = tuple(sorted(parts, key=lambda run: run.source is not None))
     first = ordered[0]
     training = _training_config(first)

@@ -257,6 +257,7 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
         raise UserError(f"The page '{path}' cannot be read ({error}); give the path of a YAML file.") from error
     if not isinstance(content, Mapping):
         raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a page.")
+    # Read one by one: of a list, a message would show the whole value.
     sections = content.get("sections")
     if isinstance(sections, list):
         content = {

@@ -43,6 +43,8 @@ from bertsecrets.statistics.ranks import rank_correlation
 
 _THEIRS = published("voita2019")
 _SAME = {"dobj": "obj"}
+"""Labels of relations -> those of the published numbers, where they differ."""
+
 _CONFIDENT = 0.8
 _FARTHEST = 7
 _MARGIN = 0.01

@@ -169,6 +169,7 @@ def _exported(model: PreTrainedModel, longest: int) -> Iterator[tuple[nn.Module,
         raise UserError(f"{type(model).__name__} has no sequence classification head; load the model with one.")
     segments = getattr(model.config, "type_vocab_size", 0) > 1
     shape = (2, min(8, longest))
+    # Two examples: a program traced with one would take one only.
     arguments = {"input_ids": torch.full(shape, 5), "attention_mask": torch.ones(shape, dtype=torch.long)}
     if segments:
         arguments["token_type_ids"] = torch.zeros(shape, dtype=torch.long)

@@ -82,6 +82,7 @@ def fit_gates(
             for step, index in enumerate(islice(cycle(order), steps)):
                 batch = examples[index]
                 assert batch.label_B is not None
+                # The default binds the size of this batch.
                 with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
                     loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
                 if not torch.isfinite(loss):

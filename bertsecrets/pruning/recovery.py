@@ -117,6 +117,7 @@ def _train(
     advance: Callable[[int], object] | None = None,
 ) -> None:
     """Minimise a loss of batches with AdamW and a rate that falls linearly to 0; the model is in evaluation mode afterwards."""
+    # Lightning validates in inference mode, in which nothing can be trained.
     with torch.enable_grad(), torch.inference_mode(False):
         network.train()
         device = next(network.parameters()).device

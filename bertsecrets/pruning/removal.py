@@ -189,6 +189,7 @@ def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
         config.layer_types = [config.layer_types[layer] for layer in stay]
     make: Any = type(model)
     weight = next(model.parameters())
+    # Not from 0: the first ids of many vocabularies are special tokens, among them padding.
     ids_BS = torch.arange(5, 21, device=weight.device).view(2, 8)
     inputs = {"input_ids": ids_BS, "attention_mask": torch.ones_like(ids_BS)}
     try:

@@ -111,6 +111,7 @@ def check_examples(count: int, margin: float, confidence: float) -> str:
     """
     least = smallest_loss(count, confidence)
     if least >= margin:
+        # The limits are exact and have no closed form: search upward from a guess.
         needed = math.ceil(count * least / margin)
         while smallest_loss(needed, confidence) >= margin:
             needed = math.ceil(1.02 * needed) + 1

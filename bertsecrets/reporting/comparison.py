@@ -81,6 +81,7 @@ def write_comparison(
     if rows:
         write_parquet(numbers, pa.Table.from_pylist([dict(row) for row in rows]))
     else:
+        # Those of an earlier page do not belong to this one.
         numbers.unlink(missing_ok=True)
     write_report(folder / PAGE, report)
     return folder / PAGE

@@ -88,9 +88,11 @@ def find_conditions(runs: Sequence[FinishedRun]) -> tuple[list[Condition], list[
     identities = _identities(
         runs, flat, {key for key in keys if not _counts_alone(key) and not _of_those_that_measure(key, flat)}
     )
+    # How something is computed tells runs apart only where nothing else does.
     if any(_repeated(group) for group in _grouped(identities, runs).values()):
         identities = _identities(runs, flat, keys)
     groups = _grouped(identities, runs)
+    # Several checkpoints of one training may have been analysed.
     if any(_repeated(group) for group in groups.values()) and len({run.source for run in runs}) > 1:
         for identity, run in zip(identities, runs, strict=True):
             identity["checkpoint"] = str(run.source)

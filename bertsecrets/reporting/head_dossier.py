@@ -191,6 +191,7 @@ class _PairSums:
     def add(self, ids_W: NDArray[np.int64], weight_WW: Array, chance: float) -> None:
         """Add an example's weights between different tokens of its text."""
         apart_WW = ~np.eye(len(ids_W), dtype=bool)
+        # One number for each pair of tokens, by which pairs are counted.
         keys = (ids_W[:, None] * self.vocabulary + ids_W[None])[apart_WW]
         key_P, pair_N = np.unique(keys, return_inverse=True)
         mean_P = np.bincount(pair_N, weight_WW[apart_WW]) / np.bincount(pair_N)

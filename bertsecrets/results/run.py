@@ -41,6 +41,7 @@ def difference_stage(stage: str, other: str) -> str:
 
 def is_first_process() -> bool:
     """Whether this is the first process of a distributed run, however launched, or the only process."""
+    # RANK counts the processes of all machines, LOCAL_RANK those of one.
     if "RANK" in os.environ:
         return os.environ["RANK"] == "0"
     if "LOCAL_RANK" in os.environ:

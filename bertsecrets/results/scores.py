@@ -82,6 +82,7 @@ def beats_constant(
             return 1.0
         order = np.random.default_rng(seed)
         centred_N, answer_N = label_N - label_N.mean(), prediction_N - prediction_N.mean()
+        # Less a rounding error: an order that gives the same sum counts as reached.
         observed = centred_N @ answer_N - 1e-12 * np.sqrt((centred_N**2).sum() * (answer_N**2).sum())
         reached = sum(order.permutation(centred_N) @ answer_N >= observed for _ in range(_PERMUTATIONS))
         return float((1 + reached) / (1 + _PERMUTATIONS))

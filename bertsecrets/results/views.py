@@ -140,6 +140,7 @@ class MeasureView:
             return None
         view = MeasureView.__new__(MeasureView)
         view.__dict__ = {
+            # The cached extras are those of this stage.
             **{key: value for key, value in self.__dict__.items() if key != "extras"},
             "stage": stage,
             "step": max(pc.unique(rows.table["step"]).to_pylist()),

@@ -313,6 +313,7 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
     if len(differences) > 1:
         return estimate(differences, math.nan)
     lost, won, count = pairs[0]
+    # Of one seed, both models answered the same examples: only those that one of them gets right tell them apart.
     low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))
     return Estimate(differences[0], float(low_V[0]), float(high_V[0]), "examples")
 

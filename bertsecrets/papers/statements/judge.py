@@ -267,6 +267,7 @@ def _before(models: Studied) -> list[Subject]:
     before = []
     for (model, task), runs in parts.items():
         sheet = Sheet("before fine-tuning", str(runs[0].folder), tuple(runs), "before")
+        # An analysis of a fine-tuned model can measure the model before it, too.
         trained = next(
             (
                 tuned.checkpoint
@@ -325,6 +326,7 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
     if lacking:
         sheet, reason = lacking[0]
         checkpoint = subject.checkpoint if statement.about == "before" else sheet.folder
+        # Settings of an analysis that needs no run name their model themselves.
         named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
         if reason.settings:
             bare = replace(bare, command=f"python -m bertsecrets analyze {named}{reason.settings}")

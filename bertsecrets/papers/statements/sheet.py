@@ -224,6 +224,7 @@ class Sheet:
                 continue
             rows = Run.open(run.folder).ablation_table().rows()
             rows = [row for row in KINDS[kind].of(rows) if KINDS[kind].done or row["mode"] == mode]
+            # Numbers of a finished checkpoint take precedence over those taken during training.
             rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
             if not rows:
                 continue

@@ -139,6 +139,7 @@ def _draw_heads(
             (steps[-1], last_LH[layer, head]),
             xytext=(1.03, height),
             textcoords=axes.get_yaxis_transform(),
+            # As text this yellow is too pale on white.
             color=colour if colour != "#E69F00" else "#8a5f00",
             fontsize=SMALL,
             va="center",

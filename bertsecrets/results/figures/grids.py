@@ -30,6 +30,7 @@ from bertsecrets.results.figures.style import (
     sample_size,
     scale,
     sentence,
+    titled_panels,
 )
 from bertsecrets.results.formatting import number
 
@@ -287,7 +288,6 @@ def head_panels(
     if not scaled.size:
         scaled = np.concatenate([value_LH.ravel() for value_LH in values])
     columns = panels_across(len(panels))
-    down = -(-len(panels) // columns)
     layers, heads = values[0].shape
     side = (PAGE_WIDTH - 1.2) / columns
     # An 8 pt letter is about 0.068 inches wide.
@@ -296,22 +296,16 @@ def head_panels(
     height = max(1.1, min(2.4, side / heads * layers)) + 0.25 + 0.17 * lines
     every = 1 if max(layers, heads) <= 8 else 2 if max(layers, heads) <= 12 else 4
     with house_style():
-        figure = new_figure(max(4.2, side * columns + 1.2), down * height + 1.3, title)
+        figure, axes_N = titled_panels(titles, columns, (max(4.2, side * columns + 1.2), height), title, margin=1.3)
         norm, colours = effect_scale(scaled) if effects else scale(scaled, limits, signed=signed)
-        axes_N = figure.subplots(down, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for index, (axes, text, value_LH, coloured_LH) in enumerate(
-            zip(axes_N, titles, values, coloured, strict=False)
-        ):
+        for index, (axes, value_LH, coloured_LH) in enumerate(zip(axes_N, values, coloured, strict=True)):
             axes.set_facecolor(_PALE)
             draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, rows=rows, every=every)
-            axes.set_title(text, fontsize=SMALL)
             lowest, leftmost = index + columns >= len(panels), index % columns == 0
             axes.tick_params(labelbottom=lowest, labelleft=leftmost)
             axes.set_xlabel("head" if lowest else "")
             axes.set_ylabel("layer" if leftmost and rows is None else "")
-        for axes in axes_N[len(panels) :]:
-            axes.set_visible(False)
-        bar = colour_bar(figure, ScalarMappable(norm, colours), list(axes_N), unit, aspect=30)
+        bar = colour_bar(figure, ScalarMappable(norm, colours), axes_N, unit, aspect=30)
         if ticks is not None:
             low, high = bar.mappable.get_clim()
             inside = [value for value in ticks if low <= value <= high]

@@ -416,6 +416,7 @@ class Agreement(RankTest):
         detail = f"{len(groups)} {self.between}"
         if len(groups) < 2:
             return Reading(np.nan, np.nan, count, detail)
+        # A reading that is taken again has to be the same.
         generator = np.random.default_rng(0)
         drawn = [
             _mean_correlation(value_GN[:, generator.integers(value_GN.shape[1], size=value_GN.shape[1])])
