@@ -79,14 +79,15 @@ def preferred(encoder: Encoder) -> tuple[Precision, bool]:
         return (BF16 if torch.cuda.is_bf16_supported(including_emulation=False) else FP32), False
     if device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return FP32, False
-    return (BF16 if _has_bf16() else FP32), not _made_by_intel()
+    return (BF16 if _has_bf16() else FP32), not _is_by_intel()
 
 
 def _has_bf16() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
-def _made_by_intel() -> bool:
+def _is_by_intel() -> bool:
+    # platform.processor() is empty on most Linux systems.
     listed = Path("/proc/cpuinfo")
     return "GenuineIntel" in (listed.read_text("utf-8") if listed.is_file() else platform.processor())
 
@@ -127,6 +128,7 @@ def choose(wish: Precision | None, speedup: float | None, reason: str | None) ->
                 "as trainer.precision says."
             )
         return Arithmetic(FP32, None, reason)
+    # FASTER, not merely faster: a measured time varies, and bf16 has errors of its own.
     by_time = BF16 if speedup is not None and speedup >= FASTER else FP32
     return Arithmetic(wish or by_time, speedup)
 
@@ -188,6 +190,7 @@ class _Linear(torch.autograd.Function):
 
 def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
     rows = input_XD.numel() // input_XD.shape[-1]
+    # Rows of zeros: what is padded does not change the others.
     filled_RD = F.pad(input_XD.reshape(rows, -1), (0, 0, 0, -rows % _ROWS))
     output_RE: Tensor = torch.ops.mkldnn._linear_pointwise(filled_RD, weight_ED, bias_E, "none", [], "")
     return output_RE[:rows].view(*input_XD.shape[:-1], len(weight_ED))
@@ -228,5 +231,6 @@ def can_use_onednn(encoder: Encoder, context: Callable[[], AbstractContextManage
     """
     with context():
         autocast = torch.is_autocast_enabled("cpu")
+    # An operator without a public name: another version of PyTorch may lack it.
     available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return available and not autocast and _is_plain_fp32(next(encoder.base.parameters()))

@@ -79,13 +79,13 @@ class Effects:
         return self._with_verdict(DISPENSABLE, self.dispensable_RLH)
 
     def _with_verdict(self, code: str, single_RLH: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        chosen_LH = np.zeros(single_RLH.shape[1:], bool)
+        with_code_LH = np.zeros(single_RLH.shape[1:], bool)
         if len(single_RLH) == 1:
-            chosen_LH |= single_RLH[0]
+            with_code_LH |= single_RLH[0]
         elif self.over is not None:
             for (layer, head), verdict in zip(self.over.components, self.over.verdict, strict=True):
-                chosen_LH[layer, head or 0] = verdict == code
-        return chosen_LH
+                with_code_LH[layer, head or 0] = verdict == code
+        return with_code_LH
 
     @property
     def what(self) -> str:
@@ -235,14 +235,14 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
         total: Heads of a model.
         replicated: Seeds of each condition.
     """
-    known = {label: counts for label, counts in counted.items() if counts is not None}
-    if not known:
+    judged = {label: counts for label, counts in counted.items() if counts is not None}
+    if not judged:
         return "Which heads are needed over seeds cannot be told from these runs."
     low, high = min(replicated), max(replicated)
     seeds = "one seed" if high == 1 else f"{high} seeds" if low == high else f"{low} to {high} seeds"
     seeds += " each" * (len(replicated) > 1)
     if len(counted) == 1:
-        needed, spared = next(iter(known.values()))
+        needed, spared = next(iter(judged.values()))
         alone = (
             "no head alone is needed"
             if not needed
@@ -250,16 +250,16 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
         )
         first = f"{spared or 'none'} of {total} heads can each be spared; {alone}."
         return f"Over {seeds}, {first}" if high > 1 else f"{first[0].upper()}{first[1:]}"
-    if len(known) <= _NAMED:
+    if len(judged) <= _NAMED:
         parts = [
             f"{label} needs {needed or 'none'} and can spare {spared or 'none'}"
-            for label, (needed, spared) in known.items()
+            for label, (needed, spared) in judged.items()
         ]
         return f"Of {total} heads, one at a time, {'; '.join(parts)} ({seeds})."
-    fewest, most = (pick(known, key=lambda label: known[label][0]) for pick in (min, max))
-    few, many = known[fewest][0], known[most][0]
+    fewest, most = (pick(judged, key=lambda label: judged[label][0]) for pick in (min, max))
+    few, many = judged[fewest][0], judged[most][0]
     if few == many:
-        return f"Each of {len(known)} conditions needs {few or 'none'} of {total} heads on its own ({seeds})."
+        return f"Each of {len(judged)} conditions needs {few or 'none'} of {total} heads on its own ({seeds})."
     return f"Of {total} heads, from {few or 'none'} ({fewest}) to {many} ({most}) are needed, one at a time ({seeds})."
 
 
@@ -271,14 +271,14 @@ _OVER_SEEDS = (
 )
 
 
-def _over_seeds_in_words(over: Mapping[str, OverSeeds], what: str) -> str:
+def _over_seeds_in_words(over: Mapping[str, OverSeeds], component: str) -> str:
     """How many heads or layers of all conditions have each verdict over seeds, and in how many of these seeds."""
     verdicts = [verdict for judged in over.values() for verdict in judged.verdict]
     needed, spared, unknown = (verdicts.count(code) for code in (NEEDED, DISPENSABLE, INCONCLUSIVE))
     in_seeds = _in_seeds(over.values())
     conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
     return (
-        f"Over seeds and examples, of {len(verdicts)} {what}s{conditions} {needed} {_are(needed)} needed, {spared} {WORDS[DISPENSABLE]}, "
+        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed} {_are(needed)} needed, {spared} {WORDS[DISPENSABLE]}, "
         f"and for {unknown} there are {WORDS[INCONCLUSIVE]}. In all of these seeds {in_seeds[NEEDED][0]} {_are(in_seeds[NEEDED][0])} "
         f"needed, in most {in_seeds[NEEDED][1]}, in one at least {in_seeds[NEEDED][2]}; "
         f"{', '.join(map(str, in_seeds[DISPENSABLE][:2]))} and {in_seeds[DISPENSABLE][2]} {WORDS[DISPENSABLE]}."
@@ -300,7 +300,7 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _counts_table(over: Mapping[str, OverSeeds], what: str) -> Table:
+def _counts_table(over: Mapping[str, OverSeeds], component: str) -> Table:
     """How many heads or layers are needed, and can be spared, over seeds and in these seeds."""
     rows = []
     for label, judged in over.items():
@@ -310,21 +310,21 @@ def _counts_table(over: Mapping[str, OverSeeds], what: str) -> Table:
     header = [
         "condition",
         "seeds",
-        f"{what}s that are",
+        f"{component}s that are",
         "over seeds and examples",
         "in all seeds",
         "in most",
         "in one at least",
     ]
-    return Table(header, rows, f"How many {what}s are needed or can be spared")
+    return Table(header, rows, f"How many {component}s are needed or can be spared")
 
 
-def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
+def _over_seeds_table(over: Mapping[str, OverSeeds], component: str) -> Table:
     """Every variant that is needed over seeds, or in some of these seeds.
 
     Args:
         over: The judged variants of each condition.
-        what: ``head`` or ``layer``.
+        component: ``head`` or ``layer``.
     """
     rows = []
     for label, judged in over.items():
@@ -339,8 +339,8 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], what: str) -> Table:
             name = f"layer {layer}" if head is None else head_label(layer, head)
             at_least = f"{judged.seeds_that_need(v)} of {seeds}" if judged.seeds_that_need(v) else MISSING
             rows.append([label, name, at_least, f"{delta} ({low} to {high})", WORDS[judged.verdict[v]]])
-    header = ["condition", what, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
-    return Table(header, rows, f"The {what}s that are needed over seeds or in some of them")
+    header = ["condition", component, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
+    return Table(header, rows, f"The {component}s that are needed over seeds or in some of them")
 
 
 def _layers(comparison: Comparison, kind: Kind) -> Section | None:
@@ -367,7 +367,7 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
         cells.append([label, str(len(delta_RL)), scored, f"layer {worst}", cost, needed])
     if not panels:
         return None
-    what = "layer" if kind is LAYER else kind.singular
+    component = "layer" if kind is LAYER else kind.singular
     title = f"Change of score without {kind.without}"
     figure = layer_panels(
         panels[:MOST_PANELS],
@@ -400,6 +400,6 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
     title = "Layers: disabling (figure 9 of Kovaleva et al.)" if kind is LAYER else kind.title
     findings, tables = [finding], [Table(header, cells)]
     if judged.by_label:
-        findings.append(_over_seeds_in_words(judged.by_label, what))
-        tables += [_counts_table(judged.by_label, what), _over_seeds_table(judged.by_label, what)]
+        findings.append(_over_seeds_in_words(judged.by_label, component))
+        tables += [_counts_table(judged.by_label, component), _over_seeds_table(judged.by_label, component)]
     return Section(title, findings, list(judged.notes), tables, [block])

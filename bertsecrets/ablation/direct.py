@@ -78,12 +78,14 @@ class _DirectPass(EnginePass):
 
                     stack.callback(module.register_forward_hook(keep).remove)
             self.family.after_heads(layer, output_BSD, hidden_BSD)
+        # In the order of a layer: the projection of the heads first, the network's output last.
         return called[0], called[-1]
 
     def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         """Carry the residual stream through the later layers, whose own outputs are those of the clean pass."""
         if self.first_only:
             hidden_RSD = hidden_RSD[:, :1]
+        # Post-norm layers normalise every sum, so each later one must run, though its branches are fixed.
         for later in range(layer, self.encoder.num_layers):
             output_BSD = self.layers[later].output_BSD[self.first : self.last, : hidden_RSD.shape[1]]
             with self._frozen(later, hidden_RSD.shape[1], len(nodes)):
@@ -296,6 +298,7 @@ def ratio_interval(early: Mapping[str, float], level: float = 0.95) -> tuple[flo
     """
     direct, total = early[DIRECT], early[TOTAL]
     square = float(stats.t.ppf((1 + level) / 2, early["count"] - 1)) ** 2
+    # Not above 0: the direct effect may be 0, and the set of ratios has no ends.
     leading = direct**2 - square * early["direct_variance"]
     if leading <= 0:
         return None

@@ -21,11 +21,13 @@ from bertsecrets.ablation.partial_passes import (
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
-from bertsecrets.attention.modes import OF_CONSTANTS, OWN_TOKENS, Heads, ModeNeed, check_sweep_mode, find_mode
+from bertsecrets.attention.hooks import at_inputs, keeping_values
+from bertsecrets.attention.modes import OF_CONSTANTS, PER_TOKEN, Heads, ModeNeed, check_sweep_mode, find_mode
 from bertsecrets.attention.override import HeadEdit, check_constants, override
 from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, without_parts
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
+from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 
 _log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class Engine:
             if not takes_donors:
                 return self._draw(inputs, None, progress)
             counted = _DrawsCounted(len(donors), progress)
+            # Mean logits, not mean losses: a variant has one prediction for an example.
             draws = [self._draw(inputs, donor, counted.advance) for donor in donors]
             return draws[0][0], torch.stack([logits_BVC for _, logits_BVC in draws]).mean(0)
 
@@ -141,10 +144,12 @@ class Engine:
     ) -> tuple[Tensor, Tensor]:
         if not self.shares:
             return self._one_by_one(inputs, donors, progress)
+        # Until the passes fit: the limit that works is kept for the batches to come.
         while True:
             try:
                 return self.pass_type(self, inputs, donors).run(progress)
             except RuntimeError as error:
+                # PyTorch has no class of its own for memory that runs out on a CPU.
                 if not is_out_of_memory(error):
                     raise
                 # The pass starts anew: the one that failed has filled in the logits of some variants only.
@@ -244,7 +249,7 @@ def continues(encoder: Encoder) -> bool:
 
 def shares_passes(encoder: Encoder, plan: Plan) -> bool:
     """Whether variants of a plan share passes: they can start at any layer, and need no token's own values or weights."""
-    return continues(encoder) and not find_mode(plan.mode).needs & OWN_TOKENS
+    return continues(encoder) and not find_mode(plan.mode).needs & PER_TOKEN
 
 
 def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
@@ -322,6 +327,7 @@ class EnginePass:
 
     def run(self, progress: Callable[[int], object] | None) -> tuple[Tensor, Tensor]:
         batch, length = self.real_BS.shape
+        # Parts of equal size, not one of the rest: each costs the same launches.
         parts = -(-batch * length // max(self.engine.max_tokens, length))
         size = -(-batch // parts)
         starts = range(0, batch, size)
@@ -342,6 +348,7 @@ class EnginePass:
         for layer, clean in enumerate(self.layers):
             leaving = [variant for variant in remaining if self.engine.edits_VL[variant][layer]]
             if leaving:
+                # A variant leaves at its lowest edit; its higher ones are made on the way up.
                 remaining = [variant for variant in remaining if variant not in set(leaving)]
                 part = slice(self.first, self.last)
                 self._branch(layer, clean.hidden_BSD[part], clean.output_BSD[part], clean.value_BHd[part], [leaving])
@@ -355,20 +362,22 @@ class EnginePass:
             children += [(parent, variants) for edits, variants in self._by_edits(node, layer).items() if edits]
         examples = self.last - self.first
         size = max(1, self.engine.max_tokens // (examples * self.real_BS.shape[1]))
+        # No other token of the last layer reaches the task head.
         if layer == self.encoder.num_layers - 1 and self.first_only:
             hidden_RSD, output_RSD = hidden_RSD[:, :1], output_RSD[:, :1]
         for start in range(0, len(children), size):
             part = children[start : start + size]
-            kept = [variants for _, variants in part]
+            variants_of_part = [variants for _, variants in part]
+            # repeat() copies blocks; indexing by rows would gather each.
             if len(nodes) == 1:
                 sources = [tensor.repeat(len(part), 1, 1) for tensor in (hidden_RSD, output_RSD, value_RHd)]
             else:
                 rows_R = torch.cat([torch.arange(parent * examples, (parent + 1) * examples) for parent, _ in part])
                 rows_R = rows_R.to(hidden_RSD.device)
                 sources = [tensor[rows_R] for tensor in (hidden_RSD, output_RSD, value_RHd)]
-            replaced_RSD = self._replace(layer, sources[1], sources[2], kept)
-            next_RSD = self._after_heads(layer, replaced_RSD, sources[0], kept)
-            self.descend(layer + 1, next_RSD, kept)
+            replaced_RSD = self._replace(layer, sources[1], sources[2], variants_of_part)
+            next_RSD = self._after_heads(layer, replaced_RSD, sources[0], variants_of_part)
+            self.descend(layer + 1, next_RSD, variants_of_part)
 
     def descend(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> None:
         """Compute the logits of nodes from the input of a layer."""
@@ -425,6 +434,7 @@ class EnginePass:
             next_RSD = first_of(
                 self.encoder.layers[layer](hidden_states=hidden_RSD, **self._arguments(layer, len(nodes)))
             )
+        # One call: the layer ran once, for all nodes.
         (output_RSD, value_RHd), *_ = seen
         self._branch(layer, hidden_RSD, output_RSD, value_RHd, nodes)
         return self._unedited(layer, next_RSD, nodes)
@@ -456,9 +466,9 @@ class EnginePass:
     def _unedited(self, layer: int, next_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
         """Rows and nodes of the variants that do not edit a layer."""
         unedited = [self._by_edits(node, layer).get(LayerEdit(), []) for node in nodes]
-        chosen = [index for index, node in enumerate(unedited) if node]
+        going_on = [index for index, node in enumerate(unedited) if node]
         rows_NBSD = next_RSD.unflatten(0, (len(nodes), self.last - self.first))
-        return rows_NBSD[chosen].flatten(0, 1), [unedited[index] for index in chosen]
+        return rows_NBSD[going_on].flatten(0, 1), [unedited[index] for index in going_on]
 
     def _replace(self, layer: int, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
         """The heads' outputs, with those of the heads that each node disables in this layer replaced."""
@@ -500,23 +510,16 @@ class EnginePass:
     def _at_projection(self, layer: int, copies: int, act: Callable[[Tensor, Tensor], Tensor]) -> Any:
         """While open, replace the input of a layer's output projection by ``act(output, mean values)``."""
         site = self.encoder.sites[layer]
-        assert site.projection is not None
-        assert site.value is not None
         real_RS = self.real_BS[self.first : self.last].repeat(copies, 1)
-        values: list[Tensor] = []
+        with keeping_values([site]) as projected:
 
-        def keep(_: nn.Module, args: Any, projected_RSD: Tensor) -> None:
-            values.append(mean_over_real(self.family.values(site, projected_RSD, self.encoder.num_heads), real_RS))
+            def replace(site: AttentionSite, output_RSD: Tensor) -> Tensor:
+                projected_RSD = projected.pop(id(site.module))
+                value_RSHd = self.family.values(site, projected_RSD, self.encoder.num_heads)
+                return act(output_RSD, mean_over_real(value_RSHd, real_RS))
 
-        def replace(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return (act(args[0], values[-1]), *args[1:])
-
-        handles = [site.value.register_forward_hook(keep), site.projection.register_forward_pre_hook(replace)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+            with at_inputs([site], "projection", replace):
+                yield
 
     def _arguments(self, layer: int, copies: int) -> dict[str, Any]:
         repeated = {}
@@ -525,6 +528,7 @@ class EnginePass:
                 repeated[name] = value
                 continue
             # Most layers get the same mask and positions, which are repeated once for all of them.
+            # By identity: the clean pass holds these tensors, so that an id is not used twice.
             key = (id(value), copies)
             if key not in self._repeated:
                 self._repeated[key] = repeat_rows(value, len(self.real_BS), self.first, self.last, copies)

@@ -55,6 +55,7 @@ def exact_sweep(
                 inputs = [donor.to(engine.device).inputs() for donor in donors]
                 clean_BC, logits_BVC = engine.run(batch.inputs(), advance, inputs)
             check_finite(clean_BC, "the model")
+            # One test for all variants; which of them it was is looked for only if it fails.
             if not logits_BVC.isfinite().all():
                 for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
                     check_finite(logits_BC, f"variant '{variant.name}'")

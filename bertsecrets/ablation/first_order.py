@@ -37,6 +37,7 @@ def first_order_changes(
         inputs: Keyword arguments of the model with ``attention_mask``, on its device.
         context: Context manager of the forward passes, e.g. autocast.
     """
+    # Copies, as tensors made in inference mode cannot be saved for a backward pass.
     inputs = {name: value.clone() for name, value in inputs.items()}
     rows, length = inputs["attention_mask"].shape
     edited_VLH = torch.zeros(len(engine.edits_VL), engine.encoder.num_layers, engine.encoder.num_heads)
@@ -63,6 +64,7 @@ def _slopes_LBH(
     slopes: list[Tensor] = []
     network = encoder.model
     with evaluating(network):
+        # Only differences of logits matter: one pass fewer than there are classes.
         for column in range(1, int(network.config.num_labels or 2)):
             slope_LBH = torch.zeros(encoder.num_layers, len(real_BS), encoder.num_heads, device=engine.device)
 

@@ -131,6 +131,7 @@ class Forecast:
         seconds = self.measured.of(kind)
         if budget is None or seconds <= budget:
             return Decision(kind, self.examples, self.arithmetic)
+        # Time is in proportion to examples: passes over variants are nearly all of it.
         sample = int(self.examples * budget / seconds)
         fewest = min(FEWEST, self.examples)
         if sample < fewest:
@@ -148,7 +149,7 @@ class Forecast:
 
     def in_words(self, decision: Decision, wish: str | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
-        chosen = decision.kind
+        kind = decision.kind
         costs = f"about {duration(self.measured.exact)} exactly"
         if self.measured.screened is not None:
             costs += f", {duration(self.measured.screened)} screened{_in_words(decision.arithmetic)}"
@@ -159,11 +160,11 @@ class Forecast:
             if math.isfinite(smallest)
             else ""
         )
-        how = f"{'Exact' if chosen == 'exact' else 'Screened'} sweep"
+        how = f"{'Exact' if kind == 'exact' else 'Screened'} sweep"
         if self.reason is not None and (wish == "screened" or (wish is None and self.nominal.exact > EXACT_UP_TO)):
             how += f", as {self.reason}"
         elif wish is None and self.measured.screened is not None:
-            how += f" (ablation.sweep={'screened' if chosen == 'exact' else 'exact'} for the other)"
+            how += f" (ablation.sweep={'screened' if kind == 'exact' else 'exact'} for the other)"
         if decision.examples < self.examples:
             how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"
         return f"Disabling {self.variants:,} variants on {self.examples:,} examples: {costs}{shown}. {how}."
@@ -204,6 +205,7 @@ def forecast(
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
     by_processor, by_onednn_here = preferred(encoder)
     # All processes must decide alike: by the most tokens, and by what suits every processor.
+    # A maximum also serves as "any".
     shared = _Slowest(3).to(device)
     shared.update([_nominal_seconds(encoder, tokens), float(by_processor == FP32), float(not by_onednn_here)])
     nominal, any_fp32, any_without = shared.compute().view(-1).tolist()
@@ -225,11 +227,12 @@ def forecast(
         )
         break
     seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
-    chosen = "onednn" in contexts and (bool(onednn) or seconds["trainer"] >= FASTER * seconds["onednn"])
-    fp32 = seconds["onednn" if chosen else "trainer"]
+    uses_onednn = "onednn" in contexts and (bool(onednn) or seconds["trainer"] >= FASTER * seconds["onednn"])
+    fp32 = seconds["onednn" if uses_onednn else "trainer"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
-    arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=chosen)
+    arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=uses_onednn)
     pairs = pair_evaluations(encoder, plan)
+    # Slopes take a forward and a backward pass for each logit but one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
     active = _ACTIVE * pairs
     if arithmetic.precision == BF16:
@@ -318,6 +321,7 @@ def _seconds_per_token(
                         if inputs["input_ids"].is_cuda:
                             torch.cuda.synchronize()
                         spent.append(time.perf_counter() - started)
+                        # The shortest time: what disturbs a pass only ever makes it longer.
                         best[index] = min(best[index], spent[-1])
                         if sum(spent) > _SECONDS and best[index] > _HOPELESS * best[0]:
                             break
@@ -336,8 +340,8 @@ class _Slowest(Metric):
 
     def update(self, seconds: Sequence[float]) -> None:
         """Set this process's times."""
-        own = torch.tensor(seconds, dtype=torch.float64, device=self.seconds.device)
-        self.seconds = torch.maximum(self.seconds, own)
+        seconds_here = torch.tensor(seconds, dtype=torch.float64, device=self.seconds.device)
+        self.seconds = torch.maximum(self.seconds, seconds_here)
 
     def compute(self) -> Tensor:
         """The largest times."""

@@ -61,8 +61,9 @@ def judged_rows(
                     _undefined(outcomes.plan, index, {**identity, "metric": metric}, settings) for index in variants
                 ]
                 continue
-            chosen, verdicts = _verdicts(metric, parts, set(variants), looks or {}, settings)
-            for row, (index, count) in sorted(enumerate(chosen), key=lambda item: item[1]):
+            tested, verdicts = _verdicts(metric, parts, set(variants), looks or {}, settings)
+            # In the order of the plan, whatever the order in which variants stopped.
+            for row, (index, count) in sorted(enumerate(tested), key=lambda item: item[1]):
                 numbers = {name: float(getattr(verdicts, name)[row]) for name in _JUDGED}
                 if math.isnan(numbers["delta"]):
                     # Nothing was tested: a p-value of 1 would look like a result.
@@ -84,6 +85,7 @@ def judged_rows(
                         **means[index],
                     }
                 )
+        # Groups are compared with their heads on the same examples, which a sweep in looks does not have.
         if len(parts) == 1:
             label_N, clean_N, prediction_VN = parts[0][1]
             names = [variant.name for variant in outcomes.plan.variants]
@@ -109,9 +111,9 @@ def _verdicts(
     settings: Mapping[str, Any],
 ) -> tuple[list[tuple[int, int]], Verdicts]:
     """Indices and numbers of examples of variants that are corrected together, and their verdicts."""
-    chosen: list[tuple[int, int]] = []
+    tested: list[tuple[int, int]] = []
     effects: list[Effects] = []
-    own = {name: value for name, value in settings.items() if name not in ("false_discovery_rate", "correction")}
+    of_effects = {name: value for name, value in settings.items() if name not in ("false_discovery_rate", "correction")}
     for indices, (label_N, clean_N, prediction_VN), unseen in parts:
         rows = [row for row, index in enumerate(indices) if index in variants]
         if rows:
@@ -128,12 +130,12 @@ def _verdicts(
                     look=looks.get(count, ONLY_LOOK),
                     family=len(variants),
                     unseen=None if unseen is None else unseen.rows(rows),
-                    **own,
+                    **of_effects,
                 )
             )
-            chosen += [(indices[row], count) for row in rows]
+            tested += [(indices[row], count) for row in rows]
     names = ("margin", "level", "false_discovery_rate", "correction")
-    return chosen, judge_together(effects, **{name: settings[name] for name in names})
+    return tested, judge_together(effects, **{name: settings[name] for name in names})
 
 
 def _mean_changes(
@@ -210,6 +212,7 @@ def selection_checks(
         seed: Seed of the splits.
     """
     heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
+    # Two halves with two examples each.
     if len(heads) < 2 or len(outcomes.label_N) < 4 or outcomes.taken_NV is not None:
         return {}
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
@@ -254,15 +257,15 @@ def _grids(plan: Plan, rows: Sequence[dict[str, Any]], kinds: Sequence[Kind], mo
     """
     grids = []
     for kind in kinds:
-        chosen = kind.of(rows)
-        metrics = list(dict.fromkeys(row["metric"] for row in chosen))
+        rows_of_kind = kind.of(rows)
+        metrics = list(dict.fromkeys(row["metric"] for row in rows_of_kind))
         if not metrics:
             continue
         shape = (*kind.size(plan.num_layers, plan.num_heads), len(metrics))
         value_LHC = torch.full(shape, math.nan, dtype=torch.float64)
         stderr_LHC = value_LHC.clone()
         count_LHC = torch.zeros(shape, dtype=torch.int64)
-        for row in chosen:
+        for row in rows_of_kind:
             cell = (*kind.cell(row), metrics.index(row["metric"]))
             value_LHC[cell], stderr_LHC[cell], count_LHC[cell] = row["delta"], row["stderr"], row["count"]
         columns = [

@@ -60,6 +60,7 @@ def looks_of(sizes: Sequence[int]) -> list[Look]:
 
 def look_positions(count: int, looks: int, seed: int) -> list[list[int]]:
     """Positions of the examples that each look adds, in a random order; at least ``FEWEST`` of them where there are as many."""
+    # Each use of the seed has a number of its own, so that no two draw the same random numbers.
     order = np.random.default_rng([seed, 3]).permutation(count)
     return [part.tolist() for part in np.array_split(order, max(1, min(looks, count // FEWEST)))]
 
@@ -97,6 +98,7 @@ def sweep_in_looks(
         added.append((left, evaluate(part, batches())))
         if look + 1 == len(looks):
             break
+        # On all examples so far, not on those of this look alone.
         settled = _settled(_joined(plan, added), task, judging, left, stopped, looks_of(totals)[look], totals[-1])
         stopped |= settled
         left = [index for index in left if index not in settled]
@@ -160,10 +162,10 @@ def _settled(
     kinds = [variant.kind for variant in outcomes.plan.variants]
     settled: dict[int, str] = {}
     for kind in dict.fromkeys(kinds[index] for index in left):
-        own = [index for index in left if kinds[index] == kind]
+        of_kind = [index for index in left if kinds[index] == kind]
         tests = kinds.count(kind)
         before = [reason for index, reason in stopped.items() if kinds[index] == kind]
-        variant_VN = prediction_VN[[indices.index(index) for index in own]]
+        variant_VN = prediction_VN[[indices.index(index) for index in of_kind]]
         by_metric: list[list[str]] = []
         for metric in judged_metrics(task):
             effects = paired_tests(metric, label_N, clean_N, variant_VN, look=look, **settings)
@@ -193,7 +195,7 @@ def _settled(
                     )
                 ]
             )
-        for index, *reasons in zip(own, *by_metric, strict=True):
+        for index, *reasons in zip(of_kind, *by_metric, strict=True):
             if all(reasons):
                 settled[index] = reasons[0]
     return settled
@@ -204,6 +206,7 @@ def _variances(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array
     variance_V = (change_influences(metric, label_N, clean_N, prediction_VN) ** 2).mean(-1)
     count = len(label_N)
     if metric in CLASS_METRICS:
+        # Without a changed prediction the variance would be 0, and every verdict certain.
         variance_V = variance_V + count * typical_harm(metric, label_N, clean_N) ** 2
     return np.asarray(np.maximum(variance_V, np.finfo(np.float64).tiny))
 
@@ -214,6 +217,7 @@ def _joined(plan: Plan, added: Sequence[tuple[Sequence[int], Outcomes]]) -> Outc
     index_N = torch.cat([part.index_N for part in parts])
     order_N = index_N.argsort()
     classes = parts[0].clean_NC.shape[1]
+    # NaN, so that a pair which was not evaluated cannot be read as a prediction by mistake.
     logits_NVC = torch.full((len(index_N), len(plan.variants), classes), torch.nan)
     taken_NV = torch.zeros(len(index_N), len(plan.variants), dtype=torch.bool)
     first = 0

@@ -67,6 +67,7 @@ def optimal_head_outputs(
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False), torch.enable_grad(), _frozen(encoder.model):
         mean_LHd, spread_LHd = mean_LHd.clone().float(), spread_LHd.clone().float()
+        # In standard deviations: Adam's steps have one size, and heads' outputs do not.
         shift_LHd = torch.zeros_like(mean_LHd, requires_grad=True)
         engines = {}
         for layer in layers:
@@ -88,6 +89,7 @@ def optimal_head_outputs(
                     _, logits_BVC = engine.run(inputs, gradients=True)
                     label_N = label_B.clone().repeat_interleave(logits_BVC.shape[1])
                     loss = task_losses(logits_BVC.flatten(0, 1), label_N).sum() / batch.size
+                # Layer by layer, so that the activations of one layer's heads are in memory at a time.
                 loss.backward()
             adam.step()
             schedule.step()

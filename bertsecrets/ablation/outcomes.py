@@ -71,6 +71,7 @@ class Outcomes:
         if self.taken_NV is None:
             return [(list(range(len(self.plan.variants))), self)]
         parts = []
+        # One part for each look at which variants stopped, not one for each variant.
         for taken_N in self.taken_NV.unique(dim=1).unbind(1):
             index_W = (self.taken_NV == taken_N[:, None]).all(0).nonzero()[:, 0]
             variants = tuple(self.plan.variants[index] for index in index_W.tolist())
@@ -189,8 +190,8 @@ class Outcomes:
 def margins(logits_XVC: Tensor, class_X: Tensor) -> Tensor:
     """Logit of a class minus the largest other one, ``[X, V]``."""
     index_XV1 = class_X[:, None, None].expand(-1, logits_XVC.shape[1], 1)
-    own_XV = logits_XVC.gather(-1, index_XV1)[..., 0]
-    return own_XV - logits_XVC.scatter(-1, index_XV1, -torch.inf).amax(-1)
+    of_class_XV = logits_XVC.gather(-1, index_XV1)[..., 0]
+    return of_class_XV - logits_XVC.scatter(-1, index_XV1, -torch.inf).amax(-1)
 
 
 def check_finite(logits_BC: Tensor, whose: str) -> None:
@@ -258,8 +259,8 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
     plan = Plan(first.plan.mode, *_size(first.plan), tuple(variants[index] for index in order))
 
     def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        known = [tensor for tensor in tensors if tensor is not None]
-        return torch.cat(known, 1)[:, order] if known else None
+        present = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(present, 1)[:, order] if present else None
 
     logits_NVC = torch.cat([part.logits_NVC for part in parts.values()], 1)[:, order]
     weight_NV, estimate_NVC = (
@@ -369,6 +370,7 @@ class Parts:
 def fingerprint(model: nn.Module, plan: Plan, settings: Iterable[object] = ()) -> str:
     """A hash that identifies a sweep: of the model's weights, the plan and further settings such as the precision."""
     content = hashlib.sha256(json.dumps(_plan_as_dict(plan)).encode())
+    # repr tells 1, 1.0, True and "1" apart.
     content.update(repr(tuple(settings)).encode())
     for name, tensor in sorted(model.state_dict().items()):
         content.update(name.encode())

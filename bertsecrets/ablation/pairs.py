@@ -118,6 +118,7 @@ class Pairs:
                     f"Memory ran out on a single variant of an example of {real_BS.shape[1]} tokens; lower "
                     "task.training.batch_size or task.training.max_length."
                 ) from error
+        # Outside of the except block, which would keep the failed pass's tensors alive.
         halves = zip(row_R.chunk(2), variant_R.chunk(2), strict=True)
         return torch.cat([self._run(layers, layer, clean, real_BS, *half) for half in halves])
 

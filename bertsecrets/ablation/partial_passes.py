@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.head_outputs import mean_over_real
-from bertsecrets.attention.hooks import eager_execution
+from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_values
 from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.families.base import AttentionSite
 
 
 @dataclass(frozen=True)
@@ -45,28 +46,23 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
     signature = inspect.signature(type(encoder.layers[0]).forward)
 
     def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # By name, whether the model passes them by position or not: layers are called again by name.
         bound = signature.bind(module, *args, **kwargs)
         named = {name: value for name, value in bound.arguments.items() if name not in ("self", "kwargs")}
         hidden.append(named.pop("hidden_states"))
         arguments.append({**named, **bound.arguments.get("kwargs", {})})
 
+    def project(site: AttentionSite, output_BSD: Tensor) -> None:
+        outputs.append(output_BSD)
+        value_BSHd = family.values(site, projected.pop(id(site.module)), encoder.num_heads)
+        values.append(mean_over_real(value_BSHd, real_BS))
+
     with ExitStack() as stack:
         stack.enter_context(eager_execution())
         for layer in {id(layer): layer for layer in encoder.layers}.values():
             stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
-        for site in {id(site.module): site for site in encoder.sites}.values():
-            assert site.projection is not None
-            assert site.value is not None
-
-            def project(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-                outputs.append(args[0])
-
-            def value(_: nn.Module, args: Any, projected_BSD: Tensor, site: Any = site) -> None:
-                value_BSHd = family.values(site, projected_BSD, encoder.num_heads)
-                values.append(mean_over_real(value_BSHd, real_BS))
-
-            stack.callback(site.projection.register_forward_pre_hook(project).remove)
-            stack.callback(site.value.register_forward_hook(value).remove)
+        projected = stack.enter_context(keeping_values(encoder.distinct_sites))
+        stack.enter_context(at_inputs(encoder.distinct_sites, "projection", project))
         logits_BC: Tensor = encoder.model(**inputs).logits
     layers = zip(hidden, outputs, values, arguments, strict=True)
     return logits_BC, [CleanLayer(*parts) for parts in layers]
@@ -120,6 +116,7 @@ def wide(logits_BC: Tensor) -> Tensor:
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error means that memory ran out, on any device."""
+    # On a CPU it is a plain RuntimeError, known by its text alone.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
@@ -127,6 +124,7 @@ def parts_within(rows: int, length: int, max_tokens: int) -> Iterator[Tensor]:
     """Indices of rows in parts of nearly equal size and at most so many tokens, or of a single row."""
     size = max(1, max_tokens // length)
     if rows:
+        # Of nearly equal size: a small rest would cost as many kernel launches as a full part.
         yield from torch.arange(rows).tensor_split(-(-rows // size))
 
 

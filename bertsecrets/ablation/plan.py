@@ -138,9 +138,9 @@ def as_groups(heads: Sequence[Any] | None) -> list[Any]:
     """A single group, several groups or None, as a list of groups."""
     if heads is None:
         return []
-    chosen = list(heads)
-    one = bool(chosen) and all(isinstance(pair, Sequence) and all(type(n) is int for n in pair) for pair in chosen)
-    return [chosen] if one else chosen
+    entries = list(heads)
+    one = bool(entries) and all(isinstance(pair, Sequence) and all(type(n) is int for n in pair) for pair in entries)
+    return [entries] if one else entries
 
 
 def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
@@ -162,13 +162,13 @@ def cumulative(ranking: Sequence[Sequence[int]], sizes: Iterable[int] | None = N
         UserError: If the ranking contains a head twice, or a size is not in 1 to its length.
     """
     order = _ranked(ranking)
-    chosen = list(range(1, len(order) + 1) if sizes is None else sizes)
-    for size in chosen:
+    counts = list(range(1, len(order) + 1) if sizes is None else sizes)
+    for size in counts:
         if not 1 <= size <= len(order):
             raise UserError(
                 f"Size {size} does not fit a ranking of {len(order)} heads; give sizes from 1 to {len(order)}."
             )
-    return [Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in chosen]
+    return [Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in counts]
 
 
 def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: int) -> list[Variant]:
@@ -251,11 +251,11 @@ def _whole(layer: int, num_heads: int) -> tuple[Head, ...]:
 
 
 def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:
-    chosen = list(range(num_layers) if layers is None else layers)
-    for layer in chosen:
+    checked = list(range(num_layers) if layers is None else layers)
+    for layer in checked:
         if not 0 <= layer < num_layers:
             raise UserError(f"Layer {layer} does not exist: the model has layers 0 to {num_layers - 1}.")
-    return chosen
+    return checked
 
 
 def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:

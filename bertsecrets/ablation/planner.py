@@ -328,6 +328,7 @@ def _one_seed(
     repeats, heads = true_RV.shape
     family = heads + 3
     influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
+    # The three made-up heads err independently of the pilot's.
     correlation = np.eye(family)
     correlation[:heads, :heads] = error_correlation(
         influence_VN * math.sqrt(pilot.count / size), np.abs(pilot.moves_VN).max(1) / size
@@ -353,6 +354,7 @@ def _one_seed(
         redundant += is_redundant(
             NEEDED if p_together <= 1 - pilot.level else INCONCLUSIVE,
             verdict[alone],
+            # Bonferroni over the groups, a little stricter than the correction of a real sweep.
             pilot.groups * float(stats.norm.cdf(beyond / error)),
             0.0,
             pilot.false_discovery_rate,
@@ -370,20 +372,21 @@ def _one_seed(
 def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> float:
     """Share of sweeps that show a rank correlation of :data:`CORRELATION` between the heads' true effects and another number."""
     heads = len(pilot.layers)
+    # Ties are broken at random: equal ranks would lower the correlation that is simulated.
     rank_RV = stats.rankdata(true_RV + 1e-9 * generator.random(true_RV.shape), axis=1)
     normal_RV = special.ndtri((rank_RV - 0.5) / heads)
     other_RV = CORRELATION * normal_RV + math.sqrt(1 - CORRELATION**2) * generator.standard_normal(true_RV.shape)
     sizes = np.bincount(pilot.layers)
     grid = (len(sizes), sizes[0]) if (sizes == sizes[0]).all() else (heads,)
     # How far correlations reach by chance depends on the ties of small changes and on layers: judged once, on the first sweep.
-    known = [row for row in range(len(change_RV)) if np.ptp(change_RV[row])]
-    if not known:
+    varying = [row for row in range(len(change_RV)) if np.ptp(change_RV[row])]
+    if not varying:
         return 0.0
-    effective = rank_correlation(other_RV[known[0]].reshape(grid), change_RV[known[0]].reshape(grid)).effective
+    effective = rank_correlation(other_RV[varying[0]].reshape(grid), change_RV[varying[0]].reshape(grid)).effective
     if not effective > 2:
         return math.nan
     reach = float(special.ndtri(0.975)) / math.sqrt(effective - 1)
-    return sum(spearman(other_RV[row], change_RV[row]) >= reach for row in known) / len(change_RV)
+    return sum(spearman(other_RV[row], change_RV[row]) >= reach for row in varying) / len(change_RV)
 
 
 def _several_seeds(
@@ -410,8 +413,8 @@ def _scores_of_seeds(
     variance_V = pilot.variance_SV.mean(0) * pilot.count / size
     shape = (repeats, len(mean_V))
     common_RV = mean_V + np.hypot(error_V, np.sqrt(pilot.shared * variance_V)) * generator.standard_normal(shape)
-    own_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
-    change_SRV = common_RV + own_V * generator.standard_normal((seeds, *shape))
+    error_of_seed_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
+    change_SRV = common_RV + error_of_seed_V * generator.standard_normal((seeds, *shape))
     return change_SRV, np.broadcast_to(pilot.shared * variance_V, shape)
 
 
@@ -435,12 +438,12 @@ def _flips_of_seeds(
         )[0]
         for sign in (1, -1)
     ]
-    own = [
+    of_seed = [
         (1 - pilot.shared) * ((flips_V - sign * effect_SRV) / 2).clip(0)
         + pilot.shared * ((-sign * (effect_SRV - mean_RV)) / 2).clip(0)
         for sign in (1, -1)
     ]
-    lost_SRV, won_SRV = draw_flips(size, own[0], own[1], generator)
+    lost_SRV, won_SRV = draw_flips(size, of_seed[0], of_seed[1], generator)
     lost_SRV, won_SRV = lost_SRV + common[0], won_SRV + common[1]
     change_SRV = (won_SRV - lost_SRV) / size
     flips_RV = (lost_SRV + won_SRV).mean(0) / size
@@ -480,17 +483,17 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
         pairs, inverse = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()], 1), axis=0, return_inverse=True)
         nodes = None if len(pairs) <= _NODES**2 else [_nodes(column) for column in pairs.T]
         parts.append((pairs, inverse, nodes))
-    asked = [
+    nodes_or_pairs = [
         pairs if nodes is None else np.stack([axis.ravel() for axis in np.meshgrid(*nodes, indexing="ij")], 1)
         for pairs, _, nodes in parts
     ]
-    count_X = np.repeat(sizes, [len(pairs) for pairs in asked])
+    count_X = np.repeat(sizes, [len(pairs) for pairs in nodes_or_pairs])
     # All at once: it is a search within a search, whose steps take as long for one number as for hundreds.
-    lost_X, won_X = np.concatenate(asked).T
+    lost_X, won_X = np.concatenate(nodes_or_pairs).T
     p_X = p_of_margin(lost_X, won_X, count_X, margin)
     margins = []
     for (pairs, inverse, nodes), size, p_of_asked in zip(
-        parts, sizes, np.split(p_X, np.cumsum([len(pairs) for pairs in asked])[:-1]), strict=True
+        parts, sizes, np.split(p_X, np.cumsum([len(pairs) for pairs in nodes_or_pairs])[:-1]), strict=True
     ):
         p_pairs = p_of_asked if nodes is None else _between(pairs, nodes, p_of_asked, size, margin)
         margins.append(p_pairs[inverse.ravel()].reshape(lost_MRW.shape[1:]))
@@ -499,6 +502,7 @@ def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin:
 
 def _nodes(count_X: Counts) -> Counts:
     """Some numbers from the smallest to the largest, their square roots evenly spaced: p-values change most where they are small."""
+    # One more than the smallest at least: an interpolation needs two nodes.
     root_K = np.linspace(math.sqrt(count_X.min()), math.sqrt(max(count_X.max(), count_X.min() + 1)), _NODES)
     return np.unique(np.round(root_K**2).astype(np.int64))
 
@@ -533,6 +537,7 @@ def _flip_prior(pilot: Pilot) -> tuple[float, float]:
     mean = max(float(flips_X.mean()), 0.5 / (pilot.count * len(flips_X)))
     noise = mean * (1 - mean) / pilot.count
     alike = (float(flips_X.var()) - noise) / (mean * (1 - mean) - noise)
+    # Limits, as an estimate from few heads may be negative or 1.
     strength = 1 / min(max(alike, 1e-4), 0.9) - 1
     return mean * strength, (1 - mean) * strength
 
@@ -577,10 +582,10 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
     """
     seeds = len(pilot.change_SV)
     variance_V = _posterior_flips(pilot) / pilot.count if pilot.of_classes else pilot.variance_SV.mean(0)
-    own_V = (1 - pilot.shared) * variance_V
-    excess = float((pilot.change_SV.var(0, ddof=1) - own_V).sum() / max(variance_V.sum(), np.finfo(float).tiny))
+    not_shared_V = (1 - pilot.shared) * variance_V
+    excess = float((pilot.change_SV.var(0, ddof=1) - not_shared_V).sum() / max(variance_V.sum(), np.finfo(float).tiny))
     spread_V = np.sqrt(max(excess, 0.0) * variance_V)
-    noise_V = (spread_V**2 + own_V) / seeds + pilot.shared * variance_V
+    noise_V = (spread_V**2 + not_shared_V) / seeds + pilot.shared * variance_V
     observed_V = pilot.change_SV.mean(0)
     trust_V, middle = _shrinkage(observed_V, noise_V)
     return middle + trust_V * (observed_V - middle), np.sqrt(trust_V * noise_V), spread_V
@@ -600,10 +605,10 @@ def _shared(moves_SVN: Array) -> float:
     if seeds < 2:
         return 0.0
     centred_SVN = moves_SVN - moves_SVN.mean(-1, keepdims=True)
-    own = float((centred_SVN**2).sum()) / seeds
+    of_one = float((centred_SVN**2).sum()) / seeds
     of_sum = float((centred_SVN.sum(0) ** 2).sum())
-    common = (of_sum - seeds * own) / (seeds * (seeds - 1))
-    return min(max(common / own, 0.0), 1.0) if own else 0.0
+    of_two = (of_sum - seeds * of_one) / (seeds * (seeds - 1))
+    return min(max(of_two / of_one, 0.0), 1.0) if of_one else 0.0
 
 
 def _finite(value: float) -> float | None:

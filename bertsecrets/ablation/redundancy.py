@@ -74,11 +74,11 @@ def interactions(
     )
     tail = (1 - level) / 2
     low_G, high_G = np.full(groups, np.nan), np.full(groups, np.nan)
-    known_G = np.isfinite(resampled_RG).any(0) & np.isfinite(estimate_G)
-    low_G[known_G], high_G[known_G] = np.nanquantile(resampled_RG[:, known_G], [tail, 1 - tail], axis=0)
+    defined_G = np.isfinite(resampled_RG).any(0) & np.isfinite(estimate_G)
+    low_G[defined_G], high_G[defined_G] = np.nanquantile(resampled_RG[:, defined_G], [tail, 1 - tail], axis=0)
     # An undefined resample counts against the interaction; so do rounding errors of sums that cancel.
     p_G = ((~(resampled_RG < -1e-12)).sum(0) + 1) / (resamples + 1)
-    return Interactions(estimate_G, low_G, high_G, corrected(np.where(known_G, p_G, np.nan)))
+    return Interactions(estimate_G, low_G, high_G, corrected(np.where(defined_G, p_G, np.nan)))
 
 
 def _changes(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:
@@ -91,6 +91,7 @@ def p_of_controls(together: float, controls: Sequence[float]) -> float:
     """Share of a group and its controls that do as much harm as the group; NaN with fewer than ``FEWEST_CONTROLS``."""
     if len(controls) < FEWEST_CONTROLS:
         return float("nan")
+    # The group is one of its own controls: p is never 0. 1e-12: sums in another order.
     return (1 + sum(control <= together + 1e-12 for control in controls)) / (1 + len(controls))
 
 
@@ -127,6 +128,7 @@ def parts_of(group: Row, rows: Sequence[Row]) -> tuple[list[Row], list[Row], lis
     heads = group["heads"].split(" ")
     single = {row["heads"]: row for row in HEAD.of(rows)}
     alone = [single[head] for head in heads if head in single]
+    # Without one head of a pair the other remains: its row exists already.
     if len(heads) == 2:
         but_one = alone[::-1]
     else:

@@ -52,8 +52,8 @@ class Donors:
         Raises:
             UserError: If fewer reference examples than draws have other tokens than an example.
         """
-        chosen = [self.positions(int(index)) for index in batch.index_B]
-        return [self.reference.split[[row[draw] for row in chosen]] for draw in range(self.draws)]
+        donors_B = [self.positions(int(index)) for index in batch.index_B]
+        return [self.reference.split[[row[draw] for row in donors_B]] for draw in range(self.draws)]
 
     def positions(self, index: int) -> list[int]:
         """The positions in the reference split of an example's donors, by draw."""
@@ -64,7 +64,9 @@ class Donors:
                 f"ablation.draws is {self.draws}, but only {len(others)} of the {len(self.reference.positions)} reference "
                 f"examples differ from example {index}; lower ablation.draws or raise ablation.reference_examples."
             )
+        # Of similar length, so that few of a donor's tokens serve twice or not at all.
         near = sorted(others, key=lambda position: (abs(split.lengths[position] - len(ids)), position))
+        # A generator for each example: the same donors in any batch and on any number of processes.
         return random.Random(f"{self.seed}/{index}").sample(near[: max(NEAREST, self.draws)], self.draws)
 
 

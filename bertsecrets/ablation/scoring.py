@@ -33,6 +33,7 @@ def _positives(label_N: Array, prediction_VN: Array) -> Array:
 
 
 def _confusion(label_N: Array, prediction_VN: Array) -> Array:
+    # Those that occur: a class of neither labels nor predictions has no F1.
     classes = np.unique(np.concatenate([label_N, prediction_VN.ravel()]))
     gold_NC = label_N[:, None] == classes
     predicted_VNC = prediction_VN[..., None] == classes
@@ -95,6 +96,7 @@ def _spread(predicted_C: Array, gold_C: Array) -> Array:
 def _correlation(mean_F: Array) -> Array:
     total, x, y, xx, yy, xy = np.moveaxis(mean_F, -1, 0)
     x, y, xx, yy, xy = (feature / total for feature in (x, y, xx, yy, xy))
+    # Relative to the squares: rounding leaves a constant with a spread slightly off 0.
     spread_x, spread_y = xx - x**2, yy - y**2
     defined = (spread_x > 1e-13 * np.maximum(xx, 1e-300)) & (spread_y > 1e-13 * np.maximum(yy, 1e-300))
     root = np.sqrt(np.where(defined, spread_x * spread_y, 1.0))
@@ -139,6 +141,7 @@ def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN
         weight_RN: Non-negative, each row with a positive sum.
     """
     check_metric(metric)
+    # A product of all resamples at once would need gigabytes for a large set.
     rows = max(1, _CHUNK // max(1, len(label_N)))
     scores = [
         _scores(metric, label_N, prediction_VN, weight_RN[start : start + rows])
@@ -181,8 +184,9 @@ def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
     _, index_N = np.unique(value_N, return_inverse=True)
     order_N = np.argsort(index_N, kind="stable")
     first_U = np.flatnonzero(np.diff(index_N[order_N], prepend=-1))
-    own_RU = np.add.reduceat(weight_RN[:, order_N], first_U, axis=1)
-    rank_RU = np.cumsum(own_RU, axis=1) - own_RU / 2
+    tied_RU = np.add.reduceat(weight_RN[:, order_N], first_U, axis=1)
+    # Mid-ranks: half of the tied weight lies below.
+    rank_RU = np.cumsum(tied_RU, axis=1) - tied_RU / 2
     return np.asarray(rank_RU[:, index_N])
 
 
@@ -231,9 +235,9 @@ def largest_flip(metric: str, label_N: Array, prediction_N: Array) -> float:
     # All pairs of a label that occurs and a class, so that the classes among the features are all that occur.
     label_KC = np.broadcast_to(kind_K2[:, :1], (len(kind_K2), len(classes)))
     other_KCF = features(label_KC.ravel(), np.tile(classes, len(kind_K2))[None])[0].reshape(*label_KC.shape, -1)
-    own_KF = other_KCF[np.arange(len(kind_K2)), np.searchsorted(classes, kind_K2[:, 1])]
-    sum_F = count_K @ own_KF
-    changed_KC = score((sum_F - own_KF[:, None] + other_KCF) / len(label_N))
+    predicted_KF = other_KCF[np.arange(len(kind_K2)), np.searchsorted(classes, kind_K2[:, 1])]
+    sum_F = count_K @ predicted_KF
+    changed_KC = score((sum_F - predicted_KF[:, None] + other_KCF) / len(label_N))
     return float(np.abs(changed_KC - score(sum_F[None] / len(label_N))[0]).max())
 
 
@@ -317,7 +321,7 @@ def _rank_and_shift(value_N: Array) -> tuple[Array, Callable[[Array], Array]]:
     rank_U = (np.cumsum(size_U) - size_U / 2) / len(value_N)
 
     def above(number_N: Array) -> Array:
-        own_U = np.bincount(index_N, weights=number_N, minlength=len(size_U))
-        return np.asarray((own_U[::-1].cumsum()[::-1] - own_U / 2)[index_N] / len(value_N))
+        tied_U = np.bincount(index_N, weights=number_N, minlength=len(size_U))
+        return np.asarray((tied_U[::-1].cumsum()[::-1] - tied_U / 2)[index_N] / len(value_N))
 
     return rank_U[index_N], above

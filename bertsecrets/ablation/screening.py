@@ -24,7 +24,7 @@ from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.settings import BF16, FP32, Precision
-from bertsecrets.attention.modes import OWN_TOKENS, ModeNeed, find_mode
+from bertsecrets.attention.modes import PER_TOKEN, ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -149,7 +149,7 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
     """Why a sweep cannot be screened, as a part of a sentence; None if it can."""
     if task.is_regression:
         return f"{task.name} is scored by predicted numbers, every one of which changes"
-    if find_mode(plan.mode).needs & (OWN_TOKENS | {ModeNeed.DONORS}):
+    if find_mode(plan.mode).needs & (PER_TOKEN | {ModeNeed.DONORS}):
         return f"mode '{plan.mode}' takes several passes for a pair"
     if not continues(encoder):
         return f"model type '{encoder.base.config.model_type}' cannot be started in the middle of a pass"
@@ -204,9 +204,9 @@ def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) 
     of_V = torch.tensor(group_V, device=squares_V.device)
     zero_G = squares_V.new_zeros(max(group_V) + 1)
     # An error that is not a number says nothing of other variants.
-    known_V = squares_V.isfinite()
+    finite_V = squares_V.isfinite()
     squares_G, count_G = (
-        zero_G.index_add(0, of_V, torch.where(known_V, total_V, 0.0)) for total_V in (squares_V, count_V)
+        zero_G.index_add(0, of_V, torch.where(finite_V, total_V, 0.0)) for total_V in (squares_V, count_V)
     )
     return ((squares_V + _BORROWED_ERRORS * (squares_G / count_G)[of_V]) / (count_V + _BORROWED_ERRORS)).sqrt()
 
@@ -242,9 +242,9 @@ def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
     """
     square_BV = (change_BV / usual_V).square()
     # A slope that is not a number says nothing of the example's other pairs.
-    known_BV = square_BV.isfinite()
-    number_B1 = known_BV.sum(1, keepdim=True).clamp(min=1)
-    sensitivity_B1 = (torch.where(known_BV, square_BV, 0.0).sum(1, keepdim=True) / number_B1).sqrt()
+    finite_BV = square_BV.isfinite()
+    number_B1 = finite_BV.sum(1, keepdim=True).clamp(min=1)
+    sensitivity_B1 = (torch.where(finite_BV, square_BV, 0.0).sum(1, keepdim=True) / number_B1).sqrt()
     return sensitivity_B1.clamp(min=_LEAST_SENSITIVITY).sqrt()
 
 
@@ -298,6 +298,7 @@ class _Share:
         self.batch = batch
         check_finite(clean_BC, "the model")
         self.clean_BC = clean_BC
+        # A straight line from the unedited logits: exact where the model is linear along the edit.
         self.estimate_BVC = clean_BC[:, None] + change_BVC
         self.logits_BVC = self.estimate_BVC.clone()
         self.class_B = clean_BC.argmax(-1)
@@ -378,6 +379,7 @@ class _Share:
 
     def fill_bf16(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
         """Put logits evaluated in bf16 in place of estimates, not of exact ones."""
+        # It is the estimate itself at first, which must stay as it is.
         self.rough_BVC = self.rough_BVC.clone()
         self.rough_BVC[wanted_BV] = logits_PC.to(self.rough_BVC)
         self.bf16_BV |= wanted_BV
@@ -485,6 +487,7 @@ def screened_sweep(
     """
     constants_LHd = replacements.constants_LHd if replacements is not None else None
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
+    # A list, as batches are passed over several times and shares stay in memory anyway.
     smaller = [part for batch in batches for part in _split(batch.to(engine.device), engine.max_tokens)]
     sweep = _Sweep(engine, smaller, screening, context, parts, progress)
     sweep.take_pilot()
@@ -610,6 +613,7 @@ class _Sweep:
                 self._count(share)
                 self._evaluate(share)
             self.reach_V, now_V = self._reach_V(self.shares)
+            # No pair became active: the errors, and so the reach, are what they were.
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
@@ -667,6 +671,7 @@ class _Sweep:
         inactive_V, rough_V = number(inactive_BV), number(rough_BV)
         (audited_V, missed_V), (audited_bf16_V, missed_bf16_V) = audited(inactive_BV), audited(rough_BV)
         again = int(number(lambda share: share.bf16_BV & self.sure_BV(share)).sum())
+        # A miss shows that the slopes mislead for this variant: its other pairs may be wrong as well.
         whole_V = missed_V + missed_bf16_V > 0
         for share in self.shares:
             share.forced_BV |= whole_V

@@ -88,16 +88,16 @@ def ablation_scalars(table: AblationTable) -> dict[str, float]:
         return {}
     kinds = [row["kind"] for row in rows]
     kind = HEAD.name if HEAD.name in kinds else kinds[0]
-    chosen = _of(rows, **{name: rows[0][name] for name in ("evaluation", "metric", "mode")}, kind=kind)
-    certain = [row for row in chosen if row["significant"]]
+    rows_of_kind = _of(rows, **{name: rows[0][name] for name in ("evaluation", "metric", "mode")}, kind=kind)
+    certain = [row for row in rows_of_kind if row["significant"]]
     return {
-        "ablation/worst_delta": min((row["delta"] for row in _defined(chosen)), default=math.nan),
-        "ablation/n_variants": len(chosen),
-        **{counted_verdict(code): sum(shown_verdict(row) == code for row in chosen) for code in WORDS},
+        "ablation/worst_delta": min((row["delta"] for row in _defined(rows_of_kind)), default=math.nan),
+        "ablation/n_variants": len(rows_of_kind),
+        **{counted_verdict(code): sum(shown_verdict(row) == code for row in rows_of_kind) for code in WORDS},
         "ablation/n_significant": len(certain),
         "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
         "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
-        "ablation/smallest_effect": _reach(chosen),
+        "ablation/smallest_effect": _reach(rows_of_kind),
     }
 
 
@@ -112,23 +112,23 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
     parts = list(dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows))
     sections = []
     for index, (evaluation, metric, mode) in enumerate(parts):
-        chosen = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
+        part = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
         main = evaluation == rows[0]["evaluation"]
         sample = checks.get(f"{SAMPLE}_{mode}") if main else None
         plan = checks.get(f"{POWER_PLAN}_{mode}") if main else None
-        section = _section(table, chosen, checks.get(f"{metric}_{mode}") if main else None, sample, plan)
+        section = _section(table, part, checks.get(f"{metric}_{mode}") if main else None, sample, plan)
         spared = checks.get(f"{SPARED}_{metric}_{mode}")
         if main and spared:
-            section = _with_spared(section, Spared(**spared), chosen)
+            section = _with_spared(section, Spared(**spared), part)
         record = checks.get(f"{MODE}_{mode}")
         if main and record and metric == rows[0]["metric"]:
-            section = replace(section, paragraphs=[_disabled_in_words(record, chosen), *section.paragraphs])
+            section = replace(section, paragraphs=[_disabled_in_words(record, part), *section.paragraphs])
         sublayers = checks.get(f"{SUBLAYERS}_{metric}_{mode}")
         if main and sublayers:
             finding = sublayers_in_words(sublayers, metric_label(metric))
             section = replace(section, findings=[*section.findings, finding])
         screening = checks.get(f"{SWEEP}_{mode}")
-        if main and screening and {row["sweep"] for row in chosen} == {"screened"}:
+        if main and screening and {row["sweep"] for row in part} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
         looks = checks.get(f"{LOOKS}_{mode}")
         if main and looks:
@@ -174,8 +174,8 @@ def _defined(rows: Sequence[Row]) -> list[Row]:
 
 def _reach(rows: Sequence[Row]) -> float:
     """Median of the smallest detectable effects; NaN if unknown."""
-    known = [row["smallest_effect"] for row in rows if math.isfinite(row["smallest_effect"])]
-    return float(np.median(known)) if known else math.nan
+    finite = [row["smallest_effect"] for row in rows if math.isfinite(row["smallest_effect"])]
+    return float(np.median(finite)) if finite else math.nan
 
 
 def _of(rows: Sequence[Row], **equal: Any) -> list[Row]:
@@ -195,13 +195,13 @@ def _section(
     tables: list[Table] = []
     blocks: list[FigureBlock] = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
-        chosen = _of(rows, kind=kind)
-        first, *others = _in_words(chosen, sample)
-        findings.append(first if findings else f"{first}{more_examples_in_words(chosen, plan)}")
+        rows_of_kind = _of(rows, kind=kind)
+        first, *others = _in_words(rows_of_kind, sample)
+        findings.append(first if findings else f"{first}{more_examples_in_words(rows_of_kind, plan)}")
         if others:
             paragraphs.append(" ".join([_kind_title(kind), *others]))
-        tables.append(_worst(chosen))
-        blocks += _figures(table, chosen)
+        tables.append(_worst(rows_of_kind))
+        blocks += _figures(table, rows_of_kind)
     if any(row["low"] * row["high"] > 0 and not row["significant"] for row in rows):
         paragraphs.append(_ONE_BY_ONE)
     if any(reaches_zero(row) for row in rows):
@@ -245,30 +245,30 @@ def _kind_title(kind: str) -> str:
 
 def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str]:
     kind = KINDS[rows[0]["kind"]]
-    known = _defined(rows)
+    defined = _defined(rows)
     counted = f"{len(rows)} {kind.singular if len(rows) == 1 else kind.plural}"
-    what = f"{counted} {kind.done or 'disabled'} in turn{_how(rows[0])}{_sampled(sample)}"
+    subject = f"{counted} {kind.done or 'disabled'} in turn{_how(rows[0])}{_sampled(sample)}"
     metric = metric_label(rows[0]["metric"])
-    if not known:
-        return [f"Of {what}, {metric} is undefined for all of them."]
+    if not defined:
+        return [f"Of {subject}, {metric} is undefined for all of them."]
     needed, spared, unknown = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
     first = (
-        f"Of {what}, {needed} {_are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)}), {spared} "
+        f"Of {subject}, {needed} {_are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)}), {spared} "
         f"{WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])}), and for {unknown} there are {WORDS[INCONCLUSIVE]}; "
-        f"{_largest_loss(known, metric)}."
+        f"{_largest_loss(defined, metric)}."
     )
-    if len(known) < len(rows):
-        first += f" Undefined scores: {len(rows) - len(known)}."
-    better = sum(row["delta"] > 0 for row in known)
-    gain = sum(row["significant"] and row["delta"] > 0 for row in known)
+    if len(defined) < len(rows):
+        first += f" Undefined scores: {len(rows) - len(defined)}."
+    better = sum(row["delta"] > 0 for row in defined)
+    gain = sum(row["significant"] and row["delta"] > 0 for row in defined)
     second = (
         f"{better} look{'s' * (better == 1)} like an improvement, of which {gain} significant; the best of many is "
         "high by luck alone."
         if better
         else "None looks like an improvement."
     )
-    found = smallest_loss_in_words(rows)
-    return [first, second, f"{found[0].upper()}{found[1:]}"]
+    smallest = smallest_loss_in_words(rows)
+    return [first, second, f"{smallest[0].upper()}{smallest[1:]}"]
 
 
 def _how(row: Row) -> str:
@@ -352,8 +352,8 @@ def ruled_out_in_words(row: Row) -> str:
     return f"a loss of {points(margin)} or more is ruled out"
 
 
-def _largest_loss(known: Sequence[Row], metric: str) -> str:
-    worst = min(known, key=lambda row: row["delta"])
+def _largest_loss(defined: Sequence[Row], metric: str) -> str:
+    worst = min(defined, key=lambda row: row["delta"])
     name = KINDS[worst["kind"]].label_of(worst)
     if worst["delta"] >= 0:
         return f"none lowers {metric} on these examples"
@@ -380,7 +380,7 @@ def _checked(check: Mapping[str, Any]) -> str:
 def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
     kind = KINDS[rows[0]["kind"]]
     order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
-    chosen = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
+    listed = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
     cells = [
         [
             kind.label_of(row),
@@ -397,10 +397,10 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
             p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
             WORDS[shown_verdict(row)],
         ]
-        for row in chosen
+        for row in listed
     ]
-    what = kind.title if kind.done else f"Disabled {kind.plural}{_how(rows[0])}"
-    caption = f"{what}, most harmful first" + (
+    title = kind.title if kind.done else f"Disabled {kind.plural}{_how(rows[0])}"
+    caption = f"{title}, most harmful first" + (
         f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
     )
     header = [
@@ -430,7 +430,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     # Those of a sweep that stopped early differ.
     count = [row["count"] for row in rows]
     stem = f"ablation_{kind.name}_{mode}_{metric}"
-    what = f"{kind.plural} {kind.done or 'disabled'}{how}: {metric_label(metric)}"
+    subject = f"{kind.plural} {kind.done or 'disabled'}{how}: {metric_label(metric)}"
     names, variants = [kind.label_of(row) for row in rows], [row["variant"] for row in rows]
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
@@ -479,13 +479,13 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         )
         blocks.append(_block(stem, title, figure))
     elif kind is not RANDOM:
-        title = f"Effects in order, {what}"
+        title = f"Effects in order, {subject}"
         figure = partial(
             sorted_effects, names, delta, low, high, certain, dispensable, title=title, count=count, level=level
         )
         blocks.append(_block(f"{stem}_sorted", title, figure))
     if kind is HEAD:
-        title = f"Effect and surprise, {what}"
+        title = f"Effect and surprise, {subject}"
         p_values = [row["p_value"] for row in rows]
         figure = partial(
             volcano, names, delta, p_values, [row["significant"] for row in rows], title=title, count=count
@@ -496,7 +496,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     )
     steps = sorted({row["step"] for row in history})
     if kind.axes and kind is not ALL_BUT_ONE and len(steps) > 1:
-        title = f"Effects during training, {what}"
+        title = f"Effects during training, {subject}"
         delta_TV = np.full((len(steps), len(names)), np.nan)
         for row in history:
             if row["variant"] in variants:

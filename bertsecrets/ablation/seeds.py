@@ -220,8 +220,8 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     rows = sorted(rows, key=lambda row: str(row["variant"]))
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
     index_of = {variant.name: index for index, variant in enumerate(outcomes.plan.variants)}
-    chosen_VN = prediction_VN[[index_of[row["variant"]] for row in rows]]
-    return Sweep(name, rows, outcomes.index_N.numpy(), label_N, clean_N, chosen_VN)
+    sorted_VN = prediction_VN[[index_of[row["variant"]] for row in rows]]
+    return Sweep(name, rows, outcomes.index_N.numpy(), label_N, clean_N, sorted_VN)
 
 
 def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
@@ -243,6 +243,7 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
     covariance_V = covariance_between_seeds(np.stack([sweep.resampled_RV for sweep in sweeps]))
     seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
+        # Heads that change hardly a prediction have resamples without any spread, and would look certain.
         np.maximum(covariance_V, _least_stderr(sweeps, level) ** 2),
         margin=margin,
         level=level,
@@ -253,6 +254,7 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
     p_margin_SV = np.stack([sweep.p_margin(margin) for sweep in sweeps])
+    # A set: with two seeds, all and most are the same number.
     numbers = sorted({len(sweeps), len(sweeps) // 2 + 1, 1}, reverse=True)
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),

@@ -73,6 +73,7 @@ def selection_check(
     if count < 4 or repeats < 2:
         raise UserError(f"{count} examples and {repeats} splits are too few for a selection check; give four and two.")
     generator = np.random.default_rng([seed, 2])
+    # Halves as weights: one call then scores all splits.
     half_RN = np.zeros((repeats, count))
     for row_N in half_RN:
         row_N[generator.permutation(count)[: count // 2]] = 1
@@ -80,17 +81,18 @@ def selection_check(
     change = []
     for weight_RN in (half_RN, 1 - half_RN):
         score_RV = weighted_scores(metric, label_N, both_VN, weight_RN)
+        # -inf: an undefined score is never the best one.
         change.append(np.nan_to_num(score_RV[:, 1:] - score_RV[:, :1], nan=-np.inf))
     best_R = change[0].argmax(-1)
     claimed_R, kept_R = (array[np.arange(repeats), best_R] for array in change)
     kept_R = np.where(np.isfinite(kept_R), kept_R, 0)
-    chosen_V = np.bincount(best_R, minlength=len(prediction_VN)) / repeats
+    share_V = np.bincount(best_R, minlength=len(prediction_VN)) / repeats
     kept = float(kept_R.mean())
     error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / repeats + 1)) * NormalDist().inv_cdf(0.975)
-    best = int(chosen_V.argmax())
+    best = int(share_V.argmax())
     return SelectionCheck(
         best=best,
-        chosen=chosen_V,
+        chosen=share_V,
         claimed=float(claimed_R.mean()),
         kept=kept,
         low=kept - error,

@@ -102,6 +102,7 @@ def orders(num_layers: int, num_heads: int, count: int, seed: int) -> list[tuple
     heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     drawn = []
     for index in range(count):
+        # From seed and number: order 7 is the same whether ten or a hundred are taken.
         generator = random.Random(f"{seed}/{index}")
         drawn.append(tuple(generator.sample(heads, len(heads))))
     return drawn
@@ -119,6 +120,7 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     all_VN = np.concatenate([prediction_N[None], prediction_VN])
     score_V = weighted_scores(task.metrics[0], label_N, all_VN, np.ones((1, len(label_N))))[0]
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
+    # Minus: worth is what one wants more of.
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)
 
 
@@ -172,10 +174,10 @@ def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str
     ends = view.extras["worth"][name]
     up, down = (int((differs_LH & (sign * value_LH > 0)).sum()) for sign in (1, -1))
     layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
-    what = "mean loss" if name == LOSS else metric_label(name)
+    score = "mean loss" if name == LOSS else metric_label(name)
     sign = -1 if name == LOSS else 1
     return (
-        f"The {what} is {number(sign * ends['whole'], 3)} with all heads and {number(sign * ends['none'], 3)} without any; the "
+        f"The {score} is {number(sign * ends['whole'], 3)} with all heads and {number(sign * ends['none'], 3)} without any; the "
         f"values of the {value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and {down} "
         f"below; the highest is {with_error(float(value_LH[layer, head]), float(stderr_LH[layer, head]), 4)} "
         f"({head_label(int(layer), int(head))})."
@@ -186,9 +188,9 @@ def _table(view: MeasureView, names: Sequence[str], p_CLH: Array) -> Table:
     grids = [view.grid(name) for name in names]
     value_LH = grids[0][0]
     order = np.argsort(-value_LH, axis=None, kind="stable")
-    chosen = order if order.size <= 2 * _LISTED else np.concatenate([order[:_LISTED], order[-_LISTED:]])
+    listed = order if order.size <= 2 * _LISTED else np.concatenate([order[:_LISTED], order[-_LISTED:]])
     rows = []
-    for flat_index in chosen:
+    for flat_index in listed:
         layer, head = divmod(int(flat_index), value_LH.shape[1])
         cells = [head_label(layer, head)]
         for (grid_LH, stderr_LH, _), p_LH in zip(grids, p_CLH, strict=True):

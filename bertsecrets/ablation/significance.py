@@ -9,6 +9,7 @@ from bertsecrets.ablation.scoring import METRICS, Array, Score, moments, weighte
 
 Flags = NDArray[np.bool_]
 
+# Memory: patterns times examples, in float64, at a time.
 _PATTERNS_AT_ONCE = 1000
 _RESAMPLES_AT_ONCE = 250
 
@@ -30,6 +31,7 @@ def bootstrap_changes(
     both_VN = np.concatenate([clean_N[None], prediction_VN])
     changes = []
     for start in range(0, resamples, _RESAMPLES_AT_ONCE):
+        # Counts of each example instead of lists of examples: scores then are weighted sums.
         drawn_RN = generator.multinomial(
             count, np.full(count, 1 / count), size=min(_RESAMPLES_AT_ONCE, resamples - start)
         )
@@ -96,6 +98,7 @@ def swap_test(
         moved_N = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
         if len(moved_N) == 0:
             continue
+        # min: a power beyond 62 would be a number of thousands of digits.
         if 2 ** min(len(moved_N), 62) <= permutations:
             patterns = (np.arange(2 ** len(moved_N))[:, None] >> np.arange(len(moved_N))) & 1
             p_V[variant] = _extreme(feature_PNF, moved_N, patterns.astype(np.float64), score).mean()
@@ -105,6 +108,7 @@ def swap_test(
         beyond_V = np.zeros(len(pairs))
         for start in range(0, permutations, _PATTERNS_AT_ONCE):
             size = (min(_PATTERNS_AT_ONCE, permutations - start), len(label_N))
+            # Swaps of all examples, also of unmoved ones, so that all variants share their patterns.
             swap_RN = generator.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)
             for variant in random:
                 feature_PNF = feature_VPNF[variant]

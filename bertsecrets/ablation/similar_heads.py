@@ -33,6 +33,7 @@ def jensen_shannon_between(attention_HQK: Tensor) -> Tensor:
     entropy_HQ = torch.special.entr(attention_HQK).sum(-1)
     divergence_HH = attention_HQK.new_zeros(heads, heads)
     for head in range(heads - 1):
+        # Row by row of the matrix: all pairs at once would take heads times the memory.
         mixed_GQK = (attention_HQK[head + 1 :] + attention_HQK[head]) / 2
         between_G = (torch.special.entr(mixed_GQK).sum(-1) - (entropy_HQ[head + 1 :] + entropy_HQ[head]) / 2).mean(-1)
         divergence_HH[head, head + 1 :] = between_G.clamp(min=0)
@@ -104,6 +105,7 @@ def group_by_distance(distance_HH: Array, threshold: float, max_size: int) -> li
         max_size: Largest number of members of a group.
     """
     groups = [[index] for index in range(len(distance_HH))]
+    # Not scipy's linkage, which has no limit on the size of a group.
     mean_GG = np.asarray(distance_HH, dtype=np.float64).copy()
     np.fill_diagonal(mean_GG, np.inf)
     while len(groups) > 1:

@@ -93,6 +93,7 @@ def _spared(
     judging: Mapping[str, Any],
 ) -> Spared:
     margin, level, rate = (float(judging[name]) for name in ("margin", "level", "false_discovery_rate"))
+    # The judged margin is a point of the curve: page and verdicts must agree there.
     margin_M = np.unique(np.append(MARGINS, margin))
     judged = int(np.searchsorted(margin_M, margin))
     p_parts, limit_parts = [], []
@@ -122,18 +123,18 @@ def _spared(
 
 def spared_in_words(spared: Spared) -> str:
     """How many heads can be spared; two sentences."""
-    each, at_least = spared.at_margin
+    count, at_least = spared.at_margin
     loss = points(spared.margin)
     level, rate = (f"{share:.0%}".replace("%", " %") for share in (spared.level, spared.false_discovery_rate))
-    may_lose_more = spared.false_discovery_rate * each
+    may_lose_more = spared.false_discovery_rate * count
     about = number(may_lose_more, 0 if may_lose_more >= 1 else 1)
     shown = (
-        f"Of the {each} heads that can each be spared, about {about} may lose {loss} or more (false discovery rate {rate}); "
-        if each
+        f"Of the {count} heads that can each be spared, about {about} may lose {loss} or more (false discovery rate {rate}); "
+        if count
         else ""
     )
     bound = f"with {level} confidence at least {at_least} of {spared.heads} lose less than {loss}"
-    among = f", {spared.of_each} of the {each} among them" if spared.of_each < at_least and each else ""
+    among = f", {spared.of_each} of the {count} among them" if spared.of_each < at_least and count else ""
     sentence = f"{shown}{bound}{among}."
     if spared.excluded is not None:
         # Rounded up: a loss that is not ruled out must not be said to be.

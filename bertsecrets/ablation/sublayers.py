@@ -46,6 +46,7 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
     if count < 2:
         return {}
     indices = [*attention.values(), *feed_forward.values()]
+    # One weighted sum of changes: its influences are the same sum of theirs.
     sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
     checks = {}
     for metric in judged_metrics(task):

@@ -256,6 +256,7 @@ class Sweep:
         encoder = subject.encoder
         variants = self.variants(encoder)
         if SIMILAR_GROUPS in self.plans:
+            # Heads of groups may be in the plan already.
             variants = list({variant.name: variant for variant in (*variants, *self._similar(subject))}.values())
         return self._plan_of(encoder, variants)
 
@@ -289,8 +290,8 @@ class Sweep:
         plan, settings = self.plan(subject), self.settings
         identity, folder = "", None
         if run is not None and key is not None:
-            asked = [*key, subject.task.name, subject.evaluation, settings.max_examples, *self._replacing()]
-            identity, folder = fingerprint(subject.model, plan, asked), run.folder / "ablation"
+            dependencies = [*key, subject.task.name, subject.evaluation, settings.max_examples, *self._replacing()]
+            identity, folder = fingerprint(subject.model, plan, dependencies), run.folder / "ablation"
         decision: Decision | None = Decision("exact", len(subject.positions(settings.max_examples)), Arithmetic())
         if timed:
             decision = self._decide(subject, plan, run, identity)
@@ -303,6 +304,7 @@ class Sweep:
             precision=arithmetic.precision,
             onednn=arithmetic.onednn,
         )
+        # A screened sweep's files hold other tensors: they must not be read as those of an exact one.
         name = identity if decision.kind == "exact" else f"{identity} screened {screening}"
         parts = None if folder is None else Parts(folder / "parts", name)
         saved = None if folder is None else folder / "optimal.safetensors"
@@ -387,10 +389,10 @@ class Sweep:
         implied = "exact" if settings.looks > 1 else "screened" if settings.precision == BF16 else None
         open_choice = self.limit is not None or (identity and settings.layer is None)
         wish = settings.sweep or implied or (None if open_choice else "exact")
-        asked = [wish, settings.budget, settings.precision]
+        wishes = [wish, settings.budget, settings.precision]
         path = None if run is None or not identity else run.folder / "ablation" / f"decision-{identity[:16]}.json"
         begun = json.loads(path.read_text("utf-8")) if path is not None and path.is_file() else {}
-        resumed = begun.get("asked") == asked
+        resumed = begun.get("asked") == wishes
         # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if settings.layer is not None else None
         batches, lengths = subject.batches(settings.max_examples), subject.split.lengths
@@ -413,7 +415,7 @@ class Sweep:
         else:
             decision = predicted.decide(wish, None if settings.budget is None else seconds_of(settings.budget))
             if run is not None and path is not None:
-                run.write_json(path, {"asked": asked, **asdict(decision)})
+                run.write_json(path, {"asked": wishes, **asdict(decision)})
         seconds = predicted.nominal.of(decision.kind)
         if self.limit is not None and settings.budget is None and seconds > self.limit:
             _log.info(

@@ -291,13 +291,14 @@ def effects_of(
     )
     change_RV = bootstrap_changes(metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0]))
     # A resample whose score is undefined is left out; a variant without two others has no standard error.
-    known_V = np.isfinite(change_RV).sum(0) > 1
+    several_V = np.isfinite(change_RV).sum(0) > 1
     stderr_V = np.full(variants, np.nan)
-    stderr_V[known_V] = np.nanstd(change_RV[:, known_V], axis=0, ddof=1)
+    stderr_V[several_V] = np.nanstd(change_RV[:, several_V], axis=0, ddof=1)
     limits = change_limits(metric, label_N, clean_N, prediction_VN, unseen)
     low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
     moved_VN = prediction_VN - clean_N
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
+    # Either direction: errors are symmetric here, unlike the limits above.
     largest_V = np.maximum(*_largest(metric, label_N, clean_N, prediction_VN, influence_VN))
     return Effects(
         baseline=np.full(variants, tests.baseline),
@@ -397,6 +398,7 @@ def p_of_margin(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: Arra
     """One-sided p-values of a loss of accuracy of the margin or more, ``[V]``; ``count`` examples for all or for each."""
     count_V = np.broadcast_to(np.asarray(count), np.shape(lost_V))
     keys = [(int(lost), int(won), int(of), margin) for lost, won, of in zip(lost_V, won_V, count_V, strict=True)]
+    # All at once: the search takes as long for one as for hundreds.
     missing = sorted(set(keys) - _P_OF_LOSS.keys())
     if missing:
         lost_M, won_M, count_M = (np.array([key[column] for key in missing]) for column in range(3))
@@ -421,6 +423,7 @@ def judge_together(
     """
     names = [field.name for field in fields(Effects) if field.name != "joint"]
     effects = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    # A fixed seed: the same effects get the same verdicts, whatever the seed of the resamples.
     generator = np.random.default_rng([0, 3])
     draw_VR = np.concatenate([joint_draws(part.joint.correlation_VV, generator) for part in parts])
     tails = [np.full(len(part.delta), simultaneous_tail(draw_VR, part.joint.alpha)) for part in parts]
@@ -564,6 +567,7 @@ def smallest_effects(
     if metric == "accuracy":
         lost_V, won_V = discordant(label_N, clean_N, prediction_VN)
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
+    # Random swaps need a p-value a little below alpha, as the observed order counts as one of them.
     alpha = _level_of_swaps(alpha, permutations)
     if alpha <= 0:
         return np.full(len(prediction_VN), np.nan)
@@ -616,7 +620,7 @@ def _largest(
     """
     if metric in CLASS_METRICS:
         clean = largest_flip(metric, label_N, clean_N)
-        flip_V = np.array([max(clean, largest_flip(metric, label_N, each_N)) for each_N in prediction_VN])
+        flip_V = np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
         return flip_V, flip_V
     largest_V2 = np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
     observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / len(label_N)

@@ -1,15 +1,14 @@
 """Outputs of the heads on other examples, for override mode ``resample``."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bertsecrets.attention.hooks import follow
+from bertsecrets.attention.hooks import at_inputs, follow
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.encoder import Encoder, check_adapter
 from bertsecrets.models.families.base import AttentionSite
 
 
@@ -29,31 +28,21 @@ class DonatedOutputs:
     """
 
     def __init__(self, encoder: Encoder, donors: Mapping[str, Tensor]) -> None:
-        if encoder.family is None:
-            raise UserError(
-                f"Mode 'resample' needs an adapter, and model type '{encoder.base.config.model_type}' has none; "
-                "use another mode or add an adapter in bertsecrets/models/families."
-            )
+        check_adapter(encoder, "Mode 'resample' needs")
         self.real_BS = donors["attention_mask"].bool()
         self.num_heads = encoder.num_heads
         self._outputs_LBSD: dict[int, Tensor] = {}
-        with follow(encoder) as forward_pass, ExitStack() as stack, torch.no_grad():
+        with follow(encoder) as forward_pass, torch.no_grad():
 
-            def keep(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite) -> None:
-                layer = forward_pass.layer(site.module)
-                forward_pass.finish_call(site.module)
+            def keep(site: AttentionSite, output_BSD: Tensor) -> None:
+                layer = forward_pass.finish_call(site.module)
                 if layer is not None:
-                    self._outputs_LBSD[layer] = args[0].detach()
+                    self._outputs_LBSD[layer] = output_BSD.detach()
 
-            for site in encoder.distinct_sites:
-                assert site.projection is not None
-
-                def hook(module: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
-                    keep(module, args, site)
-
-                stack.callback(site.projection.register_forward_pre_hook(hook).remove)
             inputs: dict[str, Any] = dict(donors)
-            encoder.model(**inputs)
+            # Donors run once for a batch, whatever the number of edits; their outputs of all layers are in memory meanwhile.
+            with at_inputs(encoder.distinct_sites, "projection", keep):
+                encoder.model(**inputs)
 
     def at(self, layer: int, real_BS: Tensor) -> Tensor:
         """The outputs of a layer's heads, ``[B, S, H * d]``, for receivers with these real tokens.
@@ -76,12 +65,13 @@ def donor_positions(real_BS: Tensor, donor_real_BT: Tensor) -> Tensor:
     Args:
         real_BS, donor_real_BT: Which tokens are real, bool; at least one of each donor.
     """
+    # Ranks among real tokens: 0 for [CLS], and at padding the last rank, which nobody reads.
     rank_BS = real_BS.long().cumsum(1) - 1
     last_B1 = real_BS.sum(1, keepdim=True) - 1
     donor_last_B1 = donor_real_BT.sum(1, keepdim=True) - 1
     inner_BS = 1 + (rank_BS - 1).clamp(min=0) % (donor_last_B1 - 1).clamp(min=1)
-    chosen_BS = torch.where(rank_BS >= last_B1, donor_last_B1, torch.minimum(inner_BS, donor_last_B1))
-    chosen_BS = chosen_BS.masked_fill(rank_BS <= 0, 0)
+    donor_rank_BS = torch.where(rank_BS >= last_B1, donor_last_B1, torch.minimum(inner_BS, donor_last_B1))
+    donor_rank_BS = donor_rank_BS.masked_fill(rank_BS <= 0, 0)
     # The tokenizer may pad on the left: a token's rank is not its position.
     order_BT = donor_real_BT.long().argsort(dim=1, descending=True, stable=True)
-    return order_BT.gather(1, chosen_BS)
+    return order_BT.gather(1, donor_rank_BS)

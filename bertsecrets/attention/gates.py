@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import follow
+from bertsecrets.attention.hooks import at_inputs, follow
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
 
 
@@ -28,11 +28,7 @@ def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
         UserError: If the family has no adapter, or the gates have another shape.
     """
     encoder = describe(model)
-    if encoder.family is None:
-        raise UserError(
-            f"Gates need an adapter, and model type '{encoder.base.config.model_type}' has none; add an adapter in "
-            "bertsecrets/models/families."
-        )
+    check_adapter(encoder, "Gates need")
     current: list[Tensor] = []
 
     def draw(*_: Any) -> None:
@@ -46,27 +42,21 @@ def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
         # Drawn before the pass is followed, so that a gate that does not fit leaves no pass half begun.
         stack.callback(encoder.base.register_forward_pre_hook(draw).remove)
         forward_pass = stack.enter_context(follow(encoder))
-        for site in encoder.distinct_sites:
-            layers = [layer for layer, other in enumerate(encoder.sites) if other.module is site.module]
 
-            def multiply(
-                _: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site, layers: list[int] = layers
-            ) -> tuple[Tensor, ...]:
-                layer = forward_pass.layer(site.module)
-                forward_pass.finish_call(site.module)
-                if layer is None:
-                    # Gradient checkpointing recomputes a layer outside the pass: its heads are gated again.
-                    if encoder.shares_layers:
-                        raise UserError(
-                            "A model that shares its layers can be gated in whole forward passes only; call "
-                            "model.gradient_checkpointing_disable() first."
-                        )
-                    layer = layers[0]
-                gate_H = current[0][layer]
-                gate_BSHd = gate_H[:, None] if gate_H.dim() == 1 else gate_H.t()[:, None, :, None]
-                output_BSHd = args[0].unflatten(-1, (encoder.num_heads, -1)) * gate_BSHd.to(args[0])
-                return (output_BSHd.flatten(2), *args[1:])
+        def multiply(site: AttentionSite, output_BSD: Tensor) -> Tensor:
+            layer = forward_pass.finish_call(site.module)
+            if layer is None:
+                # Gradient checkpointing recomputes a layer outside the pass: its heads are gated again.
+                if encoder.shares_layers:
+                    raise UserError(
+                        "A model that shares its layers can be gated in whole forward passes only; call "
+                        "model.gradient_checkpointing_disable() first."
+                    )
+                layer = encoder.sites.index(site)
+            gate_H = current[0][layer]
+            gate_BSHd = gate_H[:, None] if gate_H.dim() == 1 else gate_H.t()[:, None, :, None]
+            output_BSHd: Tensor = output_BSD.unflatten(-1, (encoder.num_heads, -1))
+            return (output_BSHd * gate_BSHd.to(output_BSD)).flatten(2)
 
-            assert site.projection is not None
-            stack.callback(site.projection.register_forward_pre_hook(multiply).remove)
-        yield
+        with at_inputs(encoder.distinct_sites, "projection", multiply):
+            yield

@@ -1,14 +1,15 @@
 """Gradients of a loss with respect to attention weights, layer by layer."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
 from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.families.base import AttentionSite
 
 GradientObserver = Callable[[int, Tensor, Tensor], None]
 
@@ -44,6 +45,7 @@ def attention_gradients(
     with torch.inference_mode(False), torch.enable_grad():
         with follow(encoder) as forward_pass, through(encoder, forward_pass, observer, lowest), context():
             value = loss(encoder.model(**inputs).logits)
+        # Only to the first layer's tensor, so that no parameter's .grad is filled; hooks see all layers on the way.
         torch.autograd.grad(value, lowest)
 
 
@@ -54,11 +56,10 @@ def _through_interface(
     """Put hooks on the heads' outputs of each layer; ``lowest`` receives those of the first one."""
 
     def listen(call: AttentionCall) -> Tensor:
-        layer = forward_pass.layer(call.module)
+        layer = forward_pass.finish_call(call.module)
         if layer is None:
             return call.output_BSHd
-        forward_pass.finish_call(call.module)
-        output_BSHd = _root(call.output_BSHd, lowest)
+        output_BSHd = in_graph(call.output_BSHd, lowest)
 
         def receive(gradient_BSHd: Tensor) -> None:
             with torch.no_grad(), torch.autocast(gradient_BSHd.device.type, enabled=False):
@@ -78,33 +79,28 @@ def _through_probabilities(
     encoder: Encoder, forward_pass: ForwardPass, observer: GradientObserver, lowest: list[Tensor]
 ) -> Iterator[None]:
     """For families that compute attention themselves: put hooks on the maps."""
-    with ExitStack() as stack:
-        for site in encoder.distinct_sites:
-            assert site.probabilities is not None
 
-            def attach(
-                _: nn.Module, args: tuple[Tensor, ...], module: nn.Module = site.module
-            ) -> tuple[Tensor, ...] | None:
-                layer = forward_pass.layer(module)
-                if layer is None:
-                    return None
-                forward_pass.finish_call(module)
-                map_BHQK = _root(args[0], lowest)
-                dtype = torch.promote_types(map_BHQK.dtype, torch.float32)
+    def attach(site: AttentionSite, map_BHQK: Tensor) -> Tensor | None:
+        layer = forward_pass.finish_call(site.module)
+        if layer is None:
+            return None
+        map_BHQK = in_graph(map_BHQK, lowest)
+        dtype = torch.promote_types(map_BHQK.dtype, torch.float32)
 
-                def receive(gradient_BHQK: Tensor) -> None:
-                    with torch.no_grad(), torch.autocast(gradient_BHQK.device.type, enabled=False):
-                        observer(layer, map_BHQK.detach().to(dtype), gradient_BHQK.to(dtype))
+        def receive(gradient_BHQK: Tensor) -> None:
+            with torch.no_grad(), torch.autocast(gradient_BHQK.device.type, enabled=False):
+                observer(layer, map_BHQK.detach().to(dtype), gradient_BHQK.to(dtype))
 
-                map_BHQK.register_hook(receive)
-                return (map_BHQK, *args[1:])
+        map_BHQK.register_hook(receive)
+        return map_BHQK
 
-            stack.callback(site.probabilities.register_forward_pre_hook(attach).remove)
+    with at_inputs(encoder.distinct_sites, "probabilities", attach):
         yield
 
 
-def _root(tensor: Tensor, lowest: list[Tensor]) -> Tensor:
+def in_graph(tensor: Tensor, lowest: list[Tensor]) -> Tensor:
     """The tensor as part of a graph; the first one of a pass, through which all gradients reach the others, is kept."""
+    # All parameters below may be frozen: then the graph begins here.
     if not tensor.requires_grad:
         tensor = tensor.detach().requires_grad_()
     if not lowest:

@@ -1,15 +1,15 @@
 """Gradients of a loss with respect to every head's output, at the input of the attention output projection."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import ForwardPass, follow
-from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.attention.gradients import in_graph
+from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow, keeping_values
+from bertsecrets.models.encoder import Encoder, check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
 
 OutputObserver = Callable[[int, Tensor, Tensor, Tensor], None]
@@ -44,11 +44,7 @@ def output_gradients(
         UserError: If the model's family has no adapter.
     """
     encoder = describe(model)
-    if encoder.family is None:
-        raise UserError(
-            f"Gradients of heads' outputs need an adapter, and model type '{encoder.base.config.model_type}' has none; add "
-            "one in bertsecrets/models/families."
-        )
+    check_adapter(encoder, "Gradients of heads' outputs need")
     lowest: list[Tensor] = []
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False), torch.enable_grad():
@@ -66,44 +62,30 @@ def _observing(
     """Put hooks on the heads' outputs of each layer; ``lowest`` receives those of the first one."""
     family = encoder.family
     assert family is not None
-    projected: dict[int, Tensor] = {}
-    with ExitStack() as stack:
-        for site in encoder.distinct_sites:
-            assert site.projection is not None
-            assert site.value is not None
+    with keeping_values(encoder.distinct_sites) as projected:
 
-            def keep(_: nn.Module, args: Any, projected_BSD: Tensor, key: int = id(site.module)) -> None:
-                projected[key] = projected_BSD.detach()
+        def attach(site: AttentionSite, output_BSD: Tensor) -> Tensor | None:
+            layer = forward_pass.finish_call(site.module)
+            projected_BSD = projected.pop(id(site.module)).detach()
+            if layer is None:
+                return None
+            gated_BSD = in_graph(output_BSD * gate, lowest)
 
-            def attach(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site) -> tuple[Tensor, ...] | None:
-                layer = forward_pass.layer(site.module)
-                forward_pass.finish_call(site.module)
-                projected_BSD = projected.pop(id(site.module))
-                if layer is None:
-                    return None
-                output_BSD = args[0].detach()
-                gated_BSD = args[0] * gate
-                if not gated_BSD.requires_grad:
-                    gated_BSD = gated_BSD.detach().requires_grad_()
-                if not lowest:
-                    lowest.append(gated_BSD)
+            def receive(gradient_BSD: Tensor) -> None:
+                dtype = torch.promote_types(gradient_BSD.dtype, torch.float32)
+                with torch.no_grad(), torch.autocast(gradient_BSD.device.type, enabled=False):
+                    observer(
+                        layer,
+                        output_BSD.detach().unflatten(-1, (encoder.num_heads, -1)).to(dtype),
+                        gradient_BSD.unflatten(-1, (encoder.num_heads, -1)).to(dtype),
+                        family.values(site, projected_BSD, encoder.num_heads).to(dtype),
+                    )
 
-                def receive(gradient_BSD: Tensor) -> None:
-                    dtype = torch.promote_types(gradient_BSD.dtype, torch.float32)
-                    with torch.no_grad(), torch.autocast(gradient_BSD.device.type, enabled=False):
-                        observer(
-                            layer,
-                            output_BSD.unflatten(-1, (encoder.num_heads, -1)).to(dtype),
-                            gradient_BSD.unflatten(-1, (encoder.num_heads, -1)).to(dtype),
-                            family.values(site, projected_BSD, encoder.num_heads).to(dtype),
-                        )
+            gated_BSD.register_hook(receive)
+            return gated_BSD
 
-                gated_BSD.register_hook(receive)
-                return (gated_BSD, *args[1:])
-
-            stack.callback(site.value.register_forward_hook(keep).remove)
-            stack.callback(site.projection.register_forward_pre_hook(attach).remove)
-        yield
+        with at_inputs(encoder.distinct_sites, "projection", attach):
+            yield
 
 
 def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BSHd: Tensor | None) -> Tensor:
@@ -114,12 +96,12 @@ def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BSHd: Ten
         gradient_BSHd: The gradient g with respect to them.
         new_BSHd: What takes their place, r, with S = 1 if it is the same at every token; None for zero.
     """
-    own_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
+    current_BH = (gradient_BSHd * output_BSHd).sum((1, 3))
     if new_BSHd is None:
-        return -own_BH
+        return -current_BH
     if new_BSHd.shape[1] == 1:
-        return (gradient_BSHd.sum(1) * new_BSHd[:, 0]).sum(-1) - own_BH
-    return (gradient_BSHd * new_BSHd).sum((1, 3)) - own_BH
+        return (gradient_BSHd.sum(1) * new_BSHd[:, 0]).sum(-1) - current_BH
+    return (gradient_BSHd * new_BSHd).sum((1, 3)) - current_BH
 
 
 def mean_over_real(values_BSHd: Tensor, real_BS: Tensor) -> Tensor:

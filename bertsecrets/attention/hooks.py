@@ -3,10 +3,10 @@
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -17,6 +17,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.families.base import AttentionSite
 
 _IMPLEMENTATION = "bertsecrets"
 """Name of our attention function in the library's attention interface."""
@@ -49,6 +50,7 @@ class AttentionCall:
         mask = self.mask[:, heads] if self.mask is not None and self.mask.shape[1] > 1 else self.mask
         dtype = torch.promote_types(query_BHQd.dtype, torch.float32)
         with torch.autocast(query_BHQd.device.type, enabled=False):
+            # As SDPA's math path: scale, then mask, then softmax, all wide. In place, as maps are the largest tensors.
             scores_BHQK = torch.matmul(query_BHQd.to(dtype), key_BHKd.to(dtype).transpose(-1, -2)).mul_(self.scaling)
             if mask is not None:
                 if mask.dtype == torch.bool:
@@ -90,12 +92,14 @@ class ForwardPass:
         for layer, site in enumerate(encoder.sites):
             self._layers_of.setdefault(id(site.module), []).append(layer)
         self._calls: dict[int, int] = {}
+        # Callers pass the mask by position or by name; the signature knows which.
         self._signature = inspect.signature(type(encoder.base).forward)
         self._mask_BS: Tensor | None = None
         self._ids_BS: Tensor | None = None
         self._running = False
         self._handles = [
             encoder.base.register_forward_pre_hook(self._begin, with_kwargs=True),
+            # Also after an error: a pass that failed must not leave a current layer behind.
             encoder.base.register_forward_hook(self._end, always_call=True),
         ]
 
@@ -124,15 +128,17 @@ class ForwardPass:
             return None
         return layers[self._calls.get(id(attention), 0)]
 
-    def finish_call(self, attention: nn.Module) -> None:
-        """Record that a call of an attention module has ended: its next call computes its next layer."""
+    def finish_call(self, attention: nn.Module) -> int | None:
+        """The layer of a call that has ended, as :meth:`layer`; the module's next call computes its next layer."""
+        layer = self.layer(attention)
         self._calls[id(attention)] = self._calls.get(id(attention), 0) + 1
+        return layer
 
-    def real_BS(self, batch: int, length: int, device: torch.device) -> Tensor:
-        """Which tokens are real (not padding), bool."""
+    def real_BS(self, output_BSX: Tensor) -> Tensor:
+        """Which tokens of an output of the pass are real (not padding), bool."""
         if self._mask_BS is None:
-            return torch.ones(batch, length, dtype=torch.bool, device=device)
-        return self._mask_BS.to(device=device, dtype=torch.bool)
+            return torch.ones(output_BSX.shape[:2], dtype=torch.bool, device=output_BSX.device)
+        return self._mask_BS.to(device=output_BSX.device, dtype=torch.bool)
 
     def is_token_BS(self, ids: Sequence[int], device: torch.device) -> Tensor:
         """Which tokens have one of these ids, bool; raises UserError if the pass got no ``input_ids``."""
@@ -162,6 +168,44 @@ def follow(encoder: Encoder) -> Iterator[ForwardPass]:
 
 
 @contextmanager
+def at_inputs(
+    sites: Iterable[AttentionSite],
+    part: Literal["projection", "probabilities"],
+    listener: Callable[[AttentionSite, Tensor], Tensor | None],
+) -> Iterator[None]:
+    """Call ``listener(site, tensor)`` with the input of a part of every site while open; what it returns replaces the input.
+
+    The input of the projection is the heads' outputs ``[B, S, H * d]``, that of the dropout of probabilities their maps. If the
+    listener returns None, the input stays.
+    """
+    with ExitStack() as stack:
+        for site in sites:
+
+            def hook(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site) -> tuple[Tensor, ...] | None:
+                changed = listener(site, args[0])
+                return None if changed is None else (changed, *args[1:])
+
+            module: nn.Module = getattr(site, part)
+            stack.callback(module.register_forward_pre_hook(hook).remove)
+        yield
+
+
+@contextmanager
+def keeping_values(sites: Iterable[AttentionSite]) -> Iterator[dict[int, Tensor]]:
+    """The latest output of each site's value map, ``[B, S, D]``, by the id of the attention module; to be taken out when used."""
+    projected: dict[int, Tensor] = {}
+    with ExitStack() as stack:
+        for site in sites:
+
+            def keep(_: nn.Module, args: Any, projected_BSD: Tensor, key: int = id(site.module)) -> None:
+                projected[key] = projected_BSD
+
+            assert site.value is not None
+            stack.callback(site.value.register_forward_hook(keep).remove)
+        yield projected
+
+
+@contextmanager
 def _owned(base: nn.Module) -> Iterator[None]:
     thread = threading.current_thread()
     with _owners_lock:
@@ -176,6 +220,7 @@ def _owned(base: nn.Module) -> Iterator[None]:
 
 def _check_owner(base: nn.Module) -> None:
     thread = threading.current_thread()
+    # All contexts of an encoder are of one thread: the first says which.
     owner = next(iter(_owners.get(base, ())), thread)
     if owner is not thread:
         raise UserError(
@@ -217,6 +262,7 @@ def listening(encoder: Encoder, listener: Listener) -> Iterator[None]:
     with _listeners_lock:
         if not any(_listeners.get(module) for module in modules):
             _previous_implementation[base] = base.config._attn_implementation
+            # Only for the outermost listener, so that the implementation to return to is the caller's.
             base.set_attn_implementation(_IMPLEMENTATION)
         for module in modules:
             _listeners.setdefault(module, []).append(listener)
@@ -263,9 +309,11 @@ def _attend(
     if scaling is None:
         scaling = float(query.shape[-1]) ** -0.5
     call = AttentionCall(module, query, key, value, _biased(mask, position_bias), scaling, output_BSHd)
+    # Once for each module, and not under dropout, whose output is no product of map and values.
     if module not in _verified and not dropout:
         _verify(call)
         _verified.add(module)
+    # A copy: contexts may open and close while a pass runs.
     for listener in tuple(_listeners.get(module, ())):
         output_BSHd = listener(replace(call, output_BSHd=output_BSHd))
     return output_BSHd, None
@@ -314,6 +362,7 @@ def _verify(call: AttentionCall) -> None:
         # What SDPA gives a row that may attend to nothing is nobody's map.
         allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
         error_BHQ = error_BHQ * allowed.any(-1)
+    # Kernels in half precision, or TF32 on a GPU, differ from a float32 product by more.
     exact = call.output_BSHd.dtype in (torch.float32, torch.float64) and call.output_BSHd.device.type == "cpu"
     if error_BHQ.max() > (1e-3 if exact else 0.05) * value_BHKd.abs().max():
         raise UserError(

@@ -32,7 +32,7 @@ class ModeNeed(Enum):
     DONORS = "the heads' outputs on other examples"
 
 
-OWN_TOKENS = frozenset({ModeNeed.VALUES, ModeNeed.ATTENTION, ModeNeed.TOKENS})
+PER_TOKEN = frozenset({ModeNeed.VALUES, ModeNeed.ATTENTION, ModeNeed.TOKENS})
 """Needs that differ between tokens: the variants of a sweep cannot share a pass."""
 
 OF_CONSTANTS = frozenset({ModeNeed.MEAN_OUTPUTS, ModeNeed.FITTED_OUTPUTS})
@@ -229,6 +229,7 @@ def find_mode(name: str) -> OverrideMode:
         return _load(name)
     if (mode := _OURS.get(name) or _LOADED.get(name)) is not None:
         return mode
+    # Before the import of a package, so that a typo names the choices.
     if name not in mode_names():
         raise UserError(f"Unknown override mode '{name}'; {choices(str(name), mode_names())}.")
     kind = load_offer("override_modes", name)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.donors import DonatedOutputs
 from bertsecrets.attention.head_outputs import mean_over_real
-from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, keeping_values, listening
 from bertsecrets.attention.modes import OF_CONSTANTS, Heads, ModeNeed, OverrideMode, find_mode
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import Encoder, check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
 
 _OF_VALUES = frozenset({ModeNeed.VALUES, ModeNeed.MEAN_VALUE})
@@ -78,6 +78,7 @@ def override(
         raise UserError(f"edits is {edits!r}; give a list of HeadEdit, e.g. [{example}].")
     encoder = describe(model)
     edits_of = _by_layer(encoder, list(edits), constants_LHd, away_from, donors)
+    # Nothing to do must not cost hooks, nor make a compiled model run eagerly.
     if not edits_of:
         yield
         return
@@ -111,33 +112,27 @@ def mean_and_spread(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -
     encoder = describe(model)
     if encoder.base.training:
         raise UserError("Mean head outputs of a model in training mode would include dropout; call model.eval() first.")
-    if encoder.family is None:
-        raise UserError(
-            f"Modes 'mean' and 'optimal' need an adapter, and model type '{encoder.base.config.model_type}' has none; "
-            "use another mode or add an adapter in bertsecrets/models/families."
-        )
+    check_adapter(encoder, "Modes 'mean' and 'optimal' need")
     device = next(encoder.base.parameters()).device
+    # float64: sums over a million tokens lose digits in float32. The variance below is a difference of large numbers.
     total_LHd = torch.zeros(encoder.num_layers, encoder.num_heads, encoder.head_dim, dtype=torch.float64, device=device)
     squares_LHd = torch.zeros_like(total_LHd)
     count = 0
-    with follow(encoder) as forward_pass, ExitStack() as stack:
-        for site in encoder.distinct_sites:
+    with follow(encoder) as forward_pass:
 
-            def add(_: nn.Module, args: tuple[Tensor, ...], module: nn.Module = site.module) -> None:
-                layer = forward_pass.layer(module)
-                forward_pass.finish_call(module)
-                if layer is not None:
-                    output_BSHd = args[0].unflatten(-1, (encoder.num_heads, -1)).to(torch.float64)
-                    output_NHd = output_BSHd[forward_pass.real_BS(args[0].shape[0], args[0].shape[1], args[0].device)]
-                    total_LHd[layer] += output_NHd.sum(0)
-                    squares_LHd[layer] += output_NHd.square().sum(0)
+        def add(site: AttentionSite, output_BSD: Tensor) -> None:
+            layer = forward_pass.finish_call(site.module)
+            if layer is not None:
+                output_BSHd = output_BSD.unflatten(-1, (encoder.num_heads, -1)).to(torch.float64)
+                output_NHd = output_BSHd[forward_pass.real_BS(output_BSD)]
+                total_LHd[layer] += output_NHd.sum(0)
+                squares_LHd[layer] += output_NHd.square().sum(0)
 
-            assert site.projection is not None
-            stack.callback(site.projection.register_forward_pre_hook(add).remove)
-        for batch in batches:
-            inputs: dict[str, Any] = dict(batch)
-            encoder.model(**inputs)
-            count += int(inputs["attention_mask"].sum())
+        with at_inputs(encoder.distinct_sites, "projection", add):
+            for batch in batches:
+                inputs: dict[str, Any] = dict(batch)
+                encoder.model(**inputs)
+                count += int(inputs["attention_mask"].sum())
     if count == 0:
         raise UserError("The reference set is empty; modes 'mean' and 'optimal' need at least one example.")
     mean_LHd = total_LHd / count
@@ -170,6 +165,7 @@ def _by_layer(
             raise UserError(f"Head {edit.head} of layer {edit.layer} is named twice; give one edit per head.")
         seen.add((edit.layer, edit.head))
         edits_of.setdefault(edit.layer, []).append(edit)
+    # Each mode once: thousands of edits have a few.
     for mode in {edit.mode: find_mode(edit.mode) for edit in edits}.values():
         if mode.needs & OF_CONSTANTS:
             check_constants(encoder, mode, constants_LHd)
@@ -250,6 +246,7 @@ def _replaced(
             else constants_LHd[edit.layer, head].to(output_BSHd),
             None if donated_BSHd is None else donated_BSHd[:, :, head],
         )
+        # Maps and constants are wide even under autocast; the projection expects its own precision.
         result_BSHd[:, :, head] = mode.replacement(heads).to(output_BSHd.dtype)
     return result_BSHd
 
@@ -267,48 +264,35 @@ def _before_projection(
 ) -> Iterator[None]:
     family = encoder.family
     assert family is not None
-    values: dict[int, Tensor] = {}
+    # Functions, not maps: of all heads of a layer often one is asked for.
     maps: dict[int, Callable[[int], Tensor]] = {}
+    edited = {id(encoder.sites[layer].module): encoder.sites[layer] for layer in edits_of}.values()
+    needs = frozenset[ModeNeed]().union(*(find_mode(edit.mode).needs for edits in edits_of.values() for edit in edits))
     with ExitStack() as stack:
-        if any(ModeNeed.ATTENTION in find_mode(edit.mode).needs for edits in edits_of.values() for edit in edits):
+        if ModeNeed.ATTENTION in needs:
             stack.enter_context(_keeping_maps(encoder, maps))
-        for site in encoder.distinct_sites:
-            layers = [layer for layer, other in enumerate(encoder.sites) if other.module is site.module]
-            if not any(layer in edits_of for layer in layers):
-                continue
-            assert site.projection is not None
-            assert site.value is not None
+        values = stack.enter_context(keeping_values(edited if needs & _OF_VALUES else ()))
 
-            def keep(_: nn.Module, args: Any, projected_BSD: Tensor, key: int = id(site.module)) -> None:
-                values[key] = projected_BSD
+        def replace(site: AttentionSite, output_BSD: Tensor) -> Tensor | None:
+            layer = forward_pass.finish_call(site.module)
+            if layer is None and not encoder.shares_layers:
+                # Gradient checkpointing recomputes a layer outside the pass: its heads are replaced again.
+                layer = encoder.sites.index(site)
+            projected_BSD = values.pop(id(site.module), None)
+            map_of = maps.pop(id(site.module), None)
+            if layer is None or layer not in edits_of:
+                return None
+            return _replaced(
+                output_BSD.unflatten(-1, (encoder.num_heads, -1)),
+                None if projected_BSD is None else family.values(site, projected_BSD, encoder.num_heads),
+                forward_pass.real_BS(output_BSD),
+                edits_of[layer],
+                source,
+                map_of,
+                forward_pass.is_token_BS(source.away_from, output_BSD.device) if source.away_from else None,
+            ).flatten(2)
 
-            def replace(
-                _: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site, layers: list[int] = layers
-            ) -> tuple[Tensor, ...] | None:
-                layer = forward_pass.layer(site.module)
-                forward_pass.finish_call(site.module)
-                if layer is None and not encoder.shares_layers:
-                    # Gradient checkpointing recomputes a layer outside the pass: its heads are replaced again.
-                    layer = layers[0]
-                projected_BSD = values.pop(id(site.module), None)
-                map_of = maps.pop(id(site.module), None)
-                if layer is None or layer not in edits_of:
-                    return None
-                output_BSD = args[0]
-                result_BSHd = _replaced(
-                    output_BSD.unflatten(-1, (encoder.num_heads, -1)),
-                    None if projected_BSD is None else family.values(site, projected_BSD, encoder.num_heads),
-                    forward_pass.real_BS(output_BSD.shape[0], output_BSD.shape[1], output_BSD.device),
-                    edits_of[layer],
-                    source,
-                    map_of,
-                    forward_pass.is_token_BS(source.away_from, output_BSD.device) if source.away_from else None,
-                )
-                return (result_BSHd.flatten(2), *args[1:])
-
-            if any(find_mode(edit.mode).needs & _OF_VALUES for layer in layers for edit in edits_of.get(layer, ())):
-                stack.callback(site.value.register_forward_hook(keep).remove)
-            stack.callback(site.projection.register_forward_pre_hook(replace).remove)
+        stack.enter_context(at_inputs(edited, "projection", replace))
         yield
 
 
@@ -320,19 +304,15 @@ def _keeping_maps(encoder: Encoder, maps: dict[int, Callable[[int], Tensor]]) ->
         maps[id(call.module)] = partial(_map_of_head, call)
         return call.output_BSHd
 
-    with ExitStack() as stack:
-        if encoder.uses_interface:
-            stack.enter_context(listening(encoder, listen))
-        else:
-            for site in encoder.distinct_sites:
-                assert site.probabilities is not None
+    def keep(site: AttentionSite, map_BHQK: Tensor) -> None:
+        map_BHQK = map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32))
+        maps[id(site.module)] = lambda head: map_BHQK[:, head]
 
-                def keep(_: nn.Module, args: tuple[Tensor, ...], key: int = id(site.module)) -> None:
-                    (map_BHQK,) = args
-                    map_BHQK = map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32))
-                    maps[key] = lambda head: map_BHQK[:, head]
-
-                stack.callback(site.probabilities.register_forward_pre_hook(keep).remove)
+    with (
+        listening(encoder, listen)
+        if encoder.uses_interface
+        else at_inputs(encoder.distinct_sites, "probabilities", keep)
+    ):
         yield
 
 
@@ -350,15 +330,14 @@ def _inside_attention(
     """The generic path: replace heads in the output of the attention function, where they are separate."""
 
     def listen(call: AttentionCall) -> Tensor:
-        layer = forward_pass.layer(call.module)
-        forward_pass.finish_call(call.module)
+        layer = forward_pass.finish_call(call.module)
         output_BSHd = call.output_BSHd
         if layer is None or layer not in edits_of:
             return output_BSHd
         return _replaced(
             output_BSHd,
             call.value_BHKd.transpose(1, 2),
-            forward_pass.real_BS(output_BSHd.shape[0], output_BSHd.shape[1], output_BSHd.device),
+            forward_pass.real_BS(output_BSHd),
             edits_of[layer],
             source,
             partial(_map_of_head, call),

@@ -46,6 +46,7 @@ def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Itera
         groups = {name: rows_R11 for name, rows_R11 in rows_of().items() if name.startswith(GROUP_OF_NEURONS)}
         if not groups:
             return None
+        # A copy: written in place, the neurons would change for autograd and for other hooks, too.
         neuron_RSF = args[0].clone()
         for name, rows_R11 in groups.items():
             group = int(name.removeprefix(GROUP_OF_NEURONS))
@@ -87,6 +88,7 @@ def without_parts(encoder: Encoder, parts: Iterable[tuple[int, str]]) -> Iterato
     check_parts(encoder)
     everywhere_111 = torch.ones(1, 1, 1, dtype=torch.bool, device=next(encoder.base.parameters()).device)
     with follow(encoder) as forward_pass, ExitStack() as stack:
+        # One hook for layers that share a module: the pass says which of them is running.
         for layer, module in {id(module): (layer, module) for layer, module in enumerate(encoder.layers)}.values():
             site = encoder.sites[layer].module
 
@@ -97,6 +99,7 @@ def without_parts(encoder: Encoder, parts: Iterable[tuple[int, str]]) -> Iterato
             def finish(
                 _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, site: nn.Module = site
             ) -> Any:
+                # Families and versions of the library pass the hidden states either way.
                 hidden_BSD = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
                 rows = rows_of(site)
                 forward_pass.finish_call(site)

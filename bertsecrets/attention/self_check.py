@@ -55,6 +55,7 @@ def _check(encoder: Encoder) -> SelfCheck:
     inputs = _batch(encoder)
     real_BS = inputs["attention_mask"].bool()
     logits_BC = _logits(encoder, inputs)
+    # In steps of the logits' own precision; padding changes the order of sums in every layer.
     tolerance = 2e3 * torch.finfo(logits_BC.dtype).eps * max(1.0, logits_BC.abs().max().item())
 
     layers: list[int] = []
@@ -84,6 +85,7 @@ def _check(encoder: Encoder) -> SelfCheck:
     for layer in range(encoder.num_layers):
         with override(encoder.model, [HeadEdit(layer, head, "zero") for head in range(encoder.num_heads)]):
             moved.append((_logits(encoder, inputs) - logits_BC).abs().max().item())
+        # Exactly: any real effect, however small, shows in the last digit.
         if moved[-1] == 0.0:
             raise UserError(
                 f"Zeroing all heads of layer {layer} of {_name(encoder)} does not change the logits, so no head of "
@@ -113,6 +115,7 @@ def _batch(encoder: Encoder) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     longest = max(_LENGTHS)
     pad = config.pad_token_id if config.pad_token_id is not None else 0
+    # One less, and then past the padding id, which must not stand inside a text.
     ids_BS = torch.randint(0, config.vocab_size - 1, (len(_LENGTHS), longest), generator=generator)
     ids_BS[ids_BS >= pad] += 1
     mask_BS = torch.ones_like(ids_BS)
@@ -124,6 +127,7 @@ def _batch(encoder: Encoder) -> dict[str, Tensor]:
 
 def _logits(encoder: Encoder, inputs: dict[str, Tensor]) -> Tensor:
     output = encoder.model(**inputs)
+    # A bare encoder has no logits; its first token's vector serves as well.
     logits_BC: Tensor = output.logits if hasattr(output, "logits") else output[0][:, 0]
     return logits_BC
 

@@ -1,16 +1,14 @@
 """Watch maps and values together: what each head's output is made of, layer by layer."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow
-from bertsecrets.attention.watch import observed_calls
-from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, keeping_values
+from bertsecrets.attention.watch import observed_calls, observed_probabilities
+from bertsecrets.models.encoder import Encoder, check_adapter, describe
+from bertsecrets.models.families.base import AttentionSite
 
 ValueObserver = Callable[[int, Tensor, Tensor], None]
 
@@ -42,12 +40,9 @@ def output_weights(model: nn.Module, layer: int) -> Tensor:
         UserError: If the model's family has no adapter.
     """
     encoder = describe(model)
+    check_adapter(encoder, "Norms of values need")
     projection = encoder.sites[layer].projection
-    if projection is None:
-        raise UserError(
-            f"Norms of values need an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
-            "bertsecrets/models/families."
-        )
+    assert projection is not None
     weights_DHd: Tensor = projection.weight.detach().unflatten(1, (encoder.num_heads, -1))
     return weights_DHd.transpose(0, 1)
 
@@ -66,26 +61,11 @@ def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: Va
 def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer: ValueObserver) -> Iterator[None]:
     family = encoder.family
     assert family is not None
-    projected: dict[int, Tensor] = {}
-    with ExitStack() as stack:
-        for site in encoder.distinct_sites:
-            assert site.probabilities is not None
-            assert site.value is not None
+    with keeping_values(encoder.distinct_sites) as projected:
 
-            def keep(_: nn.Module, args: Any, projected_BSD: Tensor, key: int = id(site.module)) -> None:
-                projected[key] = projected_BSD.detach()
+        def observe(layer: int, site: AttentionSite, map_BHQK: Tensor) -> None:
+            values_BSHd = family.values(site, projected.pop(id(site.module)).detach(), encoder.num_heads)
+            observer(layer, map_BHQK, values_BSHd.transpose(1, 2).to(map_BHQK.dtype))
 
-            def observe(_: nn.Module, args: tuple[Tensor, ...], site: Any = site) -> None:
-                layer = forward_pass.layer(site.module)
-                projected_BSD = projected.pop(id(site.module))
-                if layer is not None:
-                    map_BHQK = args[0].detach()
-                    map_BHQK = map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32))
-                    values_BSHd = family.values(site, projected_BSD, encoder.num_heads)
-                    with torch.no_grad():
-                        observer(layer, map_BHQK, values_BSHd.transpose(1, 2).to(map_BHQK.dtype))
-                    forward_pass.finish_call(site.module)
-
-            stack.callback(site.value.register_forward_hook(keep).remove)
-            stack.callback(site.probabilities.register_forward_pre_hook(observe).remove)
-        yield
+        with observed_probabilities(encoder, forward_pass, observe):
+            yield

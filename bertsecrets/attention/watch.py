@@ -2,15 +2,16 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, listening
+from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap, watched_part
+from bertsecrets.models.families.base import AttentionSite
 
 Observer = Callable[[int, Tensor], None]
 
@@ -55,11 +56,10 @@ def observed_calls(
     """Call ``observer(layer, call)`` for each layer of the encoder's forward passes, outside autograd, while open."""
 
     def listen(call: AttentionCall) -> Tensor:
-        layer = forward_pass.layer(call.module)
+        layer = forward_pass.finish_call(call.module)
         if layer is not None:
             with torch.no_grad():
                 observer(layer, call)
-            forward_pass.finish_call(call.module)
         return call.output_BSHd
 
     with listening(encoder, listen):
@@ -68,20 +68,27 @@ def observed_calls(
 
 @contextmanager
 def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer: Observer) -> Iterator[None]:
-    """For families that compute attention themselves: the input of the dropout that follows their softmax."""
-    with ExitStack() as stack:
-        for site in encoder.distinct_sites:
-            assert site.probabilities is not None
+    with observed_probabilities(encoder, forward_pass, lambda layer, _, map_BHQK: observer(layer, map_BHQK)):
+        yield
 
-            def observe(_: nn.Module, args: tuple[Tensor, ...], module: nn.Module = site.module) -> None:
-                layer = forward_pass.layer(module)
-                if layer is not None:
-                    with torch.no_grad():
-                        map_BHQK = args[0].detach()
-                        observer(layer, map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32)))
-                    forward_pass.finish_call(module)
 
-            stack.callback(site.probabilities.register_forward_pre_hook(observe).remove)
+@contextmanager
+def observed_probabilities(
+    encoder: Encoder, forward_pass: ForwardPass, observer: Callable[[int, AttentionSite, Tensor], None]
+) -> Iterator[None]:
+    """For families that compute attention themselves: call ``observer(layer, site, attention_BHQK)`` outside autograd while open.
+
+    The maps, float32 or wider, are the input of the dropout that follows their softmax.
+    """
+
+    def observe(site: AttentionSite, map_BHQK: Tensor) -> None:
+        layer = forward_pass.finish_call(site.module)
+        if layer is not None:
+            with torch.no_grad():
+                map_BHQK = map_BHQK.detach()
+                observer(layer, site, map_BHQK.to(torch.promote_types(map_BHQK.dtype, torch.float32)))
+
+    with at_inputs(encoder.distinct_sites, "probabilities", observe):
         yield
 
 
@@ -128,6 +135,7 @@ def map_stream(
         forward: Calls the model; its exceptions are raised in the reader.
         context: Entered in the pass's thread, which does not inherit thread-local settings such as autocast.
     """
+    # Semaphores, not an event: each release lets exactly one side do one step.
     turn = threading.Semaphore(0)
     ready = threading.Semaphore(0)
     slot: list[Tensor] = []
@@ -149,6 +157,7 @@ def map_stream(
                     forward()
         except _StoppedError:
             pass
+        # All of them, as a KeyboardInterrupt too must end the reader's wait.
         except BaseException as error:
             errors.append(error)
         finally:
@@ -167,6 +176,7 @@ def map_stream(
                 return
             yield slot.pop()
     finally:
+        # The reader may stop anywhere: wake the pass, so that its thread and hooks end.
         stopped = True
         turn.release()
         thread.join()

@@ -19,6 +19,7 @@ from torch.nn import functional
 ALPHA = BETA = 0.5
 EPSILON = 1e-5
 
+# 8 MB in float32; those of a whole batch would take tens of gigabytes.
 _CELLS = 1 << 21
 """Contributions that are in memory at once."""
 
@@ -132,8 +133,10 @@ class _Product(torch.autograd.Function):
             up_second * (turned[0] @ up + turned[1] @ down) + down_second * (turned[1] @ up + turned[0] @ down),
         ]
         inputs = [index for index, needed in enumerate(ctx.needs_input_grad) if needed]
-        own = _gradients(relevance, [handed[index] for index in inputs], [(first, second)[index] for index in inputs])
-        by_index = dict(zip(inputs, own, strict=True))
+        shares = _gradients(
+            relevance, [handed[index] for index in inputs], [(first, second)[index] for index in inputs]
+        )
+        by_index = dict(zip(inputs, shares, strict=True))
         return by_index.get(0), by_index.get(1)
 
 
@@ -149,10 +152,10 @@ def _gradients(before: Tensor, after: Sequence[Tensor], inputs: Sequence[Tensor]
         return tensor.flatten(1).abs().sum(-1)
 
     # An input of 0 cannot carry relevance: others get its part of the bias.
-    carried = [tensor.where(own != 0, 0) for tensor, own in zip(after, inputs, strict=True)]
+    carried = [tensor.where(argument != 0, 0) for tensor, argument in zip(after, inputs, strict=True)]
     total_B = torch.stack([sizes(tensor) for tensor in carried]).sum(0)
     factor_B = torch.where(total_B > 0, sizes(before) / total_B.where(total_B > 0, 1), 0)
     return [
-        tensor * factor_B.view(-1, *[1] * (tensor.dim() - 1)) / own.where(own != 0, 1)
-        for tensor, own in zip(carried, inputs, strict=True)
+        tensor * factor_B.view(-1, *[1] * (tensor.dim() - 1)) / argument.where(argument != 0, 1)
+        for tensor, argument in zip(carried, inputs, strict=True)
     ]

@@ -73,6 +73,7 @@ class Confidence(RatioMeasure):
         for keys_BS in (real_BS & ~batch.separators_BS, real_BS & ~special_BS, real_BS):
             largest_BHQ = attention_BHQK.masked_fill(~keys_BS[:, None, None], 0).amax(-1)
             mean_BH = (largest_BHQ * weight_BQ[:, None]).sum(-1) / weight_BQ.sum(-1, keepdim=True)
+            # An example without such tokens has no largest weight: 0 would pull the mean down.
             means.append(mean_BH.masked_fill(~keys_BS.any(-1, keepdim=True), torch.nan))
         return torch.stack(means, -1)
 

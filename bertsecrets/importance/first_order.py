@@ -57,6 +57,7 @@ class FirstOrder(OutputMeasure):
         self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
     ) -> Tensor:
         uniform_B1Hd = mean_over_real(value_BSHd, batch.attention_mask_BS)[:, None]
+        # NaN counts as no example: during training no means over a reference set are at hand.
         mean_B1Hd = torch.full_like(uniform_B1Hd, torch.nan) if mean_Hd is None else mean_Hd[None, None]
         replacements = (None, uniform_B1Hd, mean_B1Hd)
         effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd) for new_BSHd in replacements]

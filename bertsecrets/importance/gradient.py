@@ -201,9 +201,9 @@ def _finding(columns: Mapping[str, Grid], name: str, differs_LH: NDArray[np.bool
 
 
 def _layer_means(value_LH: Array) -> Array:
-    known_L = np.isfinite(value_LH).any(axis=1)
+    defined_L = np.isfinite(value_LH).any(axis=1)
     mean_L = np.full(len(value_LH), math.nan)
-    mean_L[known_L] = np.nanmean(value_LH[known_L], axis=1)
+    mean_L[defined_L] = np.nanmean(value_LH[defined_L], axis=1)
     return mean_L
 
 

@@ -86,6 +86,7 @@ class HeadGradient(OutputMeasure):
         order = dict.fromkeys([*positions, *range(len(split))])
         self._rank_of = {split.examples[position].index: rank for rank, position in enumerate(order)}
         layers, heads, _ = self.total_LHC.shape
+        # One column for every batch: sums of processes that share a batch add up.
         groups = -(-len(split) // self.batch_size)
         zeros_LHG = torch.zeros(layers, heads, groups, dtype=torch.float64, device=self.total_LHC.device)
         self.add_state("sums_LHG", zeros_LHG, dist_reduce_fx="sum")
@@ -111,6 +112,7 @@ class HeadGradient(OutputMeasure):
         group_B = torch.tensor(group_numbers, device=device)
         signed_HB = values_BHC[..., -1].to(device).to(torch.float64).T
         self.sums_LHG[layer].index_add_(1, group_B, signed_HB)
+        # Once for each example, not once for each layer.
         if layer == 0:
             self.members_G.index_add_(0, group_B, torch.ones_like(group_B, dtype=torch.float64))
 

@@ -62,6 +62,7 @@ class IntegratedGradients(OutputMeasure):
         super().__init__(num_layers, num_heads, max_examples)
         point_N, weight_N = np.polynomial.legendre.leggauss(steps)
         inner = [(float(point + 1) / 2, float(weight) / 2) for point, weight in zip(point_N, weight_N, strict=True)]
+        # The ends have weight 0: their losses are what the shares should add up to.
         self.gates = ((0.0, 0.0), *inner, (1.0, 0.0))
         self.add_state("losses_2", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("examples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
@@ -74,6 +75,7 @@ class IntegratedGradients(OutputMeasure):
     def add_losses(self, gate: float, loss_B: Tensor) -> None:
         if gate in (0.0, 1.0):
             self.losses_2[int(gate)] += loss_B.to(self.losses_2.device).to(torch.float64).sum()
+            # Both ends bring the examples.
             self.examples += len(loss_B) / 2
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:

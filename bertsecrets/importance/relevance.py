@@ -11,13 +11,13 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers.activations import ACT2CLS
 
-from bertsecrets.attention.hooks import follow
+from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import Encoder, check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import head_label, number, with_error
@@ -180,18 +180,14 @@ def head_relevance(
         UserError: If the family has no adapter, or an example's relevances (with those of biases) do not add up to its logit.
     """
     encoder = describe(model)
-    if encoder.family is None:
-        raise UserError(
-            f"Relevance needs an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
-            "bertsecrets/models/families."
-        )
+    check_adapter(encoder, "Relevance needs")
     outputs: dict[int, Tensor] = {}
     entered: list[Tensor] = []
     kept: list[Tensor] = []
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
     with torch.inference_mode(False), torch.enable_grad(), _only_positions(encoder), ExitStack() as stack:
         forward_pass = stack.enter_context(follow(encoder))
-        stack.enter_context(_recorded(encoder, forward_pass.layer, forward_pass.finish_call, outputs, entered))
+        stack.enter_context(_recorded(encoder, forward_pass, outputs, entered))
         for module in encoder.model.modules():
             if isinstance(module, _ACTIVATIONS):
                 stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
@@ -201,11 +197,13 @@ def head_relevance(
         answer_B = logits_BC.max(-1).values
         heads = [outputs[layer] for layer in sorted(outputs)]
         wanted = [*heads, *entered]
+        # With attention weights held fixed, positions have no gradient.
         gradients = torch.autograd.grad(answer_B.sum(), wanted, allow_unused=True)
     shares = [
         torch.zeros_like(tensor) if gradient is None else (tensor * gradient).detach()
         for tensor, gradient in zip(wanted, gradients, strict=True)
     ]
+    # What reaches the embeddings and the positions is kept there, like the share of a bias.
     kept += [share.flatten(1).sum(1) for share in shares[len(heads) :]]
     _check_conserved(encoder, answer_B.detach(), torch.stack(kept, 1))
     return torch.stack(
@@ -318,6 +316,7 @@ def _halves(func: Callable[..., Tensor], *args: Any) -> Tensor:
     first, second = args[:2]
     if not _both_depend(first, second):
         return func(*args)
+    # The value is that of the product; its gradient is half of either factor's.
     return (func(first, second.detach()) + func(first.detach(), second)) / 2
 
 
@@ -334,8 +333,7 @@ def _layer_norm(
 @contextmanager
 def _recorded(
     encoder: Encoder,
-    layer_of: Callable[[nn.Module], int | None],
-    finish_call: Callable[[nn.Module], None],
+    forward_pass: ForwardPass,
     outputs: dict[int, Tensor],
     entered: list[Tensor],
 ) -> Iterator[None]:
@@ -349,18 +347,14 @@ def _recorded(
         entered.extend(tensor for tensor in others if isinstance(tensor, Tensor) and tensor.requires_grad)
         return ((entered[0], *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": entered[0]})
 
+    def keep(site: AttentionSite, output_BSD: Tensor) -> None:
+        layer = forward_pass.finish_call(site.module)
+        if layer is not None:
+            outputs[layer] = output_BSD
+
     with ExitStack() as stack:
         stack.callback(encoder.layers[0].register_forward_pre_hook(enter, with_kwargs=True).remove)
-        for site in encoder.distinct_sites:
-
-            def keep(_: nn.Module, args: tuple[Tensor, ...], site: AttentionSite = site) -> None:
-                layer = layer_of(site.module)
-                finish_call(site.module)
-                if layer is not None:
-                    outputs[layer] = args[0]
-
-            assert site.projection is not None
-            stack.callback(site.projection.register_forward_pre_hook(keep).remove)
+        stack.enter_context(at_inputs(encoder.distinct_sites, "projection", keep))
         yield
 
 

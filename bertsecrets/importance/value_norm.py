@@ -45,9 +45,11 @@ class ValueNorm(ValueMeasure):
     ) -> Tensor:
         real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
         weight_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
+        # |W v|^2 = v (W'W) v: products of the width of a head instead of that of the model.
         gram_Hdd = weights_HDd.transpose(1, 2) @ weights_HDd
         size_BHK = _norms(value_BHKd, gram_Hdd)
         output_BH = (_norms(attention_BHQK @ value_BHKd, gram_Hdd) * weight_B1S).sum(-1)
+        # The norm of a f is a times that of f: no product of every pair is needed.
         received_BHK = (attention_BHQK * weight_B1S[..., None]).sum(2)
         return torch.stack((output_BH, (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)), -1)
 

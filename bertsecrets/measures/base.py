@@ -114,6 +114,7 @@ class Measure(Experiment, Metric):
     @typed
     def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
         super().__init__()
+        # None leaves the size that a subclass has set in feed.
         if max_examples is not None:
             self.feed = replace(self.feed, max_examples=max_examples)
         kind = type(self).__name__
@@ -205,6 +206,7 @@ class Measure(Experiment, Metric):
         # Moved before the conversion: MPS has no float64, so the state stays on the CPU there.
         values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
         self.total_LHC[layer] += values_BHC.nansum(0)
+        # Sums, as they add up over processes; in float64 the variance from squares keeps its digits.
         self.squares_LHC[layer] += values_BHC.square().nansum(0)
         self.count_LHC[layer] += values_BHC.isnan().logical_not().sum(0)
 

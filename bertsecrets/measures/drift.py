@@ -63,6 +63,7 @@ def jensen_shannon(attention_BHQK: Tensor, reference_BHQK: Tensor, rows_BQ: Tens
     )
     weight_BQ = rows_BQ.to(divergence_BHQ.dtype)
     mean_BH = torch.einsum("bhq,bq->bh", divergence_BHQ, weight_BQ) / weight_BQ.sum(-1)[:, None]
+    # A difference of entropies: rounding leaves equal maps slightly off 0.
     return mean_BH.clamp(min=0)
 
 
@@ -142,6 +143,7 @@ class Drift(Measure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         assert reference_BHQK is not None
         rows_BQ = batch.attention_mask_BS.bool()
+        # [CLS] is not at 0 with padding on the left.
         first_B = rows_BQ.long().argmax(-1)
         example_B = torch.arange(len(first_B), device=first_B.device)
         cls_BH1K, cls_reference_BH1K = (
@@ -164,6 +166,7 @@ class Drift(Measure):
         super().update(layer, attention_BHQK, batch, reference_BHQK)
         if layer == 0:
             self._distances = batch, []
+        # A caller may feed single layers; products need all of them.
         if self._distances is None or self._distances[0] is not batch:
             return
         layers = self._distances[1]

@@ -19,6 +19,7 @@ _SHARE = "entropy / entropy of uniform attention"
 
 def row_entropy(attention_BHQK: Tensor) -> Tensor:
     """Shannon entropy of each row in bits, ``[B, H, Q]``: 0 for attention to one token, log2 L for uniform attention."""
+    # xlogy: 0 ln 0 is 0, where log() would give NaN.
     return -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / math.log(2)
 
 

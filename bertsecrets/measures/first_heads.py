@@ -24,6 +24,7 @@ def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int, *, lowe
         return p_N
     first = int(total_N.argmin() if lowest else total_N.argmax())
     difference_N = (total_N - total_N[first]) / count
+    # The square of a difference from sums of products: no numbers of single examples are kept.
     squares_N = products_NN.diagonal() + products_NN[first, first] - 2 * products_NN[first]
     variance_N = (squares_N / count - difference_N.square()).clamp(min=0) * count / (count - 1)
     # Rounding of sums of squares: two heads with the same numbers differ by nothing.

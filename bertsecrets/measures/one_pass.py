@@ -145,6 +145,7 @@ def measure_pass(
         UserError: If a measure's need cannot be met or the models cannot be compared.
     """
     check_needs(measures, references)
+    # Only models that a measure needs run: each costs a pass.
     wanted = {measure.reference for measure in measures if Need.REFERENCE in measure.needs}
     others = {name: unwrap(other) for name, other in (references or {}).items() if name in wanted}
     for other in others.values():
@@ -250,6 +251,7 @@ def _feed_outputs(
     label_B = batch.label_B
     assert label_B is not None
     sums: dict[tuple[int, int], Tensor] = {}
+    # One pass a gate, shared by all measures that have it.
     for gate in sorted({gate for measure in measures for gate, _ in measure.gates}):
         due = [
             (index, dict(measure.gates)[gate]) for index, measure in enumerate(measures) if gate in dict(measure.gates)
@@ -268,6 +270,7 @@ def _feed_outputs(
                     output_BSHd, gradient_BSHd, value_BSHd, batch, mean_Hd
                 )
                 key = (index, layer)
+                # Weighted sums over gates must be complete before they are added: a standard error needs the whole.
                 sums[key] = sums[key] + values_BHC if key in sums else values_BHC
 
         logits_BC = output_gradients(

@@ -37,6 +37,7 @@ class Paired(Measure):
         super().__init__(num_layers, num_heads)
         # Not registered as a submodule: the partner is moved and reset where it is fed.
         object.__setattr__(self, "partner", measure)
+        # A copy has the same settings and sums of its own.
         self.measure = deepcopy(measure)
         self.needs = measure.needs | {Need.REFERENCE}
         self.feed = measure.feed
@@ -55,14 +56,14 @@ class Paired(Measure):
         assert reference_BHQK is not None
         self.measure.update(layer, reference_BHQK, batch)
         assert self.measure.added is not None
-        other_BHC, own = self.measure.added.values_BHC, self.partner.added
+        other_BHC, added = self.measure.added.values_BHC, self.partner.added
         if other_BHC is None:
             return
-        if own is not None and own.layer == layer and own.batch is batch and own.values_BHC is not None:
-            own_BHC = own.values_BHC
+        if added is not None and added.layer == layer and added.batch is batch and added.values_BHC is not None:
+            value_BHC = added.values_BHC
         else:
-            own_BHC = self.measure.per_example(attention_BHQK, batch, None)
-        self._add(layer, batch, own_BHC - other_BHC)
+            value_BHC = self.measure.per_example(attention_BHQK, batch, None)
+        self._add(layer, batch, value_BHC - other_BHC)
 
     def grids(self) -> PairedGrids:
         """The grids of the other model and of the differences, reduced over all processes."""

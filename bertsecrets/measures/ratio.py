@@ -53,6 +53,7 @@ class RatioMeasure(Measure):
         # The spread of each example's sum about the mean times its number of things.
         spread_LHC = (
             self.weighted_squares_LHC - 2 * mean_LHC * self.products_LHC + mean_LHC.square() * self.weight_squares_LHC
+            # Rounding may leave a spread of 0 slightly below it.
         ).clamp(min=0)
         scale_LHC = self.count_LHC / (self.count_LHC - 1).clamp(min=1)
         stderr_LHC = (spread_LHC * scale_LHC).sqrt() / self.weight_LHC

@@ -131,6 +131,7 @@ class Roles(Measure):
             [
                 HeadPanel(
                     f"{role} (above {view.extras['thresholds'][role]:g})",
+                    # A score of 0 has no logarithm; below 1/16 a colour tells nothing.
                     np.log2(np.maximum(view.value(role), 2**-4)),
                     tests[role],
                 )
@@ -186,7 +187,7 @@ def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
     position_S = torch.arange(real_BS.shape[1])
     near_BQK = ((position_S[:, None] - position_S).abs() <= NEIGHBOURS) & real_BS[:, :, None] & real_BS[:, None]
     pairs_BRQK = _pairs(batch, relations)
-    known = {
+    sieve_of = {
         LOCAL: near_BQK,
         SYNTACTIC: _mean(pairs_BRQK.sum(1)),
         BLOCK: torch.zeros_like(near_BQK),
@@ -199,7 +200,7 @@ def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
     length_B11 = real_BS.sum(-1)[:, None, None].double()
     weights = []
     for name in (*ROLES, *_PARTS, *relations):
-        sieve_BQK = known[name]
+        sieve_BQK = sieve_of[name]
         if sieve_BQK.dtype == torch.bool:
             # A mean over the rows of means over their sieves.
             size_BQ1 = sieve_BQK.sum(-1, keepdim=True).double()
@@ -219,12 +220,12 @@ def _pairs(batch: Batch, relations: Sequence[str]) -> Tensor:
         for sentence in sentences:
             for i, word in enumerate(sentence.words):
                 if word.relation in number and word.head >= 0:
-                    own_S = (word_BS[row] == first + i).double()
+                    dependent_S = (word_BS[row] == first + i).double()
                     head_S = (word_BS[row] == first + word.head).double()
-                    tokens = own_S.sum() * head_S.sum()
+                    tokens = dependent_S.sum() * head_S.sum()
                     # Words that vanished in tokenisation, or were truncated, have no tokens.
                     if tokens > 0:
-                        forward_QK = own_S[:, None] * head_S / tokens
+                        forward_QK = dependent_S[:, None] * head_S / tokens
                         pairs_BRQK[row, number[word.relation]] += (forward_QK + forward_QK.T) / 2
             first += len(sentence.words)
     return pairs_BRQK
@@ -249,9 +250,9 @@ def _block_scores(attention_BHQK: Tensor, batch: Batch) -> Tensor:
     received_BHQ2 = attention_BHQK @ words_B2S.to(attention_BHQK.dtype).transpose(1, 2)[:, None]
     length_B1 = real_BS.sum(-1, keepdim=True).to(attention_BHQK.dtype)
     bias_BHQ2 = received_BHQ2 / sizes_B2.clamp(min=1)[:, None, None] * length_B1[:, None, None]
-    own_BHQ = torch.where(second_BS[:, None], bias_BHQ2[..., 1], bias_BHQ2[..., 0])
+    within_BHQ = torch.where(second_BS[:, None], bias_BHQ2[..., 1], bias_BHQ2[..., 0])
     spread_BHQ = -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / length_B1.clamp(min=2).log()[:, None]
-    score_BH = (own_BHQ * spread_BHQ * real_BS[:, None]).sum(-1) / length_B1
+    score_BH = (within_BHQ * spread_BHQ * real_BS[:, None]).sum(-1) / length_B1
     return score_BH.masked_fill((sizes_B2 == 0).any(-1, keepdim=True), torch.nan)
 
 
@@ -332,7 +333,7 @@ def _role_table(view: MeasureView, tests: Mapping[str, NDArray[np.bool_]]) -> Ta
 
 def _pattern_table(view: MeasureView) -> Table | None:
     """Heads by role and by the pattern that most of their maps show; None if the run has no patterns."""
-    declaration = next((known for known in view.run.declarations() if known.name == _PATTERNS), None)
+    declaration = next((declared for declared in view.run.declarations() if declared.name == _PATTERNS), None)
     if declaration is None:
         return None
     texts = experiment_of(declaration).classes(MeasureView(view.run, declaration)).get("pattern")

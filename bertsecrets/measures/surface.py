@@ -171,6 +171,7 @@ def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:
 
 def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[int]:
     """The ids of the tokens that spell a mark, alone or with the space before it, after a word or apart from it."""
+    # Byte-level and SentencePiece vocabularies have a token for the mark after a word and another after a space.
     text = "".join(f"a{mark} a {mark} " for mark in marks)
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return sorted(

@@ -106,7 +106,7 @@ class VoitaRoles(RatioMeasure):
         self.frequent, self.min_count = frequent, min_count
         self._frequencies: Counter[int] | None = None
         self._distances: dict[str, Counter[int]] = {}
-        self._known: tuple[Batch, Tensor, Gold | None, Tensor, Tensor] | None = None
+        self._of_batch: tuple[Batch, Tensor, Gold | None, Tensor, Tensor] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         """None for the evaluation set; notes how frequent tokens are in the training set, if there is one."""
@@ -127,6 +127,7 @@ class VoitaRoles(RatioMeasure):
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         things_BC, gold, rarest_B2S, target_B2S = self._of(batch)
         real_BS = batch.attention_mask_BS.bool()
+        # -1 is below any weight, also below the exact 0 of padding.
         pointed_BHQ = attention_BHQK.masked_fill((~real_BS | batch.separators_BS)[:, None, None], -1.0).argmax(-1)
         position_S = torch.arange(real_BS.shape[1], device=pointed_BHQ.device)
         hits = [
@@ -166,9 +167,9 @@ class VoitaRoles(RatioMeasure):
 
     def _of(self, batch: Batch) -> tuple[Tensor, Gold | None, Tensor, Tensor]:
         """What is the same for all layers: numbers of things, gold relations, rarest tokens, tokens with neighbours."""
-        if self._known is None or self._known[0] is not batch:
-            self._known = (batch, *self._count(batch))
-        return self._known[1:]
+        if self._of_batch is None or self._of_batch[0] is not batch:
+            self._of_batch = (batch, *self._count(batch))
+        return self._of_batch[1:]
 
     def _count(self, batch: Batch) -> tuple[Tensor, Gold | None, Tensor, Tensor]:
         if self._frequencies is None:
@@ -202,6 +203,7 @@ class VoitaRoles(RatioMeasure):
         rarest_B2S = torch.zeros(batch.size, 2, word_BS.shape[1], dtype=torch.bool)
         for row, (ids, words) in enumerate(zip(batch.input_ids_BS.tolist(), word_BS.tolist(), strict=True)):
             positions = [position for position, is_word in enumerate(words) if is_word]
+            # A Counter: tokens that the training set lacks have 0, and are the rarest.
             counts = {position: self._frequencies[ids[position]] for position in positions}
             order = sorted(counts.values())
             if not order or all(ids[position] in frequent for position in positions if counts[position] == order[0]):
@@ -312,8 +314,11 @@ def role_tests(view: MeasureView) -> dict[str, tuple[NDArray[np.bool_], NDArray[
         shown.append(dict(zip(limits, np.nan_to_num(corrected(np.stack(p_values)), nan=1.0) <= LEVEL, strict=True)))
     above, below = shown
     return {
-        role: (np.any([above[column] for column in own], axis=0), np.all([below[column] for column in own], axis=0))
-        for role, own in limits_by_role.items()
+        role: (
+            np.any([above[column] for column in of_role], axis=0),
+            np.all([below[column] for column in of_role], axis=0),
+        )
+        for role, of_role in limits_by_role.items()
     }
 
 
@@ -325,7 +330,7 @@ def _limits(view: MeasureView) -> dict[str, dict[str, float]]:
         SYNTACTIC: {column: share + thresholds["gain"] for column, share in judged_relations(view).items()},
         RARE: {TWO_RAREST: thresholds["rare"]} if np.isfinite(view.value(TWO_RAREST)).any() else {},
     }
-    return {role: own for role, own in limits.items() if own}
+    return {role: of_role for role, of_role in limits.items() if of_role}
 
 
 def judged_relations(view: MeasureView) -> dict[str, float]:
@@ -346,7 +351,7 @@ def strength(view: MeasureView, role: str) -> Array:
 
 def _table(view: MeasureView) -> Table:
     judged = judged_relations(view)
-    limits = {column: limit for own in _limits(view).values() for column, limit in own.items()}
+    limits = {column: limit for of_role in _limits(view).values() for column, limit in of_role.items()}
     rows = []
     for column in view.columns:
         value_LH, stderr_LH, _ = view.grid(column.name)

@@ -45,6 +45,7 @@ def read_record(path: Path) -> dict[str, Any]:
         UserError: If the file is truncated, not a checkpoint, or not one of ours.
     """
     try:
+        # mmap: only the facts are read at first, and tensors of an optimizer that nobody asks for never.
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     # The reader's errors (truncation, pickled objects, other formats, permissions) have no common base class.
     except Exception as error:
@@ -83,16 +84,17 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
             deleted outside of its folder.
     """
     content = read_record(path)
-    own = content[RECORD]
+    stored = content[RECORD]
+    # Before anything is loaded: damaged bytes inside a tensor would go unnoticed.
     _check_bytes(path)
-    difference = config_difference(own["model_config"], model.config.to_dict())
+    difference = config_difference(stored["model_config"], model.config.to_dict())
     for fact in ("name", "seed"):
         # Checkpoints of earlier versions do not record the seed.
-        if difference is None and own.get(fact, record[fact]) != record[fact]:
-            difference = f"its {fact} is {shown(own[fact])} there and {shown(record[fact])} here"
-    if own["task"] != task.name:
-        difference = f"its task is '{own['task']}' there and '{task.name}' here"
-    elif difference is None and own.get(INITIAL_WEIGHTS, record[INITIAL_WEIGHTS]) != record[INITIAL_WEIGHTS]:
+        if difference is None and stored.get(fact, record[fact]) != record[fact]:
+            difference = f"its {fact} is {shown(stored[fact])} there and {shown(record[fact])} here"
+    if stored["task"] != task.name:
+        difference = f"its task is '{stored['task']}' there and '{task.name}' here"
+    elif difference is None and stored.get(INITIAL_WEIGHTS, record[INITIAL_WEIGHTS]) != record[INITIAL_WEIGHTS]:
         difference = "its initial weights are others there than here"
     elif difference is None and not _fits(_weights(content), model):
         difference = "its weights have other names or shapes"
@@ -163,13 +165,14 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         raise UserError(
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )
+    # Random weights, which the checkpoint's replace: the pre-trained ones need not be there.
     model = load_model(spec, task, RANDOM_INIT, seed=0)
     weights = _weights(content)
     difference = config_difference(record["model_config"], model.config.to_dict())
     if difference is not None or not _fits(weights, model):
-        made_from = record.get("model", {}).get("name", record["model_config"].get("model_type"))
+        origin = record.get("model", {}).get("name", record["model_config"].get("model_type"))
         raise UserError(
-            f"Checkpoint '{path}' has another architecture (made from '{made_from}'"
+            f"Checkpoint '{path}' has another architecture (made from '{origin}'"
             f"{f'; {difference}' if difference else ''}) than model '{spec.name}'; set the model it was made from."
         )
     model.load_state_dict(weights)
@@ -204,6 +207,7 @@ def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
 
 def _weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
     """The model's weights in a checkpoint, by their names in the model."""
+    # Lightning's module holds more than the model, such as the state of metrics.
     prefix = "model."
     return {key.removeprefix(prefix): value for key, value in content["state_dict"].items() if key.startswith(prefix)}
 
@@ -223,6 +227,7 @@ def _are_tensors(weights: object) -> bool:
 
 def _check_head(labels: list[str], task: Task, path: Path) -> None:
     outputs = len(labels)
+    # Models saved without label names have LABEL_0, LABEL_1, ..., which contradict nothing.
     generic = all(label.upper().startswith("LABEL_") for label in labels)
     if outputs != task.num_outputs or (not generic and not task.is_regression and labels != list(task.labels)):
         raise UserError(

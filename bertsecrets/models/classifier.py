@@ -88,6 +88,7 @@ class SequenceClassifier(pl.LightningModule):
     def configure_model(self) -> None:
         """Shard the weights, once, if the strategy has a device mesh."""
         mesh = self.device_mesh
+        # Lightning calls this before fitting and again before validation.
         if mesh is not None and not self._sharded:
             shard(self.model, mesh["data_parallel"])
             self._sharded = True
@@ -121,6 +122,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def _note_finite(self, loss: Tensor) -> None:
         step = self.global_step
+        # On the device: a comparison in Python would wait for the GPU at every step.
         bad = torch.where(torch.isfinite(loss.detach()), -1, step)
         self._first_bad_step = (
             bad if self._first_bad_step is None else torch.where(self._first_bad_step >= 0, self._first_bad_step, bad)

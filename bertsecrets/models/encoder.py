@@ -76,6 +76,15 @@ class Encoder:
         return tuple({id(site.module): site for site in self.sites}.values())
 
 
+def check_adapter(encoder: Encoder, needed_by: str) -> None:
+    """Raise UserError if the encoder's family has no adapter; ``needed_by`` begins the sentence, as in "Gates need"."""
+    if encoder.family is None:
+        raise UserError(
+            f"{needed_by} an adapter, and model type '{encoder.base.config.model_type}' has none; add one in "
+            "bertsecrets/models/families."
+        )
+
+
 @torch.no_grad()
 def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
     """Multiply each head's columns of the output projection by its gate, ``[layers, heads]``: the logits of the gated model.
@@ -91,6 +100,7 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an error."""
+    # Of each part: some may be in evaluation mode on purpose, and train(True) would switch them all.
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -142,6 +152,7 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
         raise UserError(
             "The model is on the device meta, where it has no numbers; load its weights, e.g. with from_pretrained."
         )
+    # BERT and its relatives have a causal head, too; a decoder has no masked one.
     if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise UserError(f"{type(network).__name__} is a decoder ('{kind}'); give an encoder such as BERT or RoBERTa.")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not tokenizer.is_fast:
@@ -178,6 +189,7 @@ def describe(module: nn.Module) -> Encoder:
     family = family_of(model)
     if family is None:
         layout = generic_layout(base)
+        # What has no parameter in a layer lies below or above them all; above is the task head, outside of the base.
         in_layers = {id(parameter) for layer in layout.layers for parameter in layer.parameters()}
         embeddings = tuple(
             child

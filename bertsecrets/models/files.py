@@ -44,8 +44,8 @@ def check_weights(folder: Path) -> None:
         raise UserError(
             f"Model folder '{folder}' holds no weights ({', '.join(_WEIGHTS)}); give a folder made by save_pretrained."
         )
-    chosen = names[0]
-    for name in _shards(folder, chosen) if chosen.endswith(".index.json") else [chosen]:
+    first = names[0]
+    for name in _shards(folder, first) if first.endswith(".index.json") else [first]:
         _check_tensors(folder / name)
 
 

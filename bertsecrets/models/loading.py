@@ -100,6 +100,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
     if init != RANDOM_INIT and (folder := spec.folder()) is not None:
         _check_whole(folder)
         check_weights(folder)
+    # The caller's random state must not depend on the number of new weights.
     with _one_sentence(spec), quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config.num_labels = task.num_outputs
@@ -116,6 +117,7 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
             config=config,
             dtype=torch.float32,
             output_loading_info=True,
+            # A folder fine-tuned on another task has a head of another width; the encoder is checked below.
             ignore_mismatched_sizes=True,
             **options,
         )
@@ -172,6 +174,7 @@ def random_normal_(model: nn.Module, seed: int, std: float = 0.02) -> None:
         elif parameter.dim() < 2:
             parameter.zero_()
         else:
+            # On the CPU in float32, so that a seed gives the same weights on every device and in every precision.
             drawn = torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator)
             parameter.copy_(drawn)
 
@@ -191,6 +194,7 @@ def max_positions(model: PreTrainedModel) -> int | None:
 def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
     if family is not None:
         set_family(model, family)
+    # As a model built in code would be: the library loads in evaluation mode.
     model.float().train()
     return model
 
@@ -211,6 +215,7 @@ def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpe
             f"The weights of model '{spec.name}' have other shapes than its config.json says "
             f"(e.g. {mismatched[0]}); give the weights and the config.json of one model."
         )
+    # Encoders trained on masked words alone come without a pooler; it is then new, like the head.
     missing = sorted(key for key in info["missing_keys"] if key.startswith(prefix) and ".pooler." not in key)
     if missing:
         raise UserError(
@@ -234,6 +239,7 @@ def quiet() -> Iterator[None]:
 
 def _location(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """The folder or hub name, and the arguments with which the library reads it: nothing there is run as code."""
+    # Offline, the client would try each file again and again before it looks into its cache.
     local = spec.folder() is not None or not hub_is_reachable()
     return spec.locate(), {
         "revision": spec.revision or "main",

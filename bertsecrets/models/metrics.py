@@ -16,6 +16,7 @@ MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
 
 
 def _accuracy(prediction_N: Tensor, label_N: Tensor, task: Task) -> Tensor:
+    # float64, as a float32 mean of many examples is off in the seventh digit.
     return (prediction_N == label_N).double().mean()
 
 
@@ -142,6 +143,7 @@ class Predictions(Metric):
         """Add a batch; logits and labels (class indices or scores) are kept as float32."""
         self.index.append(index_B)
         self.logits.append(logits_BC.detach().float())
+        # One type for class indices and scores; whole numbers are exact up to 16 million.
         self.labels.append(label_B.to(torch.float32))
 
     def compute(self) -> tuple[Tensor, Tensor, Tensor]:

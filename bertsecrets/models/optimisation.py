@@ -10,10 +10,10 @@ from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.settings import OptimizerConfig
 
 
-def freeze(model: nn.Module, what: Iterable[str | int]) -> None:
+def freeze(model: nn.Module, names: Iterable[str | int]) -> None:
     """Exclude the named embeddings and layers from training; raises UserError for a name that does not exist."""
     encoder = describe(model)
-    for name in what:
+    for name in names:
         if name == "embeddings":
             modules: Sequence[nn.Module] = encoder.embeddings
         elif isinstance(name, int) and 0 <= name < encoder.num_layers:

@@ -56,7 +56,9 @@ def weights_digest(model: PreTrainedModel) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.base_model.state_dict().items()):
         if not name.startswith("pooler."):
+            # Names and shapes too: the same bytes may belong to other tensors.
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            # As bytes: numpy has no bfloat16.
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
@@ -126,6 +128,7 @@ def weights_cosine(model: PreTrainedModel, other: PreTrainedModel) -> float:
     product = norm = other_norm = 0.0
     for key, weight in model.base_model.state_dict().items():
         if weight.dim() >= 2 and key in others and others[key].shape == weight.shape:
+            # Matrix by matrix: one vector of all would double the memory of a large model.
             a, b = weight.double().flatten(), others[key].double().flatten()
             product += float(a @ b)
             norm += float(a @ a)

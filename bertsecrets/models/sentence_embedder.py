@@ -76,6 +76,7 @@ class SentenceEmbedder(PreTrainedModel):
         if self.pooling == "cls":
             return hidden_BSD[:, 0]
         if self.pooling == "max":
+            # Not 0, which is the maximum of negative numbers.
             return hidden_BSD.masked_fill(~real_BS[..., None], -torch.inf).amax(1)
         real_BS1 = real_BS[..., None].to(hidden_BSD.dtype)
         count_B1 = real_BS1.sum(1)
@@ -149,8 +150,8 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
         raise UserError(
             f"The weights in '{inner}' lack {len(missing)} tensors of the encoder, e.g. {missing[0]}; copy the whole folder."
         )
-    own = settings.get("max_seq_length")
-    limits = [length for length in (own, max_positions(encoder)) if isinstance(length, int) and length > 0]
+    longest = settings.get("max_seq_length")
+    limits = [length for length in (longest, max_positions(encoder)) if isinstance(length, int) and length > 0]
     encoder.float().eval()
     return SentenceEmbedder(encoder, pooling, min(limits, default=_LONGEST)), tokenizer
 
@@ -162,6 +163,7 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
         for module in content
     ):
         raise UserError(f"'{folder / MODULES}' is not a list of modules with type and path; copy the folder again.")
+    # The file may list the modules in any order.
     return sorted(content, key=lambda module: int(module.get("idx", 0)))
 
 

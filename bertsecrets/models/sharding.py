@@ -22,6 +22,7 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
         model: Any module that contains a transformers encoder; it can be called as before, whole or layer by layer.
         mesh: The processes to shard over, one-dimensional.
     """
+    # A shared layer once: fully_shard refuses a module that is sharded already.
     for layer in {id(layer): layer for layer in describe(model).layers}.values():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)

@@ -138,6 +138,7 @@ def _check_hash(weights: Path, expected: str) -> None:
         raise UserError(f"Weights '{weights}' are missing; install the model again.")
     digest = hashlib.sha256()
     with weights.open("rb") as stream:
+        # In pieces: weights may be larger than what memory is left.
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     if digest.hexdigest() != expected:

@@ -157,6 +157,7 @@ def rule_out_blocks(logits: Tensor, first_segment: Tensor) -> Tensor:
 def judge(logits: Tensor, margin: float) -> Judgement:
     """Probabilities, most probable patterns and ties from calibrated logits ``[..., 5]``."""
     probability_P = logits.softmax(-1)
+    # Two, not the maximum alone: their difference is the margin.
     best, pattern = probability_P.topk(2, dim=-1)
     return Judgement(probability_P, pattern[..., 0], best[..., 0] - best[..., 1] < margin)
 

@@ -77,6 +77,7 @@ def map_features(attention_BHQK: Tensor, real_BS: Tensor, first_segment_B: Tenso
     if first_segment_B is None:
         first_segment_B = torch.full(real_BS.shape[:1], UNKNOWN, device=real_BS.device)
     batch, heads, size = attention_BHQK.shape[:3]
+    # The classifier was trained on float32; half precision loses weights below its floor.
     attention_BHQK = attention_BHQK.float()
     pool_BPS = bin_weights(real_BS)
     mean_B1S = real_BS[:, None].float() / real_BS.sum(-1).clamp(min=1)[:, None, None]
@@ -226,7 +227,9 @@ def _squares(picture_BHPP: Tensor) -> Tensor:
     cut_P = torch.arange(1, BINS + 1, device=picture_BHPP.device, dtype=picture_BHPP.dtype) / BINS
     # A bin of the picture is a mean of weights; its row's attention is the mean times the row's length.
     share_BHP = (first_BHP + second_BHP) / first_BHP[..., -1:].clamp(min=1e-6)
+    # Two squares of even attention hold their area: what is beyond is structure.
     excess_BHP = share_BHP - cut_P.square() - (1 - cut_P).square()
+    # A square of one or two bins is the diagonal, not a segment.
     return excess_BHP[..., 2:-3].amax(-1)
 
 
@@ -394,15 +397,15 @@ def segment_contrasts(picture_BHPP: Tensor, side_BP: Tensor, first_segment_B: Te
     share_BHPP = picture_BHPP * (length_B / BINS)[:, None, None, None]
     first_BP, second_BP = side_BP.clamp(min=0), (-side_BP).clamp(min=0)
     numbers = []
-    for own_BP, other_BP in ((first_BP, second_BP), (second_BP, first_BP)):
-        counts_BP = (own_BP @ far_PP > 0) & (other_BP @ far_PP > 0)
-        column_B1P = (own_BP * counts_BP)[:, None]
-        rows = [_mean_of_rows(share_BHPP, rows_BP[:, :, None] * far_PP) for rows_BP in (own_BP, other_BP)]
-        own_BH, other_BH = ((mean_BHP * column_B1P).sum(-1) for mean_BHP in rows)
+    for segment_BP, other_BP in ((first_BP, second_BP), (second_BP, first_BP)):
+        counts_BP = (segment_BP @ far_PP > 0) & (other_BP @ far_PP > 0)
+        column_B1P = (segment_BP * counts_BP)[:, None]
+        rows = [_mean_of_rows(share_BHPP, rows_BP[:, :, None] * far_PP) for rows_BP in (segment_BP, other_BP)]
+        within_BH, other_BH = ((mean_BHP * column_B1P).sum(-1) for mean_BHP in rows)
         more_BHP = (rows[0] > _CLEARLY_MORE * rows[1]) * column_B1P
         numbers += [
-            own_BH - other_BH,
-            (own_BH.clamp(min=_SHARE_FLOOR) / other_BH.clamp(min=_SHARE_FLOOR)).log(),
+            within_BH - other_BH,
+            (within_BH.clamp(min=_SHARE_FLOOR) / other_BH.clamp(min=_SHARE_FLOOR)).log(),
             more_BHP.sum(-1) / column_B1P.sum(-1).clamp(min=0.5),
         ]
     two_B1, one_B1 = (first_segment_B > 0)[:, None], (first_segment_B == ONE)[:, None]

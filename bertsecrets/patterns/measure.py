@@ -260,6 +260,7 @@ def over_seeds(share_RLHC: Array, error_RLHC: Array) -> tuple[Array, Array]:
     share_RC = np.nanmean(share_RLHC, axis=(1, 2))
     count = len(share_RC)
     share_C: Array = share_RC.mean(0)
+    # The spread between seeds holds that between examples, too.
     reach_C: Array = stats.t.ppf(0.975, count - 1) * share_RC.std(0, ddof=1) / np.sqrt(count)
     return share_C, reach_C
 

@@ -19,6 +19,7 @@ def first_segments(special_BS: Tensor, real_BS: Tensor) -> Tensor:
     """
     position_BS = real_BS.cumsum(-1)
     separator_BS = special_BS & real_BS & (position_BS > 1)
+    # argmax of 0 and 1 is the first 1.
     size_B = position_BS.gather(-1, separator_BS.int().argmax(-1, keepdim=True))[:, 0]
     second_B = (real_BS & ~special_BS & (position_BS > size_B[:, None])).any(-1)
     first_B = torch.where(second_B, size_B, ONE)

@@ -25,6 +25,7 @@ from bertsecrets.probes.sentences import Sentences
 SPECIAL = 2
 """Places before the words: the first special token, [CLS], and the last, [SEP]."""
 
+# float16: half the disk, and weights of 0..1 keep three digits.
 _BYTES = 2
 
 
@@ -54,6 +55,7 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
                 f"The attention of {len(words):,} sentences takes {self.bytes / 1e9:.1f} GB, but '{path.parent}' has "
                 f"{free / 1e9:.1f} GB left; free some space, or probe fewer sentences with data.limit_train=<number>."
             )
+        # x: a file of another run must not be overwritten. Unbuffered: every read is of another sentence.
         self.file = path.open("x+b", buffering=0)
         self._variance_C = torch.zeros(channels, dtype=torch.float64)
         self._rows = 0
@@ -71,6 +73,7 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
 
     def write(self, number: int, map_nnC: Tensor) -> None:
         """Store the attention of a sentence."""
+        # Without [CLS] and [SEP], whose large weights would hide what a head does between words.
         words_WWC = map_nnC[SPECIAL:, SPECIAL:].cpu().double()
         self._variance_C += words_WWC.var(1, correction=0).sum(0)
         self._rows += len(words_WWC)
@@ -135,8 +138,8 @@ def store_attention(
             size = max(file.sizes[number] for number in numbers)
             maps_BnnC = _word_level(network, batch, size, context).cpu()
             for row, number in enumerate(numbers):
-                own = file.sizes[number]
-                file.write(number, maps_BnnC[row, :own, :own])
+                words_and_special = file.sizes[number]
+                file.write(number, maps_BnnC[row, :words_and_special, :words_and_special])
             progress(len(numbers))
 
 
@@ -170,6 +173,6 @@ def random_encoder(model: nn.Module, seed: int) -> PreTrainedModel:
     """A copy of a model with its embeddings and otherwise random weights, the paper's baseline (section 5)."""
     copy = deepcopy(unwrap(model))
     random_normal_(copy, seed)
-    for random, own in zip(describe(copy).embeddings, describe(model).embeddings, strict=True):
-        random.load_state_dict(own.state_dict())
+    for drawn, original in zip(describe(copy).embeddings, describe(model).embeddings, strict=True):
+        drawn.load_state_dict(original.state_dict())
     return copy

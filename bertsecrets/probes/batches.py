@@ -133,6 +133,7 @@ class ProbeSampler(Sampler[list[int]]):
 
     def batches(self) -> list[list[int]]:
         """The batches of the epoch."""
+        # Of seed and epoch alone: a sampler that drew on would depend on how often its length was asked for.
         generator = np.random.default_rng([self.seed, self.epoch])
         order = generator.permutation(len(self.words)).tolist()
         # The sort is stable. The lengths, and with them the number of batches, are the same in every epoch.

@@ -103,16 +103,16 @@ def _section(view: MeasureView, record: ProbesRecord) -> Section:
 
 def _findings(record: ProbesRecord) -> list[str]:
     findings = []
-    known = {score.name: score.uas for score in record.scores}
+    uas_of = {score.name: score.uas for score in record.scores}
     for name, others in (
         (ATTENTION, (RIGHT_BRANCHING, RANDOM_ATTENTION)),
         (ATTENTION_WORDS, (DISTANCES_WORDS, RANDOM_ATTENTION_WORDS)),
     ):
-        if name in known:
-            beside = [f"{LABELS[other]} {percent(known[other].value)} %" for other in others if other in known]
+        if name in uas_of:
+            beside = [f"{LABELS[other]} {percent(uas_of[other].value)} %" for other in others if other in uas_of]
             findings.append(
-                f"A probe on {LABELS[name]} finds the syntactic heads of {percent(known[name].value)} % of the words of "
-                f"{record.task} ({_limits(known[name])}){'; ' if beside else ''}{', '.join(beside)}."
+                f"A probe on {LABELS[name]} finds the syntactic heads of {percent(uas_of[name].value)} % of the words of "
+                f"{record.task} ({_limits(uas_of[name])}){'; ' if beside else ''}{', '.join(beside)}."
             )
     return findings
 

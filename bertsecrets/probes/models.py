@@ -69,11 +69,11 @@ class AttentionProbe(Probe):
         if self.width:
             vectors_BND = nn.functional.pad(_vectors(batch), (0, 0, SPECIAL, 0))
             shape = (*vectors_BND.shape[:2], *self.weight_DC.shape)
-            own_BNDC = (self.dependent(vectors_BND).view(shape) + self.weight_DC) / self.spread_C
-            other_BNDC = self.governor(vectors_BND).view(shape) / self.spread_C
+            dependent_BNDC = (self.dependent(vectors_BND).view(shape) + self.weight_DC) / self.spread_C
+            governor_BNDC = self.governor(vectors_BND).view(shape) / self.spread_C
             # Rows of a map belong to the dependent when it attends to its head, and to the head when the head attends.
-            row_BNCD = torch.stack([own_BNDC[:, :, 0], other_BNDC[:, :, 1]], -1)
-            column_BNCD = torch.stack([other_BNDC[:, :, 0], own_BNDC[:, :, 1]], -1)
+            row_BNCD = torch.stack([dependent_BNDC[:, :, 0], governor_BNDC[:, :, 1]], -1)
+            column_BNCD = torch.stack([governor_BNDC[:, :, 0], dependent_BNDC[:, :, 1]], -1)
             by_row_BNND = attention_BNNC @ row_BNCD
             by_column_BNND = attention_BNNC.transpose(1, 2) @ column_BNCD
             both_BNND = by_row_BNND + by_column_BNND.transpose(1, 2)
@@ -138,9 +138,9 @@ class DistanceProbe(Probe):
     def relation_scores(self, batch: ProbeBatch, head_BW: Tensor) -> Tensor:
         positions_BWTP = _positions(batch)
         index_BW1P = head_BW[..., None, None].expand(-1, -1, 1, positions_BWTP.shape[-1])
-        own_BWP = positions_BWTP.gather(2, index_BW1P)[:, :, 0]
+        distance_BWP = positions_BWTP.gather(2, index_BW1P)[:, :, 0]
         vectors_BWD = _vectors(batch)
-        relations: Tensor = self.relation(torch.cat([own_BWP, vectors_BWD, _of_heads(vectors_BWD, head_BW)], -1))
+        relations: Tensor = self.relation(torch.cat([distance_BWP, vectors_BWD, _of_heads(vectors_BWD, head_BW)], -1))
         return relations
 
 

@@ -53,26 +53,28 @@ def probe_scores(
         seed: Of the samples.
     """
     size = len(words_N)
+    # How often each sentence is drawn: one product then gives the sums of all samples.
     drawn_KN = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=replicates)
     words_K = drawn_KN @ words_N
 
     def share(right_N: NDArray[np.int64]) -> Share:
-        known_K = words_K > 0
-        low, high = np.percentile((drawn_KN @ right_N)[known_K] / words_K[known_K], _LEVELS)
+        # A sample of sentences without a scored word has no share.
+        nonempty_K = words_K > 0
+        low, high = np.percentile((drawn_KN @ right_N)[nonempty_K] / words_K[nonempty_K], _LEVELS)
         return Share(float(right_N.sum() / words_N.sum()), float(low), float(high))
 
     scores = [
         ProbeScore(
             name=name,
-            uas=share(own.heads_N),
-            las=share(own.labelled_N),
-            control=None if own.control_N is None else share(own.control_N),
-            selectivity=None if own.control_N is None else share(own.heads_N - own.control_N),
-            weights=own.weights,
-            seconds=own.seconds,
+            uas=share(counts.heads_N),
+            las=share(counts.labelled_N),
+            control=None if counts.control_N is None else share(counts.control_N),
+            selectivity=None if counts.control_N is None else share(counts.heads_N - counts.control_N),
+            weights=counts.weights,
+            seconds=counts.seconds,
         )
         for name in LABELS
-        if (own := answers.get(name)) is not None
+        if (counts := answers.get(name)) is not None
     ]
     differences = [
         ProbeDifference(first, second, share(answers[first].heads_N - answers[second].heads_N))

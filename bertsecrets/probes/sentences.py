@@ -115,13 +115,14 @@ def _sentence(split: EncodedSplit, position: int, punctuation: bool, seed: int) 
     sizes = [len(annotation.words) for annotation in example.annotations]
     tree_W = np.repeat(np.arange(len(sizes)), sizes)
     first_W = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes) if words else np.zeros(0, np.int64)
-    own_W = np.array([word.head for word in words], np.int64)
-    head_W = np.where(own_W < 0, 0, own_W + first_W + 1)
+    head_in_tree_W = np.array([word.head for word in words], np.int64)
+    head_W = np.where(head_in_tree_W < 0, 0, head_in_tree_W + first_W + 1)
     tokens: list[list[int]] = [[] for _ in words]
     for token, word in zip(row.ids, row.words, strict=True):
         if word >= 0:
             tokens[word].append(token)
     present_W = np.array([bool(ids) for ids in tokens], bool)
+    # Index 0 is the root, which is always there.
     counts_W = present_W & np.concatenate([[True], present_W])[head_W]
     marks_W = np.array([is_punctuation(word.relation) for word in words], bool)
     return Sentence(

@@ -29,14 +29,14 @@ from bertsecrets.probes.record import (
 from bertsecrets.probes.scoring import probe_scores, right_branching
 from bertsecrets.probes.sentences import Sentences, relations_of
 from bertsecrets.probes.training import Answers, Recipe, train_and_answer
-from bertsecrets.probes.vectors import WordVectors, own_vectors
+from bertsecrets.probes.vectors import WordVectors, embedding_vectors
 from bertsecrets.results.progress import progress_over
 
 _PREFIX = ".probes-"
-_OWN, _RANDOM = "own", "random"
+_PROBED, _RANDOM = "own", "random"
 _ENCODER = {
-    ATTENTION: _OWN,
-    ATTENTION_WORDS: _OWN,
+    ATTENTION: _PROBED,
+    ATTENTION_WORDS: _PROBED,
     RANDOM_ATTENTION: _RANDOM,
     RANDOM_ATTENTION_WORDS: _RANDOM,
     DISTANCES_WORDS: None,
@@ -114,12 +114,12 @@ def run_study(
     channels = encoder.num_layers * encoder.num_heads
     vectors: WordVectors | None = None
     if WITH_WORDS & set(study.probes):
-        vectors = study.vectors or own_vectors(model, [*study.train.rows, *study.evaluation.rows])
+        vectors = study.vectors or embedding_vectors(model, [*study.train.rows, *study.evaluation.rows])
     answers: dict[str, Answers] = {RIGHT_BRANCHING: right_branching(study.train, study.evaluation)}
     trained: dict[str, Probe] = {}
     seconds: dict[str, float] = {}
     file_bytes = 0
-    for source in (_OWN, _RANDOM, None):
+    for source in (_PROBED, _RANDOM, None):
         names = [name for name in PROBES if name in study.probes and _ENCODER[name] == source]
         if not names:
             continue
@@ -127,7 +127,7 @@ def run_study(
             files: list[AttentionFile | None] = [None, None]
             if source is not None:
                 started = time.monotonic()
-                network = model if source == _OWN else random_encoder(model, study.recipe.seed)
+                network = model if source == _PROBED else random_encoder(model, study.recipe.seed)
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
                 stored = _stored(study, network, scratch, stack, channels, eval_batch_size, context, progress)
                 files = list(stored)

@@ -103,9 +103,9 @@ class ProbeTraining(pl.LightningModule):
 
     def predict_step(self, batch: ProbeBatch, batch_idx: int) -> dict[str, Tensor]:
         """The number of right answers of each sentence."""
-        chosen_BW = choice(self.probe.scores(batch), batch.candidate_BWT)
-        relation_BW = self.probe.relation_scores(batch, chosen_BW).argmax(-1)
-        right_BW = (chosen_BW == batch.head_BW) & batch.scored_BW
+        predicted_BW = choice(self.probe.scores(batch), batch.candidate_BWT)
+        relation_BW = self.probe.relation_scores(batch, predicted_BW).argmax(-1)
+        right_BW = (predicted_BW == batch.head_BW) & batch.scored_BW
         answers = {"number": batch.number_B, "heads": right_BW.sum(-1)}
         answers["labelled"] = (right_BW & (relation_BW == batch.relation_BW)).sum(-1)
         if self.control is not None:

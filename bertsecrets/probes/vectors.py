@@ -61,6 +61,7 @@ def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
     vectors: list[NDArray[np.float32]] = []
     width = 0
     for number, line in numbered_lines(path, _ADVICE, "the line"):
+        # Only at spaces: split() would also cut words at other white space.
         fields = line.rstrip("\r\n ").split(" ")
         if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
             continue
@@ -93,7 +94,7 @@ def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
 
 
 @torch.no_grad()
-def own_vectors(model: nn.Module, sentences: Sequence[Sentence]) -> WordVectors:
+def embedding_vectors(model: nn.Module, sentences: Sequence[Sentence]) -> WordVectors:
     """The encoder's input embeddings, averaged over the tokens of each word."""
     embeddings = describe(model).base.get_input_embeddings()
     assert isinstance(embeddings, nn.Module)

@@ -21,7 +21,7 @@ def largest_undecided(p_V: ArrayLike, alpha: float) -> int:
     return 0
 
 
-def least_false(p_V: ArrayLike, alpha: float, chosen_V: ArrayLike | None = None) -> int:
+def least_false(p_V: ArrayLike, alpha: float, subset_V: ArrayLike | None = None) -> int:
     """A number of false hypotheses that is exceeded or reached with probability 1 - ``alpha``, for all sets at once.
 
     Closed testing (Goeman and Solari 2011, section 2) with Simes' test, by the shortcut of Goeman, Meijer, Krebs and Solari (2019,
@@ -32,13 +32,15 @@ def least_false(p_V: ArrayLike, alpha: float, chosen_V: ArrayLike | None = None)
     Args:
         p_V: P-values, each valid by itself; NaN counts as 1.
         alpha: Probability with which any of the bounds may fail, between 0 and 1.
-        chosen_V: Which hypotheses the set holds, bool; None for all.
+        subset_V: Which hypotheses the set holds, bool; None for all.
     """
     p = np.nan_to_num(np.asarray(p_V, np.float64), nan=1.0)
-    p_S = np.sort(p if chosen_V is None else p[np.asarray(chosen_V, bool)])
+    p_S = np.sort(p if subset_V is None else p[np.asarray(subset_V, bool)])
+    # The maximum over no hypotheses has no value.
     if not len(p_S):
         return 0
     undecided = largest_undecided(p, alpha)
     u_S = np.arange(1, len(p_S) + 1)
+    # A p-value on the boundary is rejected, as in Simes' test: hence side="right".
     below_S = np.searchsorted(undecided * p_S, alpha * u_S, side="right")
     return int((1 - u_S + below_S).max())

@@ -21,6 +21,7 @@ def holm(p_V: Array) -> Array:
     """P-values adjusted to the family-wise error rate, step-down (Holm 1979)."""
     order_V = np.argsort(p_V)
     count = len(p_V)
+    # scipy has no Holm; statsmodels would be another dependency of a run.
     scaled_V = p_V[order_V] * np.arange(count, 0, -1)
     adjusted_V = np.empty(count)
     adjusted_V[order_V] = np.minimum(np.maximum.accumulate(scaled_V), 1)

@@ -10,7 +10,9 @@ Array = NDArray[np.float64]
 Limits = tuple[Array, Array]
 Tail = Callable[[Array], Limits]
 
+# 40 halvings leave 1e-12 of the range.
 _STEPS = 40
+# Smaller p-values count as this one: pages show them as < 0.001.
 _LEAST_TAIL = 1e-9
 _TAILS = np.geomspace(1e-6, 0.5, 64)
 
@@ -34,6 +36,7 @@ def proportion_limits(count_V: ArrayLike, examples: ArrayLike, tail: ArrayLike) 
         most = np.where(x < examples, special.betainc(last + 1, examples - last, p), 0.0)
         return (above + most) / 2
 
+    # The mean of two distributions has no quantile function, unlike either of them.
     return _between(below, np.asarray(tail, np.float64), x / examples, np.ones_like(x))
 
 
@@ -57,6 +60,7 @@ def weighted_limits(total_V: ArrayLike, variance_V: ArrayLike, largest_V: ArrayL
         fewer = np.where(total > 0, special.gammainc(*_shape(total, variance, y)), 1.0)
         return (fewer + np.where(more > 0, special.gammainc(*_shape(more, spread, y)), 1.0)) / 2
 
+    # Bisection needs an end beyond the limit: a gamma distribution has next to nothing 40 deviations above its mean.
     most = more + 40 * np.sqrt(spread) + 40 * largest
     return _between(below, np.asarray(tail, np.float64), total, most)
 
@@ -104,6 +108,7 @@ def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike)
     p_lost, p_won = lost / examples, won / examples
     with np.errstate(divide="ignore", invalid="ignore"):
         correlation = -np.sqrt(p_lost * p_won / ((1 - p_lost) * (1 - p_won)))
+    # 0 / 0 where every pair is lost, or won: the two cells then exclude each other.
     correlation = np.maximum(np.nan_to_num(correlation, nan=-1.0), -1.0)
 
     def limits(tail: Array) -> Limits:
@@ -162,6 +167,7 @@ def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
         bound: The tested value.
     """
     estimate = np.asarray(estimate_V, np.float64)
+    # In logarithms, so that small p-values are as exact as large ones; 26 halvings leave 3e-7 of a p-value.
     left, right = np.full_like(estimate, np.log(_LEAST_TAIL)), np.full_like(estimate, np.log(0.5))
     over = estimate > bound
     for _ in range(26):
@@ -171,6 +177,7 @@ def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
         beyond = np.where(over, low > bound, high < bound)
         left, right = np.where(beyond, left, centre), np.where(beyond, centre, right)
     p = np.exp((left + right) / 2)
+    # Comparisons with NaN are false: without this an undefined effect would get a p-value.
     undefined = np.isnan(estimate) | np.isnan(low)
     return np.where(undefined, np.nan, np.where(over, p, 1 - p))
 
@@ -203,6 +210,7 @@ def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, most: float) 
     def within(tail: Array) -> Limits:
         log_tail = np.log(np.asarray(tail, np.float64))
         low, fall = (
+            # np.interp takes one table at a time, and each effect has its own.
             np.stack([np.interp(log_tail[..., v], np.log(_TAILS), of_TV[:, v]) for v in range(of_TV.shape[1])], -1)
             for of_TV in mixed
         )

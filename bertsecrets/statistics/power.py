@@ -31,16 +31,17 @@ def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float
     # Beyond eight standard deviations, and eight more for the skewness of small counts, nothing is left.
     first, last = int(max(0, middle - 8 * spread - 8)), int(min(examples, middle + 8 * spread + 16))
     count_M = np.arange(first, last + 1)
+    # Rounded up to a power of two: the calls of a search share a few cached tables.
     largest_M = _largest_won(1 << last.bit_length(), alpha)[first : last + 1]
     possible_M = largest_M >= 0
-    found_M = np.where(
+    power_M = np.where(
         possible_M,
         special.bdtr(np.maximum(largest_M, 0), np.maximum(count_M, 1), min(won / discordant, 1.0)),
         0.0,
     )
     at_most_M = special.bdtr(np.arange(first - 1, last + 1).clip(min=0), examples, min(discordant, 1.0))
     at_most_M[0] = 0.0 if first == 0 else at_most_M[0]
-    return float((np.diff(at_most_M) * found_M).sum())
+    return float((np.diff(at_most_M) * power_M).sum())
 
 
 @lru_cache(maxsize=64)
@@ -48,6 +49,7 @@ def _largest_won(limit: int, alpha: float) -> NDArray[np.float64]:
     """The largest number of won examples with a two-sided p-value of at most alpha, of 0 to ``limit`` discordant; else -1."""
     # Whole numbers: scipy's binomial distribution takes no others.
     count_M = np.arange(limit + 1)
+    # From the normal approximation, raised by 3, downward: a few steps instead of a search from zero.
     guess_M = np.floor(count_M / 2 + NormalDist().inv_cdf(alpha / 2) * np.sqrt(count_M) / 2) + 3
     guess_M = np.clip(guess_M, 0, np.maximum(np.floor(count_M / 2), 0))
     for _ in range(12):
@@ -76,6 +78,7 @@ def detectable_loss(flips: float, examples: int, alpha: float, power: float = PO
     Returns:
         A share of the examples; NaN if even the largest loss would not be found.
     """
+    # Lost and won examples together are at most all.
     low, high = 0.0, 1 - flips
     if mcnemar_power(flips / 2 + high, flips / 2, examples, alpha) < power:
         return math.nan

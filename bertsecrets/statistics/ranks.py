@@ -15,6 +15,7 @@ def spearman(first_N: ArrayLike, second_N: ArrayLike) -> float:
     1.0
     """
     first_N, second_N = np.asarray(first_N, np.float64), np.asarray(second_N, np.float64)
+    # scipy would warn, and call two points a correlation of 1.
     if len(first_N) < 3 or np.ptp(first_N) == 0 or np.ptp(second_N) == 0:
         return float("nan")
     return float(stats.spearmanr(first_N, second_N).statistic)
@@ -72,15 +73,16 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     0.0001
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    known = np.isfinite(first) & np.isfinite(second)
-    count, rho = int(known.sum()), spearman(first[known], second[known])
+    defined = np.isfinite(first) & np.isfinite(second)
+    count, rho = int(defined.sum()), spearman(first[defined], second[defined])
     if count < FEWEST_POINTS or not math.isfinite(rho):
         return RankCorrelation(rho, math.nan, math.nan, math.nan, count, math.nan)
-    x_N, y_N = (stats.rankdata(value[known]) - (count + 1) / 2 for value in (first, second))
-    sizes = known.sum(axis=1) if known.ndim == 2 else np.array([count])
+    x_N, y_N = (stats.rankdata(value[defined]) - (count + 1) / 2 for value in (first, second))
+    sizes = defined.sum(axis=1) if defined.ndim == 2 else np.array([count])
     order_PN = _orders(sizes[sizes > 0], np.random.default_rng(0))
     scale = math.sqrt(float(x_N @ x_N) * float(y_N @ y_N))
     chance_P = y_N[order_PN] @ x_N / scale
+    # Rounding must not tell equal correlations apart. The observed order counts as one more: p is never 0.
     p_value = float(((np.abs(chance_P) >= abs(rho) - 1e-9).sum() + 1) / (_PERMUTATIONS + 1))
     # The mean square about 0, the correlation without association: layers add a spread of their own, never a shift.
     spread = float((chance_P**2).mean())
@@ -88,6 +90,7 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     if not effective > 3:
         return RankCorrelation(rho, math.nan, math.nan, p_value, count, effective)
     reach = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (effective - 3))
+    # Fisher's z of 1 is infinite.
     middle = math.atanh(min(max(rho, -1 + 1e-12), 1 - 1e-12))
     return RankCorrelation(rho, math.tanh(middle - reach), math.tanh(middle + reach), p_value, count, effective)
 

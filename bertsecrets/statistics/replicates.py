@@ -32,15 +32,15 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     >>> mean_interval([1.0, 2.0, 3.0]).high.__round__(3)
     4.484
     """
-    known = np.asarray(values, np.float64)
-    known = known[np.isfinite(known)]
-    if not len(known):
+    defined = np.asarray(values, np.float64)
+    defined = defined[np.isfinite(defined)]
+    if not len(defined):
         return Interval(np.nan, np.nan, np.nan, 0)
-    mean = float(known.mean())
-    if len(known) == 1:
+    mean = float(defined.mean())
+    if len(defined) == 1:
         return Interval(mean, np.nan, np.nan, 1)
-    reach = float(stats.t.ppf((1 + level) / 2, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
-    return Interval(mean, mean - reach, mean + reach, len(known))
+    reach = float(stats.t.ppf((1 + level) / 2, len(defined) - 1) * defined.std(ddof=1) / np.sqrt(len(defined)))
+    return Interval(mean, mean - reach, mean + reach, len(defined))
 
 
 def intraclass_correlation(value_NR: ArrayLike) -> float:
@@ -221,14 +221,14 @@ def covariance_between_seeds(resampled_SRV: Array) -> Array:
     """
     seeds = len(resampled_SRV)
     complete_RV = np.isfinite(resampled_SRV).all(axis=0)
-    known_SRV = np.where(complete_RV, resampled_SRV, np.nan)
+    complete_SRV = np.where(complete_RV, resampled_SRV, np.nan)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Mean of empty slice|Degrees of freedom", RuntimeWarning)
         # The variance of a sum is the sum of all covariances; less the variances, those of different seeds remain.
-        of_sum_V = np.nanvar(known_SRV.sum(axis=0), axis=0, ddof=1)
-        own_V = np.nanvar(known_SRV, axis=1, ddof=1).sum(axis=0)
+        of_sum_V = np.nanvar(complete_SRV.sum(axis=0), axis=0, ddof=1)
+        variance_V = np.nanvar(complete_SRV, axis=1, ddof=1).sum(axis=0)
     pairs = seeds * (seeds - 1) or np.nan
-    return np.where(complete_RV.sum(axis=0) < 2, np.nan, (of_sum_V - own_V) / pairs)
+    return np.where(complete_RV.sum(axis=0) < 2, np.nan, (of_sum_V - variance_V) / pairs)
 
 
 def _complete(value_NR: ArrayLike) -> Array:

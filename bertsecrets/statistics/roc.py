@@ -45,6 +45,7 @@ def area_under_curve(score_N: ArrayLike, positive_N: ArrayLike) -> Area:
         return Area(math.nan, math.nan, math.nan, m, n)
     value = float(roc_auc_score(positive, score))
     z = stats.norm.ppf((1 + _LEVEL) / 2)
+    # Newcombe's variance, with both sizes replaced by their mean in the factor.
     extra = (m + n) / 2 - 1
 
     def beyond(theta: float) -> float:

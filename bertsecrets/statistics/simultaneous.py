@@ -37,6 +37,7 @@ def joint_draws(correlation_VV: ArrayLike, generator: np.random.Generator, draws
     For many examples it is the distribution of the Gaussian multiplier bootstrap (Chernozhukov, Chetverikov and Kato 2013), without
     a multiplier for every example.
     """
+    # Not Cholesky's root, which needs a matrix of full rank: effects that move the same examples make it singular.
     value_V, vector_VV = np.linalg.eigh(np.asarray(correlation_VV, np.float64))
     # Of effects that err as one, rounding leaves eigenvalues just below 0.
     root_VV = vector_VV * np.sqrt(value_V.clip(min=0))
@@ -51,6 +52,7 @@ def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
     """
     largest_R = np.abs(draw_VR).max(axis=0)
     tail = float(special.ndtr(-np.quantile(largest_R, 1 - alpha)))
+    # The quantile of finitely many draws can leave what theory allows.
     return min(max(tail, alpha / (2 * len(draw_VR))), alpha / 2)
 
 

@@ -88,6 +88,7 @@ def choosing_units(count: int, splits: int, seed: int) -> Flags:
 
 def best_candidates(right_NC: ArrayLike, chooses_SN: Flags) -> NDArray[np.int64]:
     """The candidate with the most right answers on the units that choose, in each split; the first of equals."""
+    # In float64, which BLAS multiplies; a product of bools or integers takes far longer.
     return np.asarray((chooses_SN.astype(np.float64) @ np.asarray(right_NC, np.float64)).argmax(1))
 
 

@@ -28,7 +28,7 @@ def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike)
 
     Without any spread the answer is certain: 1 where the mean is 0 and 0 elsewhere.
     """
-    mean, stderr, count = (np.asarray(each, np.float64) for each in (mean, stderr, count))
+    mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     with np.errstate(invalid="ignore", divide="ignore"):
         p = 2 * stats.t.sf(np.abs(mean) / stderr, count - 1)
     p = np.where((stderr == 0) & (count > 1), np.where(mean == 0, 1.0, 0.0), p)
@@ -45,7 +45,7 @@ def differs_from_highest(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -
     Args:
         mean, stderr, count: Means, their standard errors, and how many numbers they are of; a NaN is left out.
     """
-    mean, stderr, count = (np.asarray(each, np.float64) for each in (mean, stderr, count))
+    mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     p = np.full(mean.shape, np.nan)
     if not np.isfinite(mean).any():
         return p

@@ -22,11 +22,11 @@ from bertsecrets.ablation.plan import (
     groups,
     random_groups,
 )
-from bertsecrets.attention.modes import OWN_TOKENS, find_mode, mode_names
+from bertsecrets.attention.modes import PER_TOKEN, find_mode, mode_names
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.errors import UserError
 
-MODES = [name for name in mode_names(sweeps=True) if not find_mode(name).needs & OWN_TOKENS]
+MODES = [name for name in mode_names(sweeps=True) if not find_mode(name).needs & PER_TOKEN]
 """The modes whose variants share passes."""
 
 

@@ -711,7 +711,7 @@ def test_what_processors_prefer(
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(arithmetic_module, "_has_bf16", lambda: bf16)
-    monkeypatch.setattr(arithmetic_module, "_made_by_intel", lambda: intel)
+    monkeypatch.setattr(arithmetic_module, "_is_by_intel", lambda: intel)
     encoder = describe(scaled_model())
     assert preferred(encoder) == (FP32, False)
     encoder.model.config.hidden_size = 384

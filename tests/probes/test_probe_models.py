@@ -23,7 +23,7 @@ from bertsecrets.probes.models import AttentionProbe, DistanceProbe, Probe
 from bertsecrets.probes.scoring import probe_scores, right_branching
 from bertsecrets.probes.sentences import Sentences, relations_of
 from bertsecrets.probes.training import Answers, Recipe, choice, head_loss, train_and_answer
-from bertsecrets.probes.vectors import own_vectors
+from bertsecrets.probes.vectors import embedding_vectors
 
 CHANNELS, WIDTH, RELATIONS = 5, 3, 4
 
@@ -282,7 +282,7 @@ def test_a_probe_learns_what_attention_tells_and_no_more(tmp_path: Path) -> None
 
 def test_words_are_looked_up_for_each_batch() -> None:
     data = sentences(random_sentences(4))
-    vectors = own_vectors(tiny_model("bert"), data.rows)
+    vectors = embedding_vectors(tiny_model("bert"), data.rows)
     batch = ProbeDataset(data, relations_of(data.rows), None, vectors)[[3, 1]]
     assert batch.vectors_BWD is not None
     for row, number in enumerate((3, 1)):

@@ -16,7 +16,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.probes.batches import ProbeDataset, ProbeSampler
 from bertsecrets.probes.sentences import Sentences, behaviour, relations_of
-from bertsecrets.probes.vectors import glove_vectors, own_vectors
+from bertsecrets.probes.vectors import embedding_vectors, glove_vectors
 from bertsecrets.results.run import Run
 
 
@@ -136,7 +136,7 @@ def test_own_vectors_are_means_of_input_embeddings() -> None:
     model = tiny_model("bert")
     embeddings = model.get_input_embeddings().weight.detach()
     # The tiny model has 97 embeddings, of which the toy tokenizer's words use the first.
-    vectors = own_vectors(model, data.rows)
+    vectors = embedding_vectors(model, data.rows)
     tokens = data.rows[0].tokens
     assert [len(ids) for ids in tokens] == [2, 1, 0]
     means = torch.stack([embeddings[list(ids)].mean(0) for ids in tokens[:2]])

@@ -190,14 +190,14 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
     rows = []
     for name, token in sinks.items():
         for what, area in (("cutting", token.cut_area), ("redirecting", token.redirect_area)):
-            known = math.isfinite(area.value)
+            defined = math.isfinite(area.value)
             rows.append(
                 [
                     f"{SPECIAL_TOKENS[name]}, {what}",
                     str(area.positive),
                     str(area.negative),
-                    number(area.value, 2) if known else "cannot be told",
-                    f"{number(area.low, 2)} to {number(area.high, 2)}" if known else MISSING,
+                    number(area.value, 2) if defined else "cannot be told",
+                    f"{number(area.low, 2)} to {number(area.high, 2)}" if defined else MISSING,
                 ]
             )
     header = ["intervention", "changes the answers", "does not", "area under the ROC curve", "95 % interval"]

@@ -80,6 +80,7 @@ class SinkEffects(Measure):
         clean_BC = model(**batch.inputs()).logits
         assert batch.label_B is not None
         _, num_heads, columns = self.total_LHC.shape
+        # Sums are added layer by layer, and several sinks may share a layer.
         by_layer: dict[int, Tensor] = {}
         for sink in self.sinks:
             token_index = names.index(sink.token)

@@ -113,6 +113,7 @@ def _loss_tests(view: MeasureView, names: list[str]) -> Mapping[str, Array]:
     tested = [name for name in names if view.has(name + LOSS)]
     if not tested:
         return {}
+    # Over both tokens together: a reader looks for significant heads in either table.
     adjusted = corrected(np.stack([mean_differs_from_zero(*view.grid(name + LOSS)) for name in tested]))
     return dict(zip(tested, adjusted, strict=True))
 

@@ -107,5 +107,5 @@ def _norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
     return square_BHS.clamp(min=0).sqrt()
 
 
-def _mean_over(size_BHK: Tensor, chosen_BK: Tensor) -> Tensor:
-    return size_BHK.masked_fill(~chosen_BK[:, None], 0).sum(-1) / chosen_BK.sum(-1)[:, None]
+def _mean_over(size_BHK: Tensor, keys_BK: Tensor) -> Tensor:
+    return size_BHK.masked_fill(~keys_BK[:, None], 0).sum(-1) / keys_BK.sum(-1)[:, None]

@@ -63,8 +63,8 @@ class PairwiseDivergence:
 
 def _divergence(total_NN: Tensor) -> Tensor:
     """The divergences from the sums of s ln s, of which the upper triangle counts."""
-    own_N = total_NN.diagonal()
-    upper_NN = ((own_N[:, None] + own_N) / 4 - total_NN / 2).triu(1).clamp(min=0)
+    diagonal_N = total_NN.diagonal()
+    upper_NN = ((diagonal_N[:, None] + diagonal_N) / 4 - total_NN / 2).triu(1).clamp(min=0)
     return upper_NN + upper_NN.T
 
 
@@ -77,6 +77,7 @@ def _sums(map_NM: Tensor) -> Tensor:
     total_NN = torch.zeros((count, count), dtype=torch.float64, device=host)
     sum_T, log_T = map_NM.new_empty(count * tile), map_NM.new_empty(count * tile)
     for start in range(0, size, tile):
+        # Tile by tile, so that both buffers stay in the cache.
         part_NT = map_NM[:, start : start + tile].clamp(min=_TINY)
         width = part_NT.shape[1]
         for head in range(count):

@@ -50,6 +50,7 @@ def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]
         labels_N = max(valid, key=lambda labels_N: silhouette_score(root_NN, labels_N, metric="precomputed"))
     else:
         labels_N = _cut(tree, count)
+    # Numbered by size: the labels of a tree's cut are arbitrary.
     order = np.argsort(-np.bincount(labels_N), kind="stable")
     return np.argsort(order)[labels_N]
 
@@ -116,5 +117,6 @@ def same_label_is_close(
     as_close = 0
     for _ in range(permutations):
         order_N = generator.permutation(count)
+        # 1e-12: the same distances summed in another order count as equal.
         as_close += distance_NN[np.ix_(order_N, order_N)][same_NN].mean() <= within + 1e-12
     return within, between, (1 + as_close) / (1 + permutations)

@@ -151,13 +151,13 @@ def _groups(record: ClusterRecord) -> str:
 
 def _moved(distance_NN: Array, heads: int) -> list[str]:
     size = len(distance_NN) // 2
-    own_NN, other_NN, cross_NN = distance_NN[:size, :size], distance_NN[size:, size:], distance_NN[:size, size:]
+    now_NN, before_NN, cross_NN = distance_NN[:size, :size], distance_NN[size:, size:], distance_NN[:size, size:]
     upper = np.triu_indices(size, 1)
-    rho = spearman(own_NN[upper], other_NN[upper])
-    kept = int((cross_NN.argmin(axis=1) == np.arange(size)).sum())
+    rho = spearman(now_NN[upper], before_NN[upper])
+    nearest_to_self = int((cross_NN.argmin(axis=1) == np.arange(size)).sum())
     farthest = int(cross_NN.diagonal().argmax())
     return [
-        f"The distances between heads before and after fine-tuning have a rank correlation of {number(rho, 2)}; for {kept} of "
+        f"The distances between heads before and after fine-tuning have a rank correlation of {number(rho, 2)}; for {nearest_to_self} of "
         f"{size} heads the nearest head of the model before fine-tuning is the same head. "
         f"{head_label(*divmod(farthest, heads)).capitalize()} moved farthest ({number(cross_NN[farthest, farthest])} nats)."
     ]
@@ -202,6 +202,7 @@ def _pair_table(distance_NN: Array, heads: int) -> Table:
 
 _UNIT = "Jensen-Shannon divergence (nats)"
 _PERMUTATIONS = 2000
+# As many as maps in float32 support, in half the size of the record.
 _DIGITS = 7
 
 
@@ -282,11 +283,12 @@ class Clusters(Measure):
         if layer < num_layers - 1:
             self._add(layer, batch, None)
             return
-        own, other = zip(*self._maps, strict=True)
+        current, reference = zip(*self._maps, strict=True)
         self._maps = []
-        unchanged = all(torch.equal(here, there) for here, there in zip(own, other, strict=True))
+        unchanged = all(torch.equal(here, there) for here, there in zip(current, reference, strict=True))
         values = [
-            self._add_text(row, batch, own if unchanged else (*own, *other), unchanged) for row in range(batch.size)
+            self._add_text(row, batch, current if unchanged else (*current, *reference), unchanged)
+            for row in range(batch.size)
         ]
         values_BLHC = torch.stack(values)
         for index, values_BHC in enumerate(values_BLHC.unbind(1)):
@@ -303,6 +305,7 @@ class Clusters(Measure):
         distance_NN = self._divergence(map_NM).to(self.distance_RNN.device)
         num_layers, num_heads, _ = self.total_LHC.shape
         size = num_layers * num_heads
+        # The divergences of both halves and between them are the same: a quarter of the work.
         if unchanged:
             distance_NN = distance_NN.repeat(2, 2)
         generator = torch.Generator().manual_seed((self.seed << 32) + int(batch.index_B[row]))
@@ -373,8 +376,8 @@ def _layer_means(distance_NN: Tensor, num_layers: int, num_heads: int) -> Tensor
     """Mean distance of each head from the others of its layer and from those of other layers, ``[L, H, 2]``."""
     layer_N = torch.arange(num_layers, device=distance_NN.device).repeat_interleave(num_heads)
     same_NN = layer_N[:, None] == layer_N
-    own_NN = torch.eye(len(layer_N), dtype=torch.bool, device=distance_NN.device)
-    means = [(distance_NN * mask_NN).sum(-1) / mask_NN.sum(-1) for mask_NN in (same_NN & ~own_NN, ~same_NN)]
+    self_NN = torch.eye(len(layer_N), dtype=torch.bool, device=distance_NN.device)
+    means = [(distance_NN * mask_NN).sum(-1) / mask_NN.sum(-1) for mask_NN in (same_NN & ~self_NN, ~same_NN)]
     return torch.stack(means, -1).reshape(num_layers, num_heads, 2)
 
 

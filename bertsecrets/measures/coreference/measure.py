@@ -16,7 +16,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need
-from bertsecrets.measures.coreference.questions import BASELINES, Asked, Candidates, Question, ask
+from bertsecrets.measures.coreference.questions import BASELINES, Candidates, Question, TextQuestions, ask
 from bertsecrets.measures.coreference.record import (
     BaselineScore,
     CoreferenceRecord,
@@ -95,7 +95,7 @@ class Coreference(Measure):
         self.candidates, self.windows = candidates, windows
         self.splits, self.seed = splits, seed
         self.task = ""
-        self._asked: list[Asked] = []
+        self._texts: list[TextQuestions] = []
         self._position: dict[int, int] = {}
         self._document_E: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._batch: tuple[Batch, list[tuple[Question, ...]]] | None = None
@@ -117,17 +117,18 @@ class Coreference(Measure):
             )
         documents: dict[int, int] = {}
         document_of: list[int] = []
-        self._asked, self._position = [], {}
+        self._texts, self._position = [], {}
         for example, row in zip(split.examples, split.rows, strict=True):
             key = example.index if example.document is None else example.document
+            # The first that comes is the document's first window.
             later = key in documents and self.windows == "first"
-            asked = [ask(annotation, set(row.words), self.candidates) for annotation in example.annotations[:1]]
-            self._position[example.index] = len(self._asked)
-            self._asked.append(Asked(()) if later or not asked else asked[0])
+            of_text = [ask(annotation, set(row.words), self.candidates) for annotation in example.annotations[:1]]
+            self._position[example.index] = len(self._texts)
+            self._texts.append(TextQuestions(()) if later or not of_text else of_text[0])
             document_of.append(documents.setdefault(key, len(documents)))
-        counted = sum(len(asked.questions) for asked in self._asked)
-        outside = sum(asked.outside for asked in self._asked)
-        vanished = sum(asked.vanished for asked in self._asked)
+        counted = sum(len(of_text.questions) for of_text in self._texts)
+        outside = sum(of_text.outside for of_text in self._texts)
+        vanished = sum(of_text.vanished for of_text in self._texts)
         if not counted:
             raise UserError(
                 f"No mention of the {len(split):,} texts has an antecedent in its text ({outside:,} have one outside); raise "
@@ -164,25 +165,25 @@ class Coreference(Measure):
 
     def _questions(self, batch: Batch) -> list[tuple[Question, ...]]:
         """The questions of each example of a batch."""
-        if not self._asked:
+        if not self._texts:
             raise ValueError("the mentions are those of the documents: call prepare(split) before the first batch")
         if self._batch is None or self._batch[0] is not batch:
-            self._batch = batch, [self._asked[self._position[index]].questions for index in batch.index_B.tolist()]
+            self._batch = batch, [self._texts[self._position[index]].questions for index in batch.index_B.tolist()]
         return self._batch[1]
 
     def _correct(self, attention_BHQK: Tensor, batch: Batch, questions: Sequence[Sequence[Question]]) -> Tensor:
         """Right answers of each window, head and kind, ``[B, H, T]``."""
         size, heads = attention_BHQK.shape[:2]
         correct_BHT = attention_BHQK.new_zeros((size, heads, len(KINDS)))
-        for row, asked in enumerate(questions):
-            if asked:
-                right_HX = answers_right(attention_BHQK[row], batch.word_BS[row], asked)
-                correct_BHT[row] = right_HX.to(attention_BHQK) @ _kind_XT(asked).to(attention_BHQK)
+        for row, text_questions in enumerate(questions):
+            if text_questions:
+                right_HX = answers_right(attention_BHQK[row], batch.word_BS[row], text_questions)
+                correct_BHT[row] = right_HX.to(attention_BHQK) @ _kind_XT(text_questions).to(attention_BHQK)
         return correct_BHT
 
     def compute(self) -> HeadGrid:
         """Shares of mentions over all documents, reduced over all processes, with standard errors by documents."""
-        if not self._asked:
+        if not self._texts:
             return super().compute()
         correct_NLHT = self.correct_NLHT.cpu().to(torch.float64)
         mentions_NT = torch.from_numpy(self._mentions(self.seen_E.tolist())[0])
@@ -201,7 +202,7 @@ class Coreference(Measure):
         mentions_NT = np.zeros((documents, len(KINDS)))
         baseline_NBT = np.zeros((documents, len(BASELINES), len(KINDS)))
         for example, times in enumerate(seen):
-            questions = self._asked[example].questions
+            questions = self._texts[example].questions
             if times and questions:
                 kind_XT = _kind_XT(questions).numpy()
                 right_BX = np.array([question.baselines for question in questions]).T
@@ -224,6 +225,7 @@ class Coreference(Measure):
             heads = correct_NLHT.shape[2]
             for kind, name in enumerate(KINDS):
                 mentions_N = mentions_NT[:, kind]
+                # Every split must have something to choose by and at least two documents to score by.
                 if (chooses_SN @ mentions_N).all() and (~chooses_SN @ (mentions_N > 0).astype(int)).min() > 1:
                     one = correct_NCT[..., kind], mentions_N, baseline_NBT[..., kind]
                     scored.append(_score(name, *one, chooses_SN, overall_S, heads))
@@ -232,9 +234,9 @@ class Coreference(Measure):
             task=self.task,
             documents=len(set(self._document_E[seen].tolist())),
             windows=len(seen),
-            outside=sum(self._asked[example].outside for example in seen),
-            vanished=sum(self._asked[example].vanished for example in seen),
-            unanswered=sum(self._asked[example].unanswered for example in seen),
+            outside=sum(self._texts[example].outside for example in seen),
+            vanished=sum(self._texts[example].vanished for example in seen),
+            unanswered=sum(self._texts[example].unanswered for example in seen),
             splits=self.splits,
             settings={"candidates": self.candidates, "windows": self.windows},
             kinds=kinds,
@@ -267,6 +269,7 @@ def answers_right(attention_HQK: Tensor, word_S: Tensor, questions: Sequence[Que
     """
     device = word_S.device
     words = 1 + max(int(word_S.max()), *(question.candidates[-1] for question in questions))
+    # One product instead of a loop over words: texts have hundreds of mentions.
     into_KW = (word_S[:, None] == torch.arange(words, device=device)).to(attention_HQK)
     asks_X = torch.tensor([question.asks for question in questions], device=device)
     from_XQ = into_KW.T[asks_X]
@@ -277,8 +280,8 @@ def answers_right(attention_HQK: Tensor, word_S: Tensor, questions: Sequence[Que
         candidate_XW[row, list(question.candidates)] = True
         right_XW[row, list(question.right)] = True
     word_HXW = from_XQ @ attention_HQK @ into_KW
-    chosen_HX = word_HXW.masked_fill(~candidate_XW.to(device), -1.0).argmax(-1)
-    return right_XW.to(device).expand(len(chosen_HX), -1, -1).gather(-1, chosen_HX[..., None])[..., 0]
+    answer_HX = word_HXW.masked_fill(~candidate_XW.to(device), -1.0).argmax(-1)
+    return right_XW.to(device).expand(len(answer_HX), -1, -1).gather(-1, answer_HX[..., None])[..., 0]
 
 
 def _kind_XT(questions: Sequence[Question]) -> Tensor:
@@ -291,7 +294,7 @@ def _kind_XT(questions: Sequence[Question]) -> Tensor:
 def _counts(questions: Sequence[Sequence[Question]]) -> Tensor:
     """Questions of each kind in each window, ``[B, T]``."""
     empty_T = torch.zeros(len(KINDS), dtype=torch.float64)
-    return torch.stack([_kind_XT(asked).sum(0) if asked else empty_T for asked in questions])
+    return torch.stack([_kind_XT(text_questions).sum(0) if text_questions else empty_T for text_questions in questions])
 
 
 def _score(

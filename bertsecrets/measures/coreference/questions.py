@@ -32,7 +32,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TextQuestions:
     """The questions of a text, and what does not count.
 
     Args:
@@ -48,7 +48,7 @@ class Asked:
     unanswered: int = 0
 
 
-def ask(annotation: Annotation, present: Collection[int], candidates: Candidates = "earlier") -> Asked:
+def ask(annotation: Annotation, present: Collection[int], candidates: Candidates = "earlier") -> TextQuestions:
     """The questions of a text.
 
     An anaphor is a mention with an antecedent: an earlier mention of its entity, or one of the choices that the data set
@@ -73,7 +73,7 @@ def ask(annotation: Annotation, present: Collection[int], candidates: Candidates
             vanished += 1
         else:
             questions.append(_question(annotation, mention, present, candidates))
-    return Asked(tuple(questions), outside, vanished, unanswered)
+    return TextQuestions(tuple(questions), outside, vanished, unanswered)
 
 
 def _options(annotation: Annotation, anaphor: Mention) -> list[Mention]:
@@ -94,12 +94,12 @@ def _question(annotation: Annotation, anaphor: Mention, present: Collection[int]
     elif anaphor.choices is None and candidates == "others":
         candidate_words = {mention.head for mention in annotation.mentions if mention.head in present}
     candidate_words.discard(anaphor.head)
-    chosen = (
+    picked = (
         nearest(anaphor, options),
         head_match(anaphor, options, annotation.words),
         rule_based(anaphor, options, annotation.words),
     )
-    answers = (float(mention is not None and mention.head in right) for mention in chosen)
+    answers = (float(mention is not None and mention.head in right) for mention in picked)
     return Question(
         anaphor.head, anaphor.kind, tuple(sorted(candidate_words)), right, (*answers, len(right) / len(candidate_words))
     )

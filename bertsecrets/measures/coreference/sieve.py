@@ -112,9 +112,9 @@ def rule_based(anaphor: Mention, candidates: Sequence[Mention], words: Sequence[
         lambda mention: True,
     )
     for sieve in sieves:
-        chosen = nearest(anaphor, [mention for mention in candidates if sieve(mention)])
-        if chosen is not None:
-            return chosen
+        antecedent = nearest(anaphor, [mention for mention in candidates if sieve(mention)])
+        if antecedent is not None:
+            return antecedent
     return None
 
 

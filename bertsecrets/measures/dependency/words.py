@@ -32,6 +32,7 @@ def word_maps(attention_BHQK: Tensor, word_BS: Tensor, words: int, from_word: Fr
     rows_BSW = member_BSW & (member_BSW.cumsum(1) == 1) if from_word == "first" else member_BSW
     into_BSW = member_BSW.to(attention_BHQK.dtype)
     from_BSW = rows_BSW.to(attention_BHQK.dtype)
+    # clamp: a word without tokens has a row of zeros, not of NaN.
     from_BSW = from_BSW / from_BSW.sum(1, keepdim=True).clamp(min=1)
     return from_BSW.transpose(1, 2)[:, None] @ (attention_BHQK @ into_BSW[:, None])
 
@@ -50,6 +51,7 @@ def pointed_to(word_BHWW: Tensor, candidate_BWW: Tensor) -> Tensor:
     barred_B1WW = ~candidate_BWW[:, None]
     return torch.stack(
         [
+            # -1 is below any attention, also below 0 of a word that gets none.
             direction_BHWW.masked_fill(barred_B1WW, -1.0).argmax(-1)
             for direction_BHWW in (word_BHWW, word_BHWW.transpose(-1, -2))
         ],

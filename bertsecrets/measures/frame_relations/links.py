@@ -70,10 +70,10 @@ def links_of(batch: Batch, pairs: Pairs, direction: Direction, matching: Matchin
                 if matching == "kovaleva":
                     source = [first_of[ids_BS[row][position]] for position in source]
                     target = [first_of[ids_BS[row][position]] for position in target]
-                chosen = _pairs(source, target, pairs, direction)
-                if chosen:
-                    words = _stretch(chosen[0][0], special_BS[row], real_BS[row])
-                    links.append(Link(row, chosen, words, real_BS[row].index(1), number))
+                token_pairs = _pairs(source, target, pairs, direction)
+                if token_pairs:
+                    words = _stretch(token_pairs[0][0], special_BS[row], real_BS[row])
+                    links.append(Link(row, token_pairs, words, real_BS[row].index(1), number))
                     number += 1
             first_word += len(sentence.words)
     return links
@@ -311,6 +311,7 @@ class Exchange:
         """Each block's placements, relative to the first token of the sentence."""
         self.member_of: dict[tuple[int, int], tuple[int, int]] = {}
         """Index of the example and number of the link -> its block and its placement there."""
+        # One generator, in sorted order of the strata: blocks do not depend on the order of the links.
         generator = torch.Generator().manual_seed(seed)
         for _, examples in sorted(strata.items()):
             indices = sorted(examples)
@@ -333,12 +334,12 @@ class Exchange:
         """The placements of the other links of the block, in this link's sentence; none for a link that was not given."""
         if (index, link.number) not in self.member_of:
             return []
-        block, own = self.member_of[index, link.number]
+        block, own_number = self.member_of[index, link.number]
         start = link.words.start
         return [
             tuple((start + query, start + key) for query, key in pairs)
             for number, pairs in enumerate(self.blocks[block])
-            if number != own
+            if number != own_number
         ]
 
     def drawn(self, indices: Sequence[int], links: Sequence[Link]) -> Tensor:
@@ -351,9 +352,9 @@ class Exchange:
         rows = []
         for index, link in zip(indices, links, strict=True):
             if (index, link.number) in self.member_of:
-                block, own = self.member_of[index, link.number]
-                number_R = self._permutations(block)[:, own].int()
-                rows.append(torch.where(number_R == own, 0, number_R + (number_R < own)))
+                block, own_number = self.member_of[index, link.number]
+                number_R = self._permutations(block)[:, own_number].int()
+                rows.append(torch.where(number_R == own_number, 0, number_R + (number_R < own_number)))
             else:
                 rows.append(torch.zeros(self.permutations, dtype=torch.int32))
         return torch.stack(rows)

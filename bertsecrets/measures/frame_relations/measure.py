@@ -184,7 +184,7 @@ class FrameRelations(Measure):
         self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self._exchange = Exchange((), permutations, seed)
         # The same for every layer of a batch.
-        self._found: _Links | None = None
+        self._of_batch: _Links | None = None
         self._drawn: tuple[Batch, list[Tensor]] | None = None
 
     def inapplicable(self, data: TaskData) -> str | None:
@@ -223,14 +223,14 @@ class FrameRelations(Measure):
         return sample_positions(len(split), self.feed.max_examples, self.feed.seed)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        batch_links = self._find(batch)
+        batch_links = self._links_of_batch(batch)
         if not batch_links.links:
             return attention_BHQK.new_full((batch.size, attention_BHQK.shape[1], len(self.averaged)), torch.nan)
         return batch_links.per_example(batch_links.weights(attention_BHQK))
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Add one layer's maps of one batch, and the drawings of its links."""
-        batch_links = self._find(batch)
+        batch_links = self._links_of_batch(batch)
         if not batch_links.links:
             self._add(layer, batch, None)
             return
@@ -244,6 +244,7 @@ class FrameRelations(Measure):
         """Means, standard errors and counts, reduced over all processes, and p-values as further columns."""
         grid = super().compute()
         count_LH = grid.count_LHC[:, :, 0]
+        # Sums, as the drawings are: a division by the count would only add rounding.
         observed_N = self.total_LHC[:, :, 0].flatten().cpu().numpy()
         values = []
         for drawn_LRH in self.drawn_LTRH.cpu().unbind(1):
@@ -262,10 +263,10 @@ class FrameRelations(Measure):
     def reset(self) -> None:
         """Forget all examples."""
         super().reset()
-        self._found = self._drawn = None
+        self._of_batch = self._drawn = None
 
-    def _find(self, batch: Batch) -> _Links:
-        if self._found is None or self._found.batch is not batch:
+    def _links_of_batch(self, batch: Batch) -> _Links:
+        if self._of_batch is None or self._of_batch.batch is not batch:
             links = links_of(batch, self.pairs, self.direction, self.matching)
             # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
             device = self.total_LHC.device
@@ -280,8 +281,8 @@ class FrameRelations(Measure):
                     for index, link in zip(_indices(batch, links), links, strict=True)
                 ]
                 placements["other_links"] = Placements.of(links, exchanged, device)
-            self._found = _Links(batch, links, placements)
-        return self._found
+            self._of_batch = _Links(batch, links, placements)
+        return self._of_batch
 
     def _draw(self, batch_links: _Links) -> list[Tensor]:
         if self._drawn is None or self._drawn[0] is not batch_links.batch:
@@ -292,7 +293,8 @@ class FrameRelations(Measure):
             ]
             drawn.append(self._exchange.drawn(_indices(batch, links), links))
             shares = [
-                averages(links, chosen, drawn_NR) for chosen, drawn_NR in zip(placements.values(), drawn, strict=True)
+                averages(links, of_baseline, drawn_NR)
+                for of_baseline, drawn_NR in zip(placements.values(), drawn, strict=True)
             ]
             self._drawn = batch, shares
         return self._drawn[1]

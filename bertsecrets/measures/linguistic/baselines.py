@@ -24,6 +24,7 @@ def chance_of_rank(size_B: Tensor, drawn_BF: Tensor, ranks: int) -> Tensor:
     size_B11, drawn_BF1 = size_B[:, None, None].double(), drawn_BF[:, :, None].double()
     rank_R = torch.arange(ranks, device=size_B.device, dtype=torch.float64)
     possible_BFR = (drawn_BF1 > 0) & (rank_R <= size_B11 - drawn_BF1)
+    # In logarithms: binomial coefficients of texts beyond a thousand tokens exceed float64.
     log_BFR = _log_binomial((size_B11 - 1 - rank_R).clamp(min=0), drawn_BF1 - 1) - _log_binomial(size_B11, drawn_BF1)
     return torch.where(possible_BFR, log_BFR, -torch.inf).exp()
 
@@ -167,6 +168,7 @@ class EqualDistances:
         distance_SS = position_S[None] - position_S[:, None] + size
         row_B = torch.arange(batch.size, device=real_BS.device)[:, None, None]
         label_BSS = (row_B * (size + 1) + sentence_BS[:, :, None]) * (size + 1) + sentence_BS[:, None]
+        # One whole number for example, both sentences and distance: equal numbers are of one class.
         label_BSS = label_BSS * (2 * size) + distance_SS
         inside_BSS = (sentence_BS[:, :, None] >= 0) & (sentence_BS[:, None] >= 0)
         wanted_C, class_N = label_BSS[pairs.row_N, pairs.query_N, pairs.key_N].unique(return_inverse=True)
@@ -214,7 +216,7 @@ def mean_received_from_others(attention_BHQK: Tensor, values_NH: Tensor, pairs: 
     total_BHGS = mask_BGS[:, None].to(attention_BHQK.dtype) @ attention_BHQK
     group_N = number_BS[pairs.row_N, pairs.query_N]
     same_N1 = (number_BS[pairs.row_N, pairs.key_N] == group_N)[:, None]
-    own_NH = attention_BHQK[pairs.row_N, :, pairs.key_N, pairs.key_N] * same_N1
+    itself_NH = attention_BHQK[pairs.row_N, :, pairs.key_N, pairs.key_N] * same_N1
     others_N1 = mask_BGS.sum(-1)[pairs.row_N, group_N][:, None] - 1 - same_N1.long()
-    total_NH = total_BHGS[pairs.row_N, :, group_N, pairs.key_N] - values_NH - own_NH
+    total_NH = total_BHGS[pairs.row_N, :, group_N, pairs.key_N] - values_NH - itself_NH
     return total_NH / others_N1.where(others_N1 > 0, torch.nan)

@@ -49,6 +49,7 @@ def above_zero(view: MeasureView, names: Sequence[str]) -> list[NDArray[np.bool_
         view: The measure.
         names: The columns; a head with fewer than two examples does not exceed 0.
     """
+    # Corrected over all columns together, as the reader looks for the largest among them.
     p = [mean_exceeds_zero(*view.grid(name)) for name in names]
     # NaN (nothing to test) compares as not significant.
     return list(corrected(np.stack(p)) <= RATE)

@@ -59,6 +59,7 @@ def attention_received(attention_BHQK: Tensor, real_BS: Tensor) -> Tensor:
 
 def pooled(values_BHS: Tensor, mask_BFS: Tensor, features: Iterable[Feature]) -> Tensor:
     """The largest value (or the sum) among the tokens of each feature, ``[B, H, F]``; NaN if there is no such token."""
+    # -inf, not 0: an absent feature is told from one that gets nothing.
     values_BHF = values_BHS[:, :, None].masked_fill(~mask_BFS[:, None], -torch.inf).amax(-1)
     for column, feature in enumerate(features):
         if feature.pool == "sum":

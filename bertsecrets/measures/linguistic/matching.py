@@ -55,7 +55,7 @@ class OffsetMatching:
 
     def __init__(self, features: Sequence[Feature]) -> None:
         self.features = tuple(features)
-        self._known: dict[_Key, tuple[bool, ...]] = {}
+        self._fits_of: dict[_Key, tuple[bool, ...]] = {}
 
     def words(self, batch: Batch) -> WordTable:
         """The words of a batch; examples without annotation have no words."""
@@ -92,9 +92,9 @@ class OffsetMatching:
     def _fits(self, word: Word) -> tuple[bool, ...]:
         # Words repeat: checking each of them for every feature would take longer than a GPU's forward pass.
         key = (word.form, word.pos, word.relation, word.tag, word.negation)
-        if key not in self._known:
-            self._known[key] = tuple(feature.fits(word) for feature in self.features)
-        return self._known[key]
+        if key not in self._fits_of:
+            self._fits_of[key] = tuple(feature.fits(word) for feature in self.features)
+        return self._fits_of[key]
 
 
 class StringMatching:

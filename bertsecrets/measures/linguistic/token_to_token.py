@@ -61,7 +61,7 @@ UNIFORM = "uniform"
 
 
 @dataclass(frozen=True)
-class _Found:
+class _BatchTokens:
     """Token positions shared by all layers of a batch."""
 
     batch: Batch
@@ -169,7 +169,7 @@ class TokenToToken(Measure):
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
         self._tokens: FeatureTokens | None = None
         self._pair_tokens: PairTokens | None = None
-        self._found: _Found | None = None
+        self._of_batch: _BatchTokens | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
@@ -189,9 +189,9 @@ class TokenToToken(Measure):
         )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        if self._found is None or self._found.batch is not batch:
-            self._found = self._find(batch)
-        tokens = self._found
+        if self._of_batch is None or self._of_batch.batch is not batch:
+            self._of_batch = self._find(batch)
+        tokens = self._of_batch
         size, heads = attention_BHQK.shape[:2]
         first_B = batch.attention_mask_BS.argmax(-1)
         row_BHK = attention_BHQK[torch.arange(size, device=first_B.device), :, first_B]
@@ -222,11 +222,12 @@ class TokenToToken(Measure):
         counts_N1 = values_NH.isnan().logical_not()[:, :1]
         keep_K = counts_N1[:, 0].nonzero()[:, 0]
         group_KH = (pairs.row_N * len(self.pairs) + pairs.pair_N)[keep_K, None].expand(-1, heads)
+        # NaN stays where an example has no such pair: it does not count.
         pooled_GH = values_NH.new_full((size * len(self.pairs), heads), torch.nan)
         pooled_GH.scatter_reduce_(0, group_KH, values_NH[keep_K], pool, include_self=False)
         return pooled_GH.reshape(size, len(self.pairs), heads).transpose(1, 2)
 
-    def _find(self, batch: Batch) -> _Found:
+    def _find(self, batch: Batch) -> _BatchTokens:
         if self._tokens is None or self._pair_tokens is None:
             self._look_for()
         assert self._tokens is not None
@@ -235,12 +236,12 @@ class TokenToToken(Measure):
         far_N = (pairs.query_N - pairs.key_N).abs() >= self.far
         mask_BFS = self._tokens.masks(batch)
         random_words = RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
-        return _Found(batch, mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
+        return _BatchTokens(batch, mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
 
     def reset(self) -> None:
         """Back to no examples."""
         super().reset()
-        self._found = None
+        self._of_batch = None
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

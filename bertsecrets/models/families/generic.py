@@ -41,6 +41,7 @@ def generic_layout(base: PreTrainedModel) -> Layout:
     Raises:
         UserError: If the model computes its attention without the library's attention interface.
     """
+    # A probe runs the model; contexts on it open thousands of times in a sweep.
     layout = _layouts.get(base)
     if layout is None:
         modules, num_heads, head_dim = _probe(base)
@@ -72,6 +73,7 @@ def _probe(base: PreTrainedModel) -> tuple[list[nn.Module], int, int]:
         base.set_attn_implementation(_PROBE)
         base.eval()
         with torch.no_grad():
+            # Four real tokens: id 1 is in every vocabulary, and what it means does not matter.
             base(input_ids=torch.ones(1, 4, dtype=torch.long, device=device))
     finally:
         base.set_attn_implementation(implementation)
@@ -89,6 +91,7 @@ def _layer_of(base: PreTrainedModel, attention: nn.Module) -> nn.Module:
     for module in base.modules():
         if isinstance(module, nn.ModuleList):
             for layer in module:
+                # Outermost first, as modules() goes from the top: inner lists, such as experts, hold parts of a layer.
                 if any(child is attention for child in layer.modules()):
                     return layer
     return attention

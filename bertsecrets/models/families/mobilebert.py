@@ -16,6 +16,7 @@ class MobileBert(Bert):
     scaled_products = False
 
     def after_heads(self, layer: Any, output_BSD: Tensor, hidden_BSD: Tensor) -> Tensor:
+        # The attention's residual sum is in the bottleneck; only the layer's output is wide again.
         *_, narrow_BSD = layer.bottleneck(hidden_BSD)
         attended_BSD = layer.attention.output(output_BSD, narrow_BSD)
         for part in layer.ffn:

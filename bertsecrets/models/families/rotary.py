@@ -43,6 +43,7 @@ class EuroBert(NomicBert):
     def values(self, site: AttentionSite, projected_BSD: Tensor, num_heads: int) -> Tensor:
         attention: Any = site.module
         values_BSHd: Tensor = projected_BSD.unflatten(-1, (-1, attention.head_dim))
+        # Neighbouring heads share a value, as in the library's repeat_kv.
         return values_BSHd.repeat_interleave(num_heads // values_BSHd.shape[2], dim=2)
 
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
