@@ -6,6 +6,9 @@ from pydantic import Field
 
 from bertsecrets.settings import Settings
 
+SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
+"""What a search for smaller models tries, in this order, where no speed-up is asked for."""
+
 _COUNT = "a whole number from 1"
 
 _SpeedUp = Annotated[float, Field(gt=1, allow_inf_nan=False)]
@@ -62,7 +65,7 @@ class ShrinkSettings(Settings):
 
     Args:
         speedup: How many times as fast the smaller models are to be, tested in this order up to the first that fails; None for
-            :data:`bertsecrets.pruning.shrink.SPEEDUPS`.
+            :data:`SPEEDUPS`.
         shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width, which the
             library can load.
         max_loss: The loss of score that matters, in points (hundredths of the score), of every metric.

@@ -23,11 +23,8 @@ from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.refit import refitted
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.sets import Context, SetResults
-from bertsecrets.pruning.settings import ShrinkSettings
+from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.statistics.intervals import paired_proportions
-
-SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
-"""What is tried, in this order, where no speed-up is asked for."""
 
 _CHANGED = 0.02
 """Share of changed answers for which :func:`check_examples` states the smallest loss that can be ruled out."""

@@ -1,5 +1,7 @@
 """The experiment of a smaller, faster model: how it is declared and described."""
 
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,10 +11,13 @@ from matplotlib.figure import Figure
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.experiment import in_points
+from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.formatting import MISSING, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.report.content import FigureBlock, NextStep, Section, Table
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import MeasureView
 
 
@@ -31,28 +36,23 @@ class Shrinking(Experiment):
         if not content:
             return None
         attempts = content["attempts"]
-        fastest = fastest_of(attempts)
-        shown = fastest or attempts[-1]
+        shown = fastest_of(attempts) or attempts[-1]
+        frontier = FigureBlock(
+            cls.name,
+            _frontier(content, RunScores.read(view.run.scores_path)),
+            "Each point is a smaller model; bars are one-sided limits of the change of score at the stated confidence.",
+            "Chart: change of the score by measured speed-up.",
+        )
         return Section(
             cls.title,
             [answer_in_words(content), *_lost_most(shown)],
             [how_in_words(content)],
             [frontier_table(content), tests_table(content), groups_table(shown)],
-            [
-                FigureBlock(
-                    cls.name,
-                    _frontier(content),
-                    "Each point is a smaller model; bars are one-sided limits of the change of score at the stated confidence.",
-                    "Chart: change of the score by measured speed-up.",
-                ),
-                FigureBlock(
-                    f"{cls.name}-kept",
-                    _kept_figure(shown, content),
-                    "What each layer keeps of its heads and of the neurons of its feed-forward part.",
-                    "Bar chart: share of heads and neurons kept, by layer.",
-                ),
-            ],
+            [frontier],
             summary=summary_in_words(content),
+            commands=[_command_of(view.run, attempt) for attempt in attempts if not attempt["int8"]],
+            steps=_steps(view.run, content),
+            parts=[_cut_section(shown, content)],
         )
 
     @classmethod
@@ -129,6 +129,76 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
         f"{number(speedup_of(fastest, 1), 2)} times at batch 1: {test['metric']} {number(test['whole'], 3)} → "
         f"{number(test['smaller'], 3)}, and a loss of {in_points(content['margin'])} or more is ruled out at "
         f"{content['confidence']:.0%} confidence on {content['judged_on']:,} examples."
+    )
+
+
+def _command(run: Run, **values: Any) -> str:
+    """The command of a search with the settings of this one, but for some values."""
+    settings = ShrinkSettings.read("shrink", {**run.config().get("shrink", {}), **values})
+    default = ShrinkSettings.read("shrink", {})
+    changed = {name: value for name, value in settings if value != getattr(default, name)}
+    return " ".join(
+        [run.analyze_command, *(shlex.quote(f"shrink.{name}={_typed(value)}") for name, value in changed.items())]
+    )
+
+
+def _typed(value: Any) -> str:
+    """A value as one types it."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_typed, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
+    """The command that gives this model: one that failed holds with its largest loss that is not ruled out as margin."""
+    if attempt["passed"]:
+        return _command(run, speedup=attempt["asked"])
+    bound = max(test["bound"] for test in attempt["tests"])
+    return _command(run, speedup=attempt["asked"], max_loss=math.ceil(1000 * bound + 1e-9) / 10)
+
+
+def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
+    """How to get another model of the frontier, and 8-bit weights where they were not tried."""
+    attempts = content["attempts"]
+    fastest = fastest_of(attempts)
+    slower = 1.0 if fastest is None else fastest["asked"]
+    failed = next((attempt["asked"] for attempt in attempts if not (attempt["passed"] or attempt["int8"])), None)
+    faster = next((speedup for speedup in SPEEDUPS if speedup > slower), slower + 1)
+    takes = "as long as this search"
+    other = faster if failed is None else (slower + failed) / 2
+    steps = [NextStep("Any other point of the frontier, by its speed-up.", _command(run, speedup=other), takes)]
+    if fastest and not any(attempt["int8"] for attempt in attempts):
+        command = _command(run, speedup=fastest["asked"], export=["int8"])
+        steps.append(NextStep("How fast is it with 8-bit weights?", command, takes))
+    return steps
+
+
+def _cut_section(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> Section:
+    """What each layer keeps, in a sentence, a table and a chart."""
+    heads, neurons = content["total_heads"], content["total_neurons"]
+    layers = list(zip(attempt["heads"], attempt["neurons"], strict=True))
+    kept_L = [len(kept) / heads + count / neurons for kept, count in layers]
+    most, least = (kept_L.index(extreme(kept_L)) for extreme in (max, min))
+    kept_in = {
+        at: f"{len(layers[at][0])} of {heads} heads, {layers[at][1] / neurons:.0%} of the neurons"
+        for at in (most, least)
+    }
+    rows = [
+        [str(layer), " ".join(map(str, kept)) or MISSING, f"{count:,} of {neurons:,}"]
+        for layer, (kept, count) in enumerate(layers)
+    ]
+    return Section(
+        "What was cut where",
+        [f"Most stays of layer {most} ({kept_in[most]}), least of layer {least} ({kept_in[least]})."],
+        tables=[Table(["layer", "heads that stay", "neurons that stay"], rows, "What each layer keeps")],
+        figures=[
+            FigureBlock(
+                f"{Shrinking.name}-kept",
+                _kept_figure(attempt, content),
+                "What each layer keeps of its heads and of the neurons of its feed-forward part.",
+                "Bar chart: share of heads and neurons kept, by layer.",
+            )
+        ],
     )
 
 
@@ -219,29 +289,52 @@ def groups_table(attempt: Mapping[str, Any]) -> Table:
     return Table(["examples of", "number", "whole", "smaller"], rows, "Accuracy by class and length", folded=True)
 
 
-def _frontier(content: Mapping[str, Any]) -> Figure:
+def _frontier(content: Mapping[str, Any], scores: RunScores) -> Figure:
+    """Change of every metric by measured speed-up, from the whole model on."""
     attempts, size = content["attempts"], content["table"]["batch_size"]
-    metrics = [test["metric"] for test in attempts[0]["tests"]]
+    fastest = fastest_of(attempts)
+    speed_A = [1.0, *(speedup_of(attempt, size) for attempt in attempts)]
+    constants = []
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.6, "Change of score by speed-up")
         axes = figure.add_subplot()
-        for index, metric in enumerate(metrics):
+        for index, metric in enumerate(test["metric"] for test in attempts[0]["tests"]):
             tests = [attempt["tests"][index] for attempt in attempts]
-            change_A = 100 * np.array([test["smaller"] - test["whole"] for test in tests])
-            reach_2A = np.abs(100 * np.array([[-test["bound"], test["high"]] for test in tests]).T - change_A)
-            speed_A = [speedup_of(attempt, size) for attempt in attempts]
-            axes.errorbar(
-                speed_A, change_A, reach_2A, fmt="o-", color=ACCENTS[index % len(ACCENTS)], capsize=3, label=metric
+            change_A = 100 * np.array([0.0, *(test["smaller"] - test["whole"] for test in tests)])
+            limits_2A = 100 * np.array([[0.0, 0.0], *([-test["bound"], test["high"]] for test in tests)]).T
+            colour = ACCENTS[index % len(ACCENTS)]
+            reach_2A = np.abs(limits_2A - change_A)
+            axes.errorbar(speed_A, change_A, reach_2A, fmt="o-", color=colour, capsize=3, label=metric)
+            constant = next((line.baseline for line in scores.lines() if line.name.endswith(f"/{metric}")), np.nan)
+            if np.isfinite(constant):
+                change = 100 * (constant - tests[0]["whole"])
+                constants.append(f"{metric} {number(constant, 3)}, {number(change, 1)} points")
+                if change > limits_2A.min() - 1:
+                    axes.axhline(change, color=colour, linewidth=0.8, linestyle=":")
+        for attempt in attempts:
+            if attempt["int8"]:
+                axes.annotate("int8", (speedup_of(attempt, size), 0), (-5, 4), textcoords="offset points", ha="right")
+        if fastest is not None:
+            worst = 100 * min(test["smaller"] - test["whole"] for test in fastest["tests"])
+            axes.plot(
+                speedup_of(fastest, size), worst, "o", markersize=13, fillstyle="none", color="black", label="taken"
             )
         axes.axhline(0, color="black", linewidth=0.6)
         axes.axhline(-100 * content["margin"], color="black", linewidth=0.8, linestyle="--")
         axes.set_xlabel(f"times as fast (batch {size}, measured)")
         axes.set_ylabel(POINTS)
         axes.grid(linewidth=0.4, alpha=0.5)
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        constant_answer = [f"dotted or below: the constant answer ({'; '.join(constants)})"] if constants else []
         footnote(
             figure,
-            f"dashed: the loss that matters; bars: limits at {content['confidence']:.0%}; n = {content['judged_on']:,}",
+            "; ".join(
+                [
+                    f"dashed: the loss that matters; bars: limits at {content['confidence']:.0%}",
+                    *constant_answer,
+                    f"n = {content['judged_on']:,}",
+                ]
+            ),
         )
     return figure
 

@@ -7,16 +7,19 @@ import numpy as np
 
 from bertsecrets.measures.clusters.geometry import same_label_is_close
 from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.pruning.columns import KEPT
 from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value
-from bertsecrets.results.report.content import FigureBlock, Section
+from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.statistics.corrections import corrected
+from bertsecrets.statistics.overlap import overlap_by_layer
 from bertsecrets.statistics.ranks import rank_correlation
 
 Join = Callable[[Mapping[str, MeasureView], Mapping[str, Section], int], Section | None]
@@ -136,13 +139,9 @@ def distances_and_classes(
     record = ClusterRecord.read(views["clusters"].extras) if "clusters" in sections else None
     if record is None:
         return None
-    kinds = {declaration.name: experiment_of(declaration) for declaration in views["clusters"].run.declarations()}
     # Of a head with several classes, the first is drawn.
     classes = {
-        heading: [text.split(",")[0] for row in text_LH for text in row]
-        for name, view in views.items()
-        if name in kinds
-        for heading, text_LH in kinds[name].classes(view).items()
+        heading: [text.split(",")[0] for row in text_LH for text in row] for heading, text_LH in _classes(views).items()
     }
     classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(record.points)}
     if not classes:
@@ -172,6 +171,67 @@ def distances_and_classes(
     )
 
 
+def _classes(views: Mapping[str, MeasureView]) -> dict[str, Sequence[Sequence[str]]]:
+    """The classes of heads of all declared experiments, ``[layers][heads]`` by heading."""
+    return {
+        heading: text_LH
+        for name, view in views.items()
+        for declaration in view.run.declarations()
+        if declaration.name == name
+        for heading, text_LH in experiment_of(declaration).classes(view).items()
+    }
+
+
+def roles_of_kept_heads(
+    views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
+) -> Section | None:
+    """Which heads of which role stay in a smaller model; None without a smaller model, or without classes of heads."""
+    smaller = next((view for view in views.values() if view.has(KEPT)), None)
+    if smaller is None:
+        return None
+    kept_LH = smaller.value(KEPT) == 1
+    rows = []
+    for heading, text_LH in _classes({name: view for name, view in views.items() if not view.has(KEPT)}).items():
+        names_LH = [[text.split(", ") for text in row] for row in text_LH]
+        if np.shape(text_LH) != kept_LH.shape:
+            continue
+        for name in sorted({name for row in names_LH for names in row for name in names}):
+            member_LH = np.array([[name in names for names in row] for row in names_LH])
+            label = f"no {heading}" if name == MISSING else name
+            rows.append((heading, label, int(member_LH.sum()), *overlap_by_layer(member_LH, kept_LH)))
+    if not rows:
+        return None
+    p_N = corrected([p for *_, p in rows])
+    share = f"{kept_LH.sum()} of all {kept_LH.size} heads stay"
+    differing = [
+        f"{both} of {count} heads of the class “{label}” ({number(expected, 1)} expected)"
+        for (_, label, count, both, expected, _), p in zip(rows, p_N, strict=True)
+        if p <= LEVEL
+    ]
+    finding = (
+        f"{share}, and {'; '.join(differing)}."
+        if differing
+        else f"{share}; no role of heads is shown to decide which, beyond the layer that they are in."
+    )
+    table = Table(
+        ["of", "class", "heads", "stay", "expected", "p"],
+        [
+            [heading, label, str(count), str(both), number(expected, 1), p_value(p)]
+            for (heading, label, count, both, expected, _), p in zip(rows, p_N, strict=True)
+        ],
+        "Heads by what they do in the whole model, and how many of them stay",
+    )
+    return Section(
+        "Which heads stayed",
+        [finding],
+        [
+            "Expected: if as many heads of each layer stayed, drawn at random. The p-values are exact for all layers together and "
+            f"corrected (false discovery rate {LEVEL:.0%}). A head may be of several classes."
+        ],
+        [table],
+    )
+
+
 def _closeness(record: ClusterRecord, class_N: Sequence[str]) -> tuple[float, float, float] | None:
     """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of two."""
     labelled = [head for head, label in enumerate(class_N) if label != MISSING]
@@ -182,7 +242,13 @@ def _closeness(record: ClusterRecord, class_N: Sequence[str]) -> tuple[float, fl
     return same_label_is_close(distance_NN, label_N, _PERMUTATIONS, seed=0)
 
 
-JOINS: tuple[Join, ...] = (gradients_and_drift, drift_and_ablation, maps_of_changed_heads, distances_and_classes)
+JOINS: tuple[Join, ...] = (
+    roles_of_kept_heads,
+    gradients_and_drift,
+    drift_and_ablation,
+    maps_of_changed_heads,
+    distances_and_classes,
+)
 """The joins of a run's report, in the order of their sections."""
 
 READ_TASK = frozenset({gradients_and_drift, drift_and_ablation})

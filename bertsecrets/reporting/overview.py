@@ -324,18 +324,7 @@ def prune_section(run: Run, disabled: DisabledHeads) -> Section:
 
 
 def _prune(run: Run) -> str:
-    return f"{_analysis_of(run)} analysis=prune"
-
-
-def _analysis_of(run: Run) -> str:
-    """The beginning of a command that analyses the run, or the run that it analysed."""
-    return f"python -m bertsecrets analyze checkpoint={_analysed(run)}"
-
-
-def _analysed(run: Run) -> str:
-    """The folder of the run, or of the run that it analysed, quoted for a shell."""
-    trained = run.config().get("trained") or {}
-    return shlex.quote(str(trained.get("folder") or displayed(run.folder)))
+    return f"{run.analyze_command} analysis=prune"
 
 
 def _scores_in_words(scores: RunScores) -> str:
@@ -354,10 +343,10 @@ def _scores_in_words(scores: RunScores) -> str:
 
 def next_steps(run: Run, disabled: DisabledHeads | None) -> list[NextStep]:
     """Three commands, each with what it would settle."""
-    command = _analysis_of(run)
+    command = run.analyze_command
     view = NextStep(
         "What does each head attend to in a sentence of yours?",
-        f'python -m bertsecrets view checkpoint={_analysed(run)} text="The food was cold."',
+        f'python -m bertsecrets view checkpoint={run.analysed} text="The food was cold."',
         f"about {_ANALYSES_START} s",
     )
     if disabled is None:
@@ -398,7 +387,7 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
         )
     return NextStep(
         f"{heads} About {rounded(examples):,} of the {sample['of']:,} at hand would settle 80 % of them.",
-        f"{_analysis_of(run)} analysis=disable ablation.max_examples={rounded(examples)}",
+        f"{run.analyze_command} analysis=disable ablation.max_examples={rounded(examples)}",
         "announced at its start",
     )
 

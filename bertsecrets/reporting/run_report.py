@@ -113,6 +113,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             sections[name] = section
     views = {name: view for name, (_, view) in experiments.items()}
     compared = [section for view in views.values() if (section := compared_section(view)) is not None]
+    config = run.config()
+    # That of a training is a section: when to save one.
+    analysis = isinstance(config.get("checkpoint"), str)
     nothing_learned = scores.learned is False
     joins = [
         section
@@ -124,7 +127,12 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
         }
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
-    flat = [part for section in (*sections.values(), *compared, *joins) for part in section.flat()]
+    # An analysis leads with what was asked for, and what else is known of it.
+    opening = {name: section for name, section in sections.items() if section.steps and analysis}
+    sections = {**opening, **sections}
+    others = [section for name, section in sections.items() if name not in opening]
+    in_order = [*opening.values(), *joins, *others, *compared] if opening else [*others, *compared, *joins]
+    flat = [part for section in in_order for part in section.flat()]
     highlights = next(iter(singled.values()), None)
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
     captured = read_steps(run.captures)
@@ -137,12 +145,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     ]
     findings = [[line for part in section.flat() for line in part.findings] for section in sections.values()]
     firsts = [lines[0] for lines in findings if lines]
-    config = run.config()
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     of_scores = [_scores_section(scores)] if scores.lines() else []
     of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
-    # That of a training is a section: when to save one.
-    analysis = isinstance(config.get("checkpoint"), str)
     disabled = None if nothing_learned else DisabledHeads.of(run)
     all_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
     several = disabled is not None and len(disabled.spared) > 1
@@ -155,7 +160,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     )
     drawn, left_out = _first_figures(sections_in_order, figures)
     drawn.append(_reading_section(run, left_out))
-    screen = overview(run, scores, disabled, together)
+    screen = None if opening else overview(run, scores, disabled, together)
     if screen is not None and disabled is None:
         # The grid alone does not say what an analysis found.
         screen = replace(screen, notes=[*firsts[:1], *screen.notes])
@@ -172,10 +177,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         maps=_maps_of_origin(config, run) if analysis else "",
         sections=drawn,
         overview=screen,
-        steps=next_steps(run, disabled),
+        steps=[*(step for section in opening.values() for step in section.steps), *next_steps(run, disabled)],
     )
-    opening = [report.title] if report.answers else []
-    printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or opening)
+    answered = [report.title] if report.answers else []
+    printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or answered)
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
 
 

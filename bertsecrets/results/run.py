@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
-from bertsecrets.results.files import write_text
+from bertsecrets.results.files import displayed, write_text
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -121,6 +122,17 @@ class Run:
         content = OmegaConf.to_container(read_config(self.folder), resolve=False)
         assert isinstance(content, dict)
         return {str(key): value for key, value in content.items()}
+
+    @property
+    def analysed(self) -> str:
+        """Folder of the run that this one analysed, or its own, quoted for a shell."""
+        trained = self.config().get("trained") or {}
+        return shlex.quote(str(trained.get("folder") or displayed(self.folder)))
+
+    @property
+    def analyze_command(self) -> str:
+        """The beginning of a command that analyses the run, or the run that it analysed."""
+        return f"python -m bertsecrets analyze checkpoint={self.analysed}"
 
     @property
     def heads_path(self) -> Path:

@@ -14,6 +14,7 @@ from families import HEADS, LAYERS, MORE_FAMILIES, tiny_batch, tiny_model
 from huggingface_hub import ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reporting.finished_runs import make_run
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
@@ -22,6 +23,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
+from bertsecrets.patterns.measure import Patterns
 from bertsecrets.pruning.allocation import allocate
 from bertsecrets.pruning.component_scores import ComponentScores, fisher_information, most_informative
 from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
@@ -33,6 +35,8 @@ from bertsecrets.pruning.shrink import check_examples, plan, smallest_loss, spee
 from bertsecrets.pruning.shrink_card import shrink_card
 from bertsecrets.pruning.shrink_experiment import Shrinking, answer_in_words, summary_in_words
 from bertsecrets.pruning.uniform import Answered, layers_in_turn, uniform_plan
+from bertsecrets.reporting.run_report import report_run
+from bertsecrets.results.run import Run
 from bertsecrets.statistics.intervals import paired_proportions
 
 NEURONS = 48
@@ -478,3 +482,49 @@ def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
         == "2.0 times as fast, accuracy 0.900 → 0.895: a loss of 1 point or more is ruled out."
     )
     assert summary_in_words({**CONTENT, "attempts": [attempt(False)]}).endswith("is not ruled out.")
+
+
+def analysis_of(folder: Path, content: dict[str, Any]) -> Run:
+    """The folder of a search with this outcome."""
+    make_run(
+        folder,
+        constant=0.6,
+        measured=[
+            ("checkpoint", Patterns.name, {column.name: np.full((2, 4), 0.2) for column in Patterns.columns}),
+            ("checkpoint", Shrinking.name, {"kept": [[1, 0, 0, 0], [1, 1, 0, 0]]}),
+        ],
+        checkpoint="/runs/it's mine",
+        trained={"folder": "/runs/it's mine", "name": "mine", "init": "pretrained"},
+        shrink={"max_loss": 1.5, "speedup": [2.0, 3.0], "export": ["onnx"]},
+    )
+    run = Run.open(folder)
+    run.declare(Shrinking().declaration())
+    run.write_json(run.extras_path(Shrinking.name), {"model": content})
+    return run
+
+
+def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path: Path) -> None:
+    content = {**CONTENT, "attempts": [attempt(True), {**attempt(False), "asked": 3.0}]}
+    report = report_run(analysis_of(tmp_path / "run", content), 4).report
+    assert report.overview is None
+    assert report.answer == answer_in_words(content)
+    assert report.picture is not None
+    [axes] = report.picture.figure.axes
+    # The whole model, the model that is taken, and the one that failed; change of score in points.
+    assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.0], [2.0, pytest.approx(-0.5)], [2.0, pytest.approx(-0.5)]]
+    assert [line.get_label() for line in axes.lines].count("taken") == 1
+    notes = " ".join(" ".join(text.get_text() for text in report.picture.figure.texts).split())
+    assert "the constant answer (accuracy 0.600, −30.0 points)" in notes
+    frontier, cut, roles, patterns = report.sections[:4]
+    assert (roles.title, patterns.title) == ("Which heads stayed", Patterns.title)
+    of_search = "python -m bertsecrets analyze checkpoint='/runs/it'\"'\"'s mine'"
+    assert list(frontier.commands) == [
+        f"{of_search} shrink.speedup=2 shrink.max_loss=1.5 'shrink.export=[onnx]'",
+        f"{of_search} shrink.speedup=3 shrink.max_loss=2.1 'shrink.export=[onnx]'",
+    ]
+    assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=2.5 ")
+    assert "'shrink.export=[int8]'" in report.next_steps[1].command
+    assert cut.findings == [
+        "Most stays of layer 1 (2 of 4 heads, 42% of the neurons), least of layer 0 (1 of 4 heads, 21% of the neurons)."
+    ]
+    assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]

@@ -9,7 +9,8 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.patterns.measure import Patterns
-from bertsecrets.reporting.joins import distances_and_classes
+from bertsecrets.pruning.shrink_experiment import Shrinking
+from bertsecrets.reporting.joins import distances_and_classes, roles_of_kept_heads
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Run
@@ -43,3 +44,29 @@ def test_heads_of_one_pattern_are_close_or_not(tmp_path: Path, alike: bool) -> N
     assert sorted(text.get_text() for text in panel.get_legend().get_texts()) == ["diagonal (6)", "vertical (6)"]
     assert distances_and_classes({"clusters": views["clusters"]}, {"clusters": Section("x")}, 1) is None
     assert distances_and_classes(views, {}, 1) is None
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_heads_that_stay_by_what_they_do(tmp_path: Path, decides: bool) -> None:
+    vertical_LH = np.arange(16).reshape(2, 8) % 2 == 0
+    kept_LH = vertical_LH if decides else np.arange(8) < np.array([[4], [4]])
+    shares = {column.name: np.zeros((2, 8)) for column in Patterns.columns}
+    shares["vertical"], shares["diagonal"] = np.where(vertical_LH, 0.9, 0.0), np.where(vertical_LH, 0.0, 0.9)
+    measured = [("checkpoint", "patterns", shares), ("checkpoint", "shrinking", {"kept": kept_LH})]
+    run = Run.open(make_run(tmp_path / "run", measured=measured))
+    run.declare(Shrinking().declaration())
+    views = {name: view for name, (_, view) in views_of(run).items()}
+    section = roles_of_kept_heads(views, {}, 1)
+    assert section is not None
+    [table] = section.tables
+    # All four of each layer of one class and none of the other: 1 in 70 draws of four heads in eight, and 1 in 70 the reverse.
+    stays, p = ("8", "< 0.001") if decides else ("4", "1.000")
+    assert [row[1:] for row in table.rows] == [
+        ["diagonal", "8", "0" if decides else "4", "4.0", p],
+        ["vertical", "8", stays, "4.0", p],
+    ]
+    [finding] = section.findings
+    assert ("8 of 8 heads of the class “vertical” (4.0 expected)" in finding) == decides
+    assert ("no role of heads is shown to decide which" in finding) != decides
+    assert roles_of_kept_heads({"shrinking": views["shrinking"]}, {}, 1) is None
+    assert roles_of_kept_heads({"patterns": views["patterns"]}, {}, 1) is None

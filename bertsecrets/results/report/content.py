@@ -245,6 +245,8 @@ class Section:
         parts: Sections that follow it under headings of their own.
         summary: What it says in a few words, for the page's contents.
         commands: Commands to type, such as one that would add to it.
+        steps: What to do next. A section with steps opens the page of an analysis, with its first figure in place of the grid of
+            heads.
     """
 
     title: str
@@ -259,6 +261,7 @@ class Section:
     parts: Sequence["Section"] = ()
     summary: str = ""
     commands: Sequence[str] = ()
+    steps: Sequence["NextStep"] = ()
 
     @property
     def line(self) -> str:
