@@ -122,9 +122,6 @@ class DirectEffects(Measure):
     Attributes:
         early: After ``compute``, for the sums of both effects over all heads below the last layer: means over examples, the
             variances and the covariance of these means, and the number of examples; empty with fewer than two.
-
-    Args:
-        num_layers, num_heads: Size of the grid.
     """
 
     name = "direct_effect"
@@ -176,9 +173,7 @@ class DirectEffects(Measure):
             return None
         grids = {column.name: view.grid(column.name) for column in cls.columns}
         p_CLH = corrected(np.stack([mean_differs_from_zero(*grids[column.name]) for column in cls.columns]))
-        differs = {
-            column.name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for column, p_LH in zip(cls.columns, p_CLH, strict=True)
-        }
+        differs = dict(zip(grids, p_CLH <= LEVEL, strict=True))
         # The last layer has no later one: its difference is rounding.
         differs[UNDONE][-1] = False
         figure = head_panels(

@@ -1,4 +1,7 @@
-"""Effects of disabling heads, layers and sets of heads on the score."""
+"""Effects of disabling heads, layers and sets of heads on the score.
+
+In every figure ``title`` is what it shows, ``count`` the number of examples and ``level`` that of the limits.
+"""
 
 import math
 from collections.abc import Sequence
@@ -60,8 +63,6 @@ def disabling_heatmap(
         delta_LH: Changes of the score, negative for harm; NaN where a head was not disabled.
         significant_LH: Which heads are needed, or raise the score significantly, bool.
         dispensable_LH: Which heads can be spared, bool.
-        title: What the figure shows.
-        count: Number of examples.
         margin: The loss that matters, in the unit of ``delta_LH``.
         smallest_effect: The smallest loss that the set could have shown, in the unit of ``delta_LH``; NaN if unknown.
         unit: What the colour bar measures; values are shown times 100.
@@ -130,9 +131,6 @@ def sorted_effects(
             in the footnote.
         significant_V: Which variants are needed, or raise the score significantly, bool.
         dispensable_V: Which variants can be spared, bool.
-        title: What the figure shows.
-        count: Number of examples.
-        level: Level of the limits.
 
     Raises:
         ValueError: If there is no variant.
@@ -251,8 +249,6 @@ def volcano(
         delta_V: Changes of the score; NaN is left out and counted in the footnote.
         p_value_V: P-values before correction.
         significant_V: Which are significant after correction, bool.
-        title: What the figure shows.
-        count: Number of examples.
         labelled: Number of most surprising variants to name; of equally surprising ones, the larger changes first.
     """
     all_V = 100 * np.asarray(delta_V, np.float64)
@@ -350,9 +346,6 @@ def layer_bars(
         delta_L, low_L, high_L: Change of the score and its confidence limits.
         significant_L: Which layers are needed, or raise the score significantly, bool.
         dispensable_L: Which layers can be spared, bool.
-        title: What the figure shows.
-        count: Number of examples.
-        level: Level of the limits.
     """
     delta_L, low_L, high_L = (100 * np.asarray(value_L, np.float64) for value_L in (delta_L, low_L, high_L))
     colours = verdict_colours(delta_L, significant_L, dispensable_L)
@@ -391,9 +384,6 @@ def cumulative_curve(
         sizes: Numbers of disabled heads.
         score_V, low_V, high_V: Score and confidence limits at each.
         baseline: Score with no head disabled.
-        title: What the figure shows.
-        count: Number of examples.
-        level: Level of the limits.
     """
     order = np.argsort(np.asarray(sizes))
     size_V, middle_V, lower_V, upper_V = (
@@ -418,8 +408,6 @@ def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
 
     Args:
         spared: The counts.
-        title: What the figure shows.
-        count: Number of examples.
     """
     margin_M, heads = 100 * np.asarray(spared.margins), spared.heads
     with house_style():
@@ -451,8 +439,6 @@ def effect_trajectory(
         steps: T training steps.
         delta_TV: Change of the score at each step; NaN where a variant was not measured.
         names: Names of the variants.
-        title: What the figure shows.
-        count: Number of examples.
         named: Number of variants to colour and name.
     """
     point_TV = 100 * np.asarray(delta_TV, np.float64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.scoring import Array, score_changes
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD, RANDOM
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
@@ -62,7 +62,7 @@ def interactions(
     resampled_RV = bootstrap_changes(
         metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0])
     )
-    whole = _changes(metric, label_N, clean_N, prediction_VN)
+    whole = score_changes(metric, label_N, clean_N, prediction_VN)
     groups = len(together_GN)
     ends = groups + np.cumsum([0, *(len(heads) for heads in alone)])
     estimate_G, resampled_RG = (
@@ -79,12 +79,6 @@ def interactions(
     # An undefined resample counts against the interaction; so do rounding errors of sums that cancel.
     p_G = ((~(resampled_RG < -1e-12)).sum(0) + 1) / (resamples + 1)
     return Interactions(estimate_G, low_G, high_G, corrected(np.where(defined_G, p_G, np.nan)))
-
-
-def _changes(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:
-    both_VN = np.concatenate([clean_N[None], prediction_VN])
-    score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, len(label_N))))[0]
-    return np.asarray(score_V[1:] - score_V[0])
 
 
 def p_of_controls(together: float, controls: Sequence[float]) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.scoring import Array, score_changes
 from bertsecrets.ablation.section import latest_rows
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
@@ -96,11 +96,7 @@ class Sweep:
     @cached_property
     def change_V(self) -> Array:
         """Change of the score with each variant."""
-        both_VN = np.concatenate([self.clean_N[None], self.prediction_VN])
-        whole_1N = np.ones((1, len(self.label_N)))
-        score_V = weighted_scores(self.rows[0]["metric"], self.label_N, both_VN, whole_1N)[0]
-        change_V: Array = score_V[1:] - score_V[0]
-        return change_V
+        return score_changes(self.rows[0]["metric"], self.label_N, self.clean_N, self.prediction_VN)
 
     def p_margin(self, margin: float) -> Array:
         """One-sided p-values of a loss of the margin or more, not corrected."""

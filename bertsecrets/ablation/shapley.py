@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Head, Plan, cumulative
-from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.ablation.section import metric_label
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
@@ -65,7 +65,7 @@ class Shapley(Experiment):
             return None
         extras, names = view.extras, [column.name for column in view.columns]
         p_CLH = corrected(np.stack([mean_differs_from_zero(*view.grid(name)) for name in names]))
-        differs = {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(names, p_CLH, strict=True)}
+        differs = dict(zip(names, p_CLH <= LEVEL, strict=True))
         note = f"{view.count(names[0]):,} random orders; {extras['examples']:,} examples"
         figures = []
         for name in names:
@@ -117,8 +117,7 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the metric."""
     clean_N, loss_NV = outcomes.losses(task)
     label_N, prediction_N, prediction_VN = outcomes.predictions(task)
-    all_VN = np.concatenate([prediction_N[None], prediction_VN])
-    score_V = weighted_scores(task.metrics[0], label_N, all_VN, np.ones((1, len(label_N))))[0]
+    score_V = scores(task.metrics[0], label_N, np.concatenate([prediction_N[None], prediction_VN]))
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
     # Minus: worth is what one wants more of.
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)

@@ -13,35 +13,16 @@ from bertsecrets.ablation.plan import Head, Variant, random_groups_like
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
+from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
 
 
-def jensen_shannon_between(attention_HQK: Tensor) -> Tensor:
-    """Jensen-Shannon divergence between the maps of every two heads of one example, in nats.
-
-    The mean over query positions of H((p + q) / 2) - (H(p) + H(q)) / 2 (Clark et al. 2019, section 6, who sum over
-    positions).
-
-    Args:
-        attention_HQK: Maps over real tokens only, with rows that sum to 1.
-
-    Returns:
-        ``[H, H]``, symmetric, 0 on the diagonal, at most ln 2.
-    """
-    heads = len(attention_HQK)
-    entropy_HQ = torch.special.entr(attention_HQK).sum(-1)
-    divergence_HH = attention_HQK.new_zeros(heads, heads)
-    for head in range(heads - 1):
-        # Row by row of the matrix: all pairs at once would take heads times the memory.
-        mixed_GQK = (attention_HQK[head + 1 :] + attention_HQK[head]) / 2
-        between_G = (torch.special.entr(mixed_GQK).sum(-1) - (entropy_HQ[head + 1 :] + entropy_HQ[head]) / 2).mean(-1)
-        divergence_HH[head, head + 1 :] = between_G.clamp(min=0)
-    return divergence_HH + divergence_HH.T
-
-
 class HeadDistance(Metric):
-    """Jensen-Shannon distance (square root of the divergence) between all heads, averaged over examples."""
+    """Jensen-Shannon distance between all heads: the square root of the divergence, averaged over tokens and then over examples.
+
+    Clark et al. 2019 (section 6) sum over tokens.
+    """
 
     full_state_update = False
     total: Tensor
@@ -49,12 +30,14 @@ class HeadDistance(Metric):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
+        self._divergence = PairwiseDivergence()
         self.add_state("total", torch.zeros(num_heads, num_heads, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, attention_HQK: Tensor) -> None:
         """Add one example: the maps of all layers' heads over real tokens only."""
-        self.total += jensen_shannon_between(attention_HQK).to(self.total)
+        divergence_HH = self._divergence(attention_HQK.flatten(1)) / attention_HQK.shape[1]
+        self.total += divergence_HH.to(self.total)
         self.count += 1
 
     def compute(self) -> Tensor:

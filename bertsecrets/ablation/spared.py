@@ -105,7 +105,7 @@ def _spared(
         tail = look.level(min(2 * (1 - level), 1 - 1e-9)) / 2
         limit_parts.append(change_limits(metric, *data, unseen)(np.full(p_MV.shape[1], tail))[0])
     p_MV, low_V = np.concatenate(p_parts, axis=1), np.concatenate(limit_parts)
-    shown_MV = np.stack([np.nan_to_num(corrected(p_V), nan=1.0) <= rate for p_V in p_MV])
+    shown_MV = np.stack([corrected(p_V) <= rate for p_V in p_MV])
     return Spared(
         metric=metric,
         mode=mode,

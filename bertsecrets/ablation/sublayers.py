@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.scoring import judged_metrics, weighted_scores
+from bertsecrets.ablation.scoring import judged_metrics, score_changes
 from bertsecrets.ablation.verdicts import change_influences
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import ATTENTION, FEED_FORWARD
@@ -42,17 +42,14 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
     if not attention or attention.keys() != feed_forward.keys() or outcomes.taken_NV is not None:
         return {}
     label_N, clean_N, prediction_VN = outcomes.predictions(task)
-    count = len(label_N)
-    if count < 2:
+    if len(label_N) < 2:
         return {}
     indices = [*attention.values(), *feed_forward.values()]
     # One weighted sum of changes: its influences are the same sum of theirs.
     sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
     checks = {}
     for metric in judged_metrics(task):
-        both_VN = np.concatenate([clean_N[None], prediction_VN[indices]])
-        score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, count)))[0]
-        change_V = score_V[1:] - score_V[0]
+        change_V = score_changes(metric, label_N, clean_N, prediction_VN[indices])
         influence_N = sign_V @ change_influences(metric, label_N, clean_N, prediction_VN[indices])
         difference = float(sign_V @ change_V)
         _, low, high = mean_limits(difference + influence_N, 1 - level)

@@ -16,8 +16,9 @@ from bertsecrets.ablation.scoring import (
     influences,
     largest_flip,
     largest_moves,
+    score_changes,
+    scores,
     typical_harm,
-    weighted_scores,
 )
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
@@ -380,9 +381,7 @@ def p_against_margins(
 
 def _scores(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[float, Array]:
     """The score of the unedited model, and those of the variants, ``[V]``."""
-    whole_1N = np.ones((1, len(label_N)))
-    baseline = float(weighted_scores(metric, label_N, clean_N[None], whole_1N)[0, 0])
-    score_V = weighted_scores(metric, label_N, prediction_VN, whole_1N)[0]
+    baseline, score_V = float(scores(metric, label_N, clean_N[None])[0]), scores(metric, label_N, prediction_VN)
     # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
     return baseline, np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
 
@@ -534,10 +533,8 @@ def _unbounded_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN
     if metric == "accuracy":
         return paired_proportions(*discordant(label_N, clean_N, prediction_VN), len(label_N))
     influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
-    both_VN = np.concatenate([clean_N[None], prediction_VN])
-    score_V = weighted_scores(metric, label_N, both_VN, np.ones((1, len(label_N))))[0]
     largest = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
-    change_V = np.where(_is_always_0(metric, label_N), np.nan, score_V[1:] - score_V[0])
+    change_V = np.where(_is_always_0(metric, label_N), np.nan, score_changes(metric, label_N, clean_N, prediction_VN))
     return influenced_change(change_V, influence_VN, *largest)
 
 
@@ -577,9 +574,8 @@ def smallest_effects(
         harm_V = np.full(len(prediction_VN), typical_harm(metric, label_N, clean_N))
     else:
         # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their variance.
-        one_1N = np.ones((1, count))
-        agreement_V = weighted_scores(metric, clean_N, prediction_VN, one_1N)[0]
-        baseline = abs(float(weighted_scores(metric, label_N, clean_N[None], one_1N)[0, 0]))
+        agreement_V = scores(metric, clean_N, prediction_VN)
+        baseline = abs(float(scores(metric, label_N, clean_N[None])[0]))
         with np.errstate(divide="ignore", invalid="ignore"):
             harm_V = variance_V / (baseline * (1 - agreement_V))
     smallest = []

@@ -47,6 +47,20 @@ def output_weights(model: nn.Module, layer: int) -> Tensor:
     return weights_DHd.transpose(0, 1)
 
 
+def projected_norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
+    """Norms of heads' vectors after the output projection, ``[B, H, S]``.
+
+    |W v|^2 = v (W'W) v: products of the width of a head instead of that of the model.
+
+    Args:
+        vector_BHSd: Values, or sums of them.
+        gram_Hdd: The products W'W of :func:`output_weights`.
+    """
+    square_BHS = ((vector_BHSd @ gram_Hdd.to(vector_BHSd.dtype)) * vector_BHSd).sum(-1)
+    # Rounding may leave a square of zero slightly below it.
+    return square_BHS.clamp(min=0).sqrt()
+
+
 @contextmanager
 def _through_interface(encoder: Encoder, forward_pass: ForwardPass, observer: ValueObserver) -> Iterator[None]:
     def observe(layer: int, call: AttentionCall) -> None:

@@ -30,11 +30,9 @@ class Confidence(RatioMeasure):
         ``to_any``: the largest weight given to any token.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         mean_over: ``tokens`` weighs all tokens equally, so that long texts weigh more, as published; ``examples`` weighs
             texts equally. Standard errors allow for the tokens of one text being alike.
         rows: Tokens whose attention counts: ``all``, or ``words``, which are not special. The paper does not say which.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``mean_over`` or ``rows`` does not exist.

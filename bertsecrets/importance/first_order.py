@@ -23,9 +23,7 @@ class FirstOrder(OutputMeasure):
         ``zero``, ``uniform``, ``mean``: for the modes of disabling of that name. The mean is over the training set.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         reference_examples: Training examples for the means of ``mean``.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``reference_examples`` is below 1.

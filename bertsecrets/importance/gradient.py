@@ -172,8 +172,9 @@ class GradientImportance(TokenClasses, GradientMeasure):
 
 def _differs(columns: Mapping[str, Grid]) -> Mapping[str, NDArray[np.bool_]]:
     """For each special token the heads whose gradients differ from those of other tokens, corrected over all of them."""
-    p_values = corrected(np.stack([mean_differs_from_zero(*columns[name + MINUS_OTHER]) for name in _SPECIAL]))
-    return {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(_SPECIAL, p_values, strict=True)}
+    p_values = [mean_differs_from_zero(*columns[name + MINUS_OTHER]) for name in _SPECIAL]
+    # NaN (nothing to test) compares as not significant.
+    return dict(zip(_SPECIAL, corrected(np.stack(p_values)) <= LEVEL, strict=True))
 
 
 def _ratios(columns: Mapping[str, Grid], name: str) -> Array:

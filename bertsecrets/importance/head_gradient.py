@@ -38,9 +38,7 @@ class HeadGradient(OutputMeasure):
     By the triangle inequality token >= example >= batch >= |signed|.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         batch_size: Examples in a batch of the column ``batch``.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``batch_size`` is below 1.

@@ -29,9 +29,7 @@ class IntegratedGradients(OutputMeasure):
         ``share``: the head's share of the loss; positive: opening it lowers the loss.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         steps: Points of the Gauss-Legendre rule, each a forward and a backward pass; the ends take two passes more.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``steps`` is below 1.

@@ -56,9 +56,6 @@ class Relevance(Measure):
     Columns:
         ``relevance``: the share in absolute value; the heads of a layer add up to 1.
         ``signed``: with its sign: negative if the head speaks against the answer.
-
-    Args:
-        num_layers, num_heads: Size of the grid.
     """
 
     name = "relevance"

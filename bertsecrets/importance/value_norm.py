@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from bertsecrets.attention.values import projected_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import ValueMeasure
@@ -21,10 +22,6 @@ class ValueNorm(ValueMeasure):
         ``weighted``: mean over tokens i of the sum over j of the norm of a f, the paper's; at least ``output``, as
             vectors may cancel.
         ``value``: mean over tokens j of the norm of f.
-
-    Args:
-        num_layers, num_heads: Size of the grid.
-        max_examples: A random sample of this many examples; None for all.
     """
 
     name = "value_norm"
@@ -45,17 +42,9 @@ class ValueNorm(ValueMeasure):
     ) -> Tensor:
         real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
         weight_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
-        # |W v|^2 = v (W'W) v: products of the width of a head instead of that of the model.
         gram_Hdd = weights_HDd.transpose(1, 2) @ weights_HDd
-        size_BHK = _norms(value_BHKd, gram_Hdd)
-        output_BH = (_norms(attention_BHQK @ value_BHKd, gram_Hdd) * weight_B1S).sum(-1)
+        size_BHK = projected_norms(value_BHKd, gram_Hdd)
+        output_BH = (projected_norms(attention_BHQK @ value_BHKd, gram_Hdd) * weight_B1S).sum(-1)
         # The norm of a f is a times that of f: no product of every pair is needed.
         received_BHK = (attention_BHQK * weight_B1S[..., None]).sum(2)
         return torch.stack((output_BH, (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)), -1)
-
-
-def _norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
-    """Norms after the output projection, from its products with itself."""
-    square_BHS = ((vector_BHSd @ gram_Hdd) * vector_BHSd).sum(-1)
-    # Rounding may leave a square of zero slightly below it.
-    return square_BHS.clamp(min=0).sqrt()

@@ -214,6 +214,22 @@ class Measure(Experiment, Metric):
         """Mean, standard error and count, reduced over all processes."""
         return HeadGrid.from_sums(self.name, self.averaged, self.total_LHC, self.squares_LHC, self.count_LHC)
 
+    def with_p_values(self, grid: HeadGrid, p_LHC: Tensor, count_LH: Tensor) -> HeadGrid:
+        """A grid of the averaged columns with p-values for the others, which have no standard errors.
+
+        Args:
+            grid: From :meth:`compute`.
+            p_LHC: The p-values, on the CPU.
+            count_LH: Number of examples that they are of; of all heads, or for each.
+        """
+        return HeadGrid(
+            self.name,
+            self.columns,
+            torch.cat((grid.value_LHC, p_LHC), -1),
+            torch.cat((grid.stderr_LHC, torch.full_like(p_LHC, torch.nan)), -1),
+            torch.cat((grid.count_LHC, count_LH[..., None].expand_as(p_LHC)), -1),
+        )
+
     def reset(self) -> None:
         """Forget all examples."""
         super().reset()

@@ -82,7 +82,6 @@ class Drift(Measure):
             examples and corrected over heads (:func:`~bertsecrets.measures.first_heads.differs_from_first`).
 
     Args:
-        num_layers, num_heads: Size of the grid.
         padding: ``exclude`` leaves out rows and columns of padding. ``kovaleva`` flattens the padded map, rows of
             padding included, as the original code does (cell 31 of its notebook).
         max_examples: A random sample of this many examples; None for all. The paper takes 1000.
@@ -185,16 +184,9 @@ class Drift(Measure):
     def compute(self) -> HeadGrid:
         """Means, standard errors and counts, reduced over all processes, and the p-values against the first head."""
         grid = super().compute()
-        count = int(self.paired_count)
-        p_N = differs_from_first(self.paired_total_N.cpu(), self.products_NN.cpu(), count, lowest=False)
-        p_LH1 = p_N.reshape(*grid.value_LHC.shape[:2], 1)
-        return HeadGrid(
-            self.name,
-            self.columns,
-            torch.cat((grid.value_LHC, p_LH1), -1),
-            torch.cat((grid.stderr_LHC, torch.full_like(p_LH1, torch.nan)), -1),
-            torch.cat((grid.count_LHC, torch.full_like(p_LH1, count, dtype=torch.int64)), -1),
-        )
+        count = self.paired_count.cpu()
+        p_N = differs_from_first(self.paired_total_N.cpu(), self.products_NN.cpu(), int(count), lowest=False)
+        return self.with_p_values(grid, p_N.reshape(*grid.value_LHC.shape[:2], 1), count)
 
     def reset(self) -> None:
         """Forget all examples."""

@@ -31,10 +31,6 @@ class Entropy(Measure):
         ``cls_bits``: entropy of the first real token's row, the classification token's.
         ``uniform``: log2 L, the entropy of uniform attention.
         ``relative``, ``cls_relative``: the first two divided by it, text by text; 0..1. Texts of one token do not count.
-
-    Args:
-        num_layers, num_heads: Size of the grid.
-        max_examples: Size of a random sample of the examples; None for all.
     """
 
     name = "entropy"

@@ -67,11 +67,9 @@ class Offsets(Measure):
     In Kovaleva et al., the diagonal pattern is attention to the previous and next token, not to the token itself.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         offsets: Positions of the attended token minus that of the attending token: -1 is the previous one.
         mean_over: What the weights are averaged over: ``pairs`` of tokens at the offset, or all ``tokens`` of the text
             (Clark et al.), which lowers the mean of a text of L tokens by a factor (L - |offset|) / L.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``offsets`` is not a list of different whole numbers, or ``mean_over`` does not exist.

@@ -59,11 +59,9 @@ class Roles(Measure):
     the false discovery rate controlled over all heads and roles.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         threshold: Score that a local, delimiter or syntactic head has to exceed; the strictest of those in the paper.
         block_threshold: The same for block heads; two sentences of one length allow a score of 2 at most.
         relations: Relations of the syntactic role.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``relations`` is empty or repeats itself, or a threshold is not positive.
@@ -266,8 +264,8 @@ def role_tests(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
         p_values.append(mean_exceeds_zero(value_LH - thresholds[name], stderr_LH, count_LH))
     if not names:
         return {}
-    adjusted = corrected(np.stack(p_values))
-    return {name: np.nan_to_num(p_LH, nan=1.0) <= LEVEL for name, p_LH in zip(names, adjusted, strict=True)}
+    # NaN (nothing to test) compares as not significant.
+    return dict(zip(names, corrected(np.stack(p_values)) <= LEVEL, strict=True))
 
 
 def roles_of(view: MeasureView) -> list[list[str]]:

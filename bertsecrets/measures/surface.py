@@ -39,9 +39,7 @@ class TokenClasses(Measure):
     """A measure by class of token: :data:`CLASSES`.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         marks: The tokens that are punctuation.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``marks`` is not a list of strings.

@@ -61,12 +61,10 @@ class VoitaRoles(RatioMeasure):
     ``two_rarest`` reaches ``rare``. The paper gives the first two thresholds; the third is the least share that it reports.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         relations: Syntactic relations; those of the paper, by the names of Universal and Stanford Dependencies.
         positional, gain, rare: Thresholds.
         frequent: Tokens that are not rare.
         min_count: Least number of pairs of a relation to judge heads by.
-        max_examples: A random sample of this many examples; None for all.
 
     Raises:
         UserError: If ``relations`` is not a list of different names, or a number is out of range.
@@ -311,7 +309,7 @@ def role_tests(view: MeasureView) -> dict[str, tuple[NDArray[np.bool_], NDArray[
         for column, limit in limits.items():
             value_LH, stderr_LH, count_LH = view.grid(column)
             p_values.append(mean_exceeds_zero(sign * (value_LH - limit), stderr_LH, count_LH))
-        shown.append(dict(zip(limits, np.nan_to_num(corrected(np.stack(p_values)), nan=1.0) <= LEVEL, strict=True)))
+        shown.append(dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)))
     above, below = shown
     return {
         role: (

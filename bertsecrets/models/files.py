@@ -27,7 +27,7 @@ def check_config_file(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"Model folder '{folder}' has no {CONFIG}; give a folder made by save_pretrained, or a hub name."
         )
-    content = _read_json(folder / CONFIG)
+    content = read_object(folder / CONFIG)
     if not isinstance(content.get("model_type"), str):
         raise UserError(f"'{folder / CONFIG}' names no model_type; give a folder made by save_pretrained.")
     return content
@@ -63,7 +63,7 @@ def is_file(path: Path) -> bool:
 
 def _shards(folder: Path, index: str) -> Sequence[str]:
     """The names of the files that an index of sharded weights lists."""
-    listed = _read_json(folder / index).get("weight_map")
+    listed = read_object(folder / index).get("weight_map")
     if not isinstance(listed, dict) or not listed or not all(isinstance(name, str) for name in listed.values()):
         raise UserError(f"'{folder / index}' lists no files of weights; save the model again.")
     names = sorted(set(listed.values()))
@@ -76,12 +76,18 @@ def _shards(folder: Path, index: str) -> Sequence[str]:
     return names
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Any:
+    """The content of a JSON file of a model's folder; raises UserError if it cannot be read."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"not JSON: {str(error).splitlines()[0]}"
         raise UserError(f"'{path}' cannot be read ({reason}); save or copy the model again.") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The content of a JSON file that holds an object; raises UserError if it is none."""
+    content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"'{path}' holds a {type(content).__name__}; expected a JSON object of names and values.")
     return content

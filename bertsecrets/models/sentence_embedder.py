@@ -1,6 +1,5 @@
 """Sentence-embedding models: a Sentence Transformers folder, read without that package."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,7 +10,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.files import CONFIG, check_weights, is_file
+from bertsecrets.models.files import CONFIG, check_weights, is_file, read_json, read_object
 from bertsecrets.models.loading import load_config, load_tokenizer, max_positions, quiet
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
@@ -128,7 +127,7 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
             "this order, are supported."
         )
     inner = _inside(root, modules[0])
-    pooling = _pooling(_read(_inside(root, modules[1]) / "config.json"), root)
+    pooling = _pooling(read_object(_inside(root, modules[1]) / "config.json"), root)
     settings = _optional(inner / "sentence_bert_config.json")
     if settings.get("do_lower_case"):
         raise UserError(f"The model in '{root}' lower-cases its texts (do_lower_case), which is not supported.")
@@ -157,7 +156,7 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
-    content = _json(folder / MODULES)
+    content = read_json(folder / MODULES)
     if not isinstance(content, list) or not all(
         isinstance(module, dict) and isinstance(module.get("type"), str) and isinstance(module.get("path"), str)
         for module in content
@@ -198,19 +197,4 @@ def _pooling(config: dict[str, Any], root: Path) -> Pooling:
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return _read(path) if is_file(path) else {}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = _json(path)
-    if not isinstance(content, dict):
-        raise UserError(f"'{path}' holds a {type(content).__name__}; expected a JSON object of names and values.")
-    return content
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"not JSON: {str(error).splitlines()[0]}"
-        raise UserError(f"'{path}' cannot be read ({reason}); copy the model's folder again.") from error
+    return read_object(path) if is_file(path) else {}

@@ -1,4 +1,7 @@
-"""Patterns of attention maps: shares as stacked bars, heads by pattern, and how both change."""
+"""Patterns of attention maps: shares as stacked bars, heads by pattern, and how both change.
+
+In every figure ``title`` is what it shows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +66,6 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
     Args:
         bars: From the top; at least one.
         names: The patterns, keys of ``COLOURS``.
-        title: What the figure shows.
         note: Footnote: sample size, and what the intervals are.
         unit: Label of the x axis, e.g. ``"share of attention maps"``.
 
@@ -151,7 +153,6 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
     Args:
         share_LHC: Shares ``[layers, heads, patterns]``; NaN where a head has no maps.
         names: The patterns, keys of ``COLOURS``.
-        title: What the figure shows.
         note: Footnote: the sample size.
     """
     shares_LHC = np.asarray(share_LHC, np.float64)
@@ -183,7 +184,6 @@ def pattern_transitions(
     Args:
         before_LH, after_LH: Patterns as :func:`dominant_patterns` returns them, -1 for none.
         names: The patterns without ``uncertain``.
-        title: What the figure shows.
         note: Footnote.
     """
     before_N, after_N = np.asarray(before_LH).ravel(), np.asarray(after_LH).ravel()
@@ -203,7 +203,6 @@ def count_table(
     Args:
         count_CC: The counts.
         labels: Names of the rows, and of the columns.
-        title: What the figure shows.
         rows, columns: Labels of the axes.
         note: Footnote.
         unit: Label of the colour bar.
@@ -236,7 +235,6 @@ def pattern_steps(
         share_SC: Shares ``[steps, patterns]``.
         error_SC: Half-widths of their intervals.
         names: The patterns, keys of ``COLOURS``.
-        title: What the figure shows.
         note: Footnote: sample size, and what the bands are.
     """
     shares_SC, errors_SC = np.asarray(share_SC, np.float64), np.asarray(error_SC, np.float64)

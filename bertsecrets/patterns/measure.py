@@ -279,7 +279,6 @@ class Patterns(Measure):
         8 real tokens do not count.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         max_examples: Size of a random sample of the examples; None for all. The paper takes 1000.
         classifier: Folder of a classifier that ``tools.pattern_classifier`` wrote; None for the one in the package.
         margin: Difference of probabilities below which two patterns are a tie; None for the classifier's.

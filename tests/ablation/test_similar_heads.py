@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import jensenshannon, pdist, squareform
+from torch import Tensor
 
 from bertsecrets.ablation.similar_heads import (
+    HeadDistance,
     group_by_distance,
-    jensen_shannon_between,
     similar_groups,
     with_controls,
 )
@@ -32,19 +33,25 @@ def test_groups_stay_small() -> None:
     assert max(map(len, group_by_distance(distance_HH, 1.0, max_size=4))) <= 4
 
 
+def distances(attention_HQK: Tensor) -> Tensor:
+    distance = HeadDistance(len(attention_HQK))
+    distance.update(attention_HQK)
+    return distance.compute()
+
+
 def test_divergence_between_heads_equals_scipy() -> None:
     generator = torch.Generator().manual_seed(0)
     attention_HQK = torch.rand(4, 5, 5, generator=generator, dtype=torch.float64).softmax(-1)
-    found_HH = jensen_shannon_between(attention_HQK)
+    distance_HH = distances(attention_HQK)
     for a in range(4):
         for b in range(4):
             rows = [jensenshannon(attention_HQK[a, q], attention_HQK[b, q]) ** 2 for q in range(5)]
-            assert found_HH[a, b].item() == pytest.approx(np.mean(rows), abs=1e-12)
+            assert distance_HH[a, b].item() ** 2 == pytest.approx(np.mean(rows), abs=1e-12)
 
 
 def test_disjoint_heads_are_ln_2_apart() -> None:
     attention_HQK = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
-    assert jensen_shannon_between(attention_HQK)[0, 1].item() == pytest.approx(np.log(2))
+    assert distances(attention_HQK)[0, 1].item() ** 2 == pytest.approx(np.log(2))
 
 
 def test_controls_of_a_group() -> None:

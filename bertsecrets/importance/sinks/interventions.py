@@ -46,7 +46,6 @@ class SinkEffects(Measure):
             which takes the token's value away.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         ids: Name of each special token, and its id.
         sinks: The sink heads.
         width: Width of the range of a regression task's scores; None for classes.

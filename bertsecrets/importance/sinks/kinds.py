@@ -139,7 +139,7 @@ def _token_sinks(view: MeasureView, name: str, limits: Limits, p_LH: Array | Non
                     float(error_LH[head_index]),
                     number[FLIPS],
                     number[CUT],
-                    bool(np.nan_to_num(p_LH[head_index], nan=1.0) <= LEVEL),
+                    bool(p_LH[head_index] <= LEVEL),
                     by_norms(number[RATIO], number[SHARE], limits),
                     by_intervention(number[CUT], number[REDIRECT], limits),
                 )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.attention.values import output_weights
+from bertsecrets.attention.values import output_weights, projected_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
@@ -32,7 +32,6 @@ class SinkNorms(Measure):
     Examples without the token do not count.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         ids: Name of each special token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`, and its id.
     """
 
@@ -55,7 +54,7 @@ class SinkNorms(Measure):
         word_BS = real_BS & ~batch.special_BS
         rows_B1Q = real_BS.to(attention_BHQK.dtype)[:, None]
         values_BHC = []
-        size_BHK = _norms(value_BHKd, gram_Hdd)
+        size_BHK = projected_norms(value_BHKd, gram_Hdd)
         output_BHQd = attention_BHQK @ value_BHKd
         for token in self.ids.values():
             sink_BK = real_BS & (batch.input_ids_BS == token)
@@ -66,7 +65,7 @@ class SinkNorms(Measure):
             tiny = torch.finfo(rest_BHQK.dtype).tiny
             turned_BHQd = rest_BHQd / rest_BHQK.sum(-1, keepdim=True).clamp(min=tiny)
             added_BH, rest_BH, moved_BH, whole_BH = (
-                (_norms(vector_BHQd, gram_Hdd) * rows_B1Q).sum(-1)
+                (projected_norms(vector_BHQd, gram_Hdd) * rows_B1Q).sum(-1)
                 for vector_BHQd in (added_BHQd, rest_BHQd, turned_BHQd - output_BHQd, output_BHQd)
             )
             ratio_BH = _mean_over(size_BHK, sink_BK) / _mean_over(size_BHK, word_BS)
@@ -98,13 +97,6 @@ def output_grams(model: nn.Module) -> list[Tensor]:
         weights_HDd = output_weights(model, layer).to(torch.float32)
         grams.append(weights_HDd.transpose(1, 2) @ weights_HDd)
     return grams
-
-
-def _norms(vector_BHSd: Tensor, gram_Hdd: Tensor) -> Tensor:
-    """Norms after the output projection, ``[B, H, S]``."""
-    square_BHS = ((vector_BHSd @ gram_Hdd.to(vector_BHSd.dtype)) * vector_BHSd).sum(-1)
-    # Rounding may leave a square of zero slightly below it.
-    return square_BHS.clamp(min=0).sqrt()
 
 
 def _mean_over(size_BHK: Tensor, keys_BK: Tensor) -> Tensor:

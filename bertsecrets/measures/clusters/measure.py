@@ -219,7 +219,6 @@ class Clusters(Measure):
         ``between_layers``: the same from the heads of other layers.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         smoothing: Share of uniform attention to mix into each row; the paper's code uses 0.001.
         groups: Number of groups; None for the number with the highest silhouette.
         replicates: Bootstrap samples of the texts from which the stability of groups is computed.

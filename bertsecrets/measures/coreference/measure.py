@@ -53,7 +53,6 @@ class Coreference(Measure):
     another model weighs windows, not mentions, equally. Mentions whose antecedents all lie outside of their window do not count.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         candidates: Head words of ``earlier`` mentions, the same that the baselines choose from; of all ``others``; or all other
             ``words``. Where a data set offers choices (GAP), they are the candidates.
         windows: ``all`` windows of a document, or only the ``first``: with ``task.training.max_length=128``, the paper's

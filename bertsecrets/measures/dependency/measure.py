@@ -65,7 +65,6 @@ class Dependency(Measure):
     them do not count, nor do sentences that were truncated.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         relations: Relations with columns of their own; None for all of the treebank with at least ``min_count`` words, except
             roots and punctuation.
         min_count: Least number of words of a relation, with ``relations=None``.

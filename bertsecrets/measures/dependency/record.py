@@ -178,7 +178,7 @@ def relation_classes(view: MeasureView) -> list[list[str]] | None:
                 p_values.append(mean_exceeds_zero(gains[-1], stderr_LH, count_LH))
     if not names:
         return None
-    gain_RLH = np.where(np.nan_to_num(corrected(np.stack(p_values)), nan=1.0) <= LEVEL, np.stack(gains), -np.inf)
+    gain_RLH = np.where(corrected(np.stack(p_values)) <= LEVEL, np.stack(gains), -np.inf)
     best_LH, follows_LH = gain_RLH.argmax(axis=0), gain_RLH.max(axis=0) > 0
     return [
         [names[index] if follows else MISSING for index, follows in zip(row, row_follows, strict=True)]

@@ -110,7 +110,6 @@ class FrameRelations(Measure):
     ``uniform`` only; examples without a link do not count.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         pairs, direction, matching: See :func:`bertsecrets.measures.frame_relations.links.links_of`.
         permutations: Drawings of each test, the same for every head; the smallest p-value, corrected or not, is
             1 / (permutations + 1). None for 5,000, of which 250 decide at the 5 % level. So few that fewer than 20
@@ -252,13 +251,7 @@ class FrameRelations(Measure):
             tests = p_values(observed_N, drawn_RN, _TOLERANCE * max(1, int(count_LH.max())))
             values += [torch.from_numpy(p_N).reshape(count_LH.shape) for p_N in tests]
         p_LHC = torch.stack(values, -1).masked_fill((count_LH == 0)[:, :, None], torch.nan)
-        return HeadGrid(
-            self.name,
-            self.columns,
-            torch.cat((grid.value_LHC, p_LHC), -1),
-            torch.cat((grid.stderr_LHC, torch.full_like(p_LHC, torch.nan)), -1),
-            torch.cat((grid.count_LHC, count_LH[:, :, None].expand_as(p_LHC)), -1),
-        )
+        return self.with_p_values(grid, p_LHC, count_LH)
 
     def reset(self) -> None:
         """Forget all examples."""

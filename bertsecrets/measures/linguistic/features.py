@@ -79,7 +79,6 @@ class Features(Measure):
         ``<feature>_over_random``: ``<feature>`` minus that, example by example; -1..1.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         features: Name -> kinds, see :class:`Feature`.
         matching: From words to tokens: by character ``offsets``, or by spelling as the original code does (``kovaleva``).
         absent: Examples without the feature: ``exclude`` ignores them, as the paper says; ``kovaleva`` counts them

@@ -92,7 +92,6 @@ class TokenToToken(Measure):
         ``uniform``: 1/L, the attention to each of the L tokens under uniform attention.
 
     Args:
-        num_layers, num_heads: Size of the grid.
         features: Name -> kinds, see :class:`Feature`, of the columns ``cls_to_<feature>``.
         pairs: Name -> link and ends, see :class:`WordPair`.
         far: Least distance in tokens of ``<pair>_far``.
