@@ -298,6 +298,7 @@ def _sentence(kind: type[BaseModel], section: str, problem: str, location: Seque
 def _nested(annotation: Any) -> type[BaseModel] | None:
     """The section that a field holds, which may be optional; None for any other field."""
     for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        # In Python 3.10 tuple[int] passes for a class.
+        if get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
     return None

@@ -28,8 +28,13 @@ from bertsecrets.sweeps.hydra_arguments import (
 )
 from bertsecrets.sweeps.search import PLUGIN, check_search
 
-_EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "local_cluster"}
-"""Hydra's plugins of the extra ``sweeps``, and the choices of ``launcher`` that need them."""
+_EXTRAS = {
+    "joblib": ("joblib", "sweeps"),
+    "submitit_slurm": ("slurm", "sweeps"),
+    "submitit_local": ("local_cluster", "sweeps"),
+    "ray": ("ray", "ray"),
+}
+"""Hydra's plugins, the choices of ``launcher`` that need them, and the extras that bring them."""
 
 _EXPECTED = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 """What a type of OmegaConf is called in a message."""
@@ -80,6 +85,8 @@ def check(invocation: Invocation) -> DictConfig:
                 if not isinstance(composed.resume, str):
                     composed = with_run_settings(composed, combination)
                     check_settings(plain(without_hydra(composed)))
+                if sweeping:
+                    _check_one_node(composed)
             except UserError as error:
                 if len(combinations) == 1:
                     raise
@@ -92,6 +99,16 @@ def check(invocation: Invocation) -> DictConfig:
                 )
             saved[str(target)] = combination
         return first if sweeping else composed
+
+
+def _check_one_node(config: DictConfig) -> None:
+    """Raise UserError if a job of a sweep would wait for processes on other nodes, which no launcher starts."""
+    nodes = OmegaConf.select(config, "trainer.num_nodes", default=1)
+    if nodes > 1:
+        raise UserError(
+            f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start each run by itself, "
+            f"on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
+        )
 
 
 def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:
@@ -149,7 +166,8 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
     if match := re.search(r"Could not (?:find|load) '([^']+)/([^'/]*)'", text):
         group, name = match.groups()
         if group == "hydra/launcher" and name in _EXTRAS:
-            return f"'{_EXTRAS[name]}' needs a plugin of Hydra; run pip install 'bertsecrets[sweeps]'."
+            launcher, extra = _EXTRAS[name]
+            return f"'{launcher}' needs a plugin of Hydra; run pip install 'bertsecrets[{extra}]'."
         valid_choices = choices(name, loader.get_group_options(group))
         elsewhere = (
             ""

@@ -86,8 +86,9 @@ def wandb_logger(
         # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
         options.silent = True
     logger = WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
-    # W&B warns that this argument of Lightning's has no effect.
-    logger._wandb_init.pop("anonymous", None)
+    # W&B warns that these arguments of Lightning's have no effect.
+    for name in ("anonymous", "resume"):
+        logger._wandb_init.pop(name, None)
     return logger
 
 

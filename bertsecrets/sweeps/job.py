@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -38,6 +39,8 @@ from bertsecrets.sweeps.sweep import (
 from bertsecrets.sweeps.trust import foreign_code, outside
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+_ASSIGNED_BY = ("SLURM_JOB_ID", "RAY_JOB_ID")
+"""Variables that a cluster sets which assigns GPUs to its jobs itself."""
 _SWEEP_SETTINGS = (
     "hydra.sweep",
     "hydra.launcher",
@@ -60,8 +63,9 @@ def start_job(config: DictConfig) -> float | None:
     another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in the
     sweep's records and returns None, so that the other jobs still run.
     """
-    if "SLURM_JOB_ID" not in os.environ:
-        end_with_process(int(os.environ[SWEEP_PROCESS]))
+    sweep, host = os.environ[SWEEP_PROCESS].split()
+    if host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
+        end_with_process(int(sweep))
     hydra = HydraConfig.get()
     records = Path(os.environ[RECORDS])
     folder = Path(hydra.runtime.output_dir)
@@ -96,7 +100,7 @@ def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[
     environment: dict[str, str | None] = {FAILURE: str(failure), **dict.fromkeys(_slurm_ranks())}
 
     def started(process: int) -> None:
-        (records / f"{number}.process").write_text(f"{process} {os.getpid()}", "utf-8")
+        (records / f"{number}.process").write_text(f"{process} {os.getpid()} {socket.gethostname()}", "utf-8")
         if (records / INTERRUPTED).exists():
             raise Interrupted(signal.SIGTERM)
 
@@ -147,16 +151,16 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
 def _leased_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
     """Reserve as many GPUs of this machine as the job asks for; a cluster assigns GPUs itself."""
     gpus = [name for name in os.environ.get(GPUS, "").split(",") if name]
-    if "trainer" not in config:
+    if "trainer" not in config or any(name in os.environ for name in _ASSIGNED_BY):
         yield {}
         return
     count = config.trainer.devices
     if count in (-1, "-1", "auto"):
         count = len(gpus)
     wanted = config.trainer.accelerator in ("auto", "gpu", "cuda") and isinstance(count, int)
-    if not wanted or not 0 < count <= len(gpus) or "SLURM_JOB_ID" in os.environ:
+    if not wanted or not 0 < count <= len(gpus):
         # Some launchers hide the GPUs from jobs for which no GPUs were requested.
-        yield {VISIBLE_GPUS: ",".join(gpus)} if gpus and "SLURM_JOB_ID" not in os.environ else {}
+        yield {VISIBLE_GPUS: ",".join(gpus)} if gpus else {}
         return
     with lease_gpus(count, gpus, Path(tempfile.gettempdir()) / f"bertsecrets-gpus-{os.getuid()}") as leased:
         yield {VISIBLE_GPUS: ",".join(leased)}

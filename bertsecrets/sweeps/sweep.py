@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,7 @@ RECORDS = "BERTSECRETS_SWEEP"
 """Environment variable: the folder of the records of this sweep's jobs."""
 
 SWEEP_PROCESS = "BERTSECRETS_SWEEP_PROCESS"
-"""Environment variable: the process that runs the sweep."""
+"""Environment variable: the process that runs the sweep, and the name of its machine."""
 
 PROGRAM = "BERTSECRETS_PROGRAM"
 """Environment variable: the arguments of Python that start a job, as a JSON list."""
@@ -110,7 +111,7 @@ class Sweep:
         """Hydra's settings for this sweep, to be added to those of the user."""
         variables = {
             RECORDS: str(self.records),
-            SWEEP_PROCESS: str(os.getpid()),
+            SWEEP_PROCESS: f"{os.getpid()} {socket.gethostname()}",
             PROGRAM: json.dumps(_program()),
             JOBS: json.dumps({"count": self.count, "swept": self.swept}),
             GPUS: ",".join(visible_gpus()),
@@ -123,8 +124,11 @@ class Sweep:
     def interrupt(self, number: int) -> None:
         """Hand a signal on to the running jobs, and wait until those of other processes have saved their work."""
         (self.records / INTERRUPTED).touch()
-        started = [map(int, path.read_text("utf-8").split()) for path in self.records.glob("*.process")]
-        ask_to_end([process for process, starter in started if starter != os.getpid()], number)
+        started = [path.read_text("utf-8").split() for path in self.records.glob("*.process")]
+        here = socket.gethostname()
+        # Processes of other machines have numbers that may be those of anybody here.
+        own = [int(process) for process, starter, host in started if host == here and int(starter) != os.getpid()]
+        ask_to_end(own, number)
 
     def close(self, compare: Callable[[Path, bool | str], object], *, complete: bool = True) -> list[JobRecord]:
         """Print the table of jobs, compare their runs, say how to run what failed again, and return their records.

@@ -1,5 +1,6 @@
 """Mistakes on the command line: one sentence, exit status 1, no traceback."""
 
+import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +100,11 @@ def test_every_group_of_the_configuration_composes() -> None:
             extra = words if path.stem in annotated else extra
             # Sentences without labels, and experiments that analyse: nothing is trained there.
             unlabelled = ("ud_ewt", "treebank", "coreference", "demo_coreference", "own")
-            if path.stem in unlabelled or "override /analysis" in path.read_text("utf-8"):
+            if path.stem == "ray" and importlib.util.find_spec("ray") is None:
+                # Its plugin cannot share an environment with joblib's.
+                with pytest.raises(UserError, match=r"'ray' needs .* run pip install 'bertsecrets\[ray\]'"):
+                    checked([f"{group}={path.stem}"])
+            elif path.stem in unlabelled or "override /analysis" in path.read_text("utf-8"):
                 checked(["checkpoint=x", f"{group}={path.stem}", *extra], "analyze")
             else:
                 checked([f"{group}={path.stem}", *extra])

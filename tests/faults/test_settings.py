@@ -267,6 +267,11 @@ CASES = [
         "nodes", train(trainer__num_nodes=2), "trainer.num_nodes is 2, but nothing has started this run on other nodes"
     ),
     Case(
+        "nodes-of-a-job",
+        (*train(trainer__num_nodes="1,2", launcher="basic"), "-m"),
+        r"trainer.num_nodes is 2, but a job of a sweep runs on one node; .* srun --nodes=2 .*\(In the job .*trainer.num_nodes=2",
+    ),
+    Case(
         "validation-interval",
         train(trainer__val_check_interval=5000),
         "trainer.val_check_interval is 5000, but an epoch has 3 batches; give at most 3",

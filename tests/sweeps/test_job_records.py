@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,14 @@ def test_the_number_of_jobs_is_known_before_the_first(settings: list[str], count
     invocation = parse_arguments(command, CONF, "train")
     assert invocation is not None
     assert open_sweep(invocation, check(invocation), command).count == count
+
+
+def test_only_processes_of_this_machine_are_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("bertsecrets.sweeps.sweep.ask_to_end", lambda processes, number: asked.extend(processes))
+    here = socket.gethostname()
+    # Of a launcher's process here, of another machine, and of the sweep's own process, which ends its children itself.
+    for number, content in enumerate([f"71 70 {here}", f"72 70 not-{here}", f"73 {os.getpid()} {here}"]):
+        (tmp_path / f"{number}.process").write_text(content)
+    Sweep(tmp_path, tmp_path, "score", 3, ("seed",), compares=False, paper=False).interrupt(signal.SIGTERM)
+    assert asked == [71]

@@ -1,11 +1,12 @@
 """The adapters, one file each; a new family of this package is a new file and a line here."""
 
+import functools
 import inspect
 from typing import Any
 
 from transformers import PreTrainedModel
 
-from bertsecrets.doors import load_named, load_offer, offers
+from bertsecrets.doors import free_names, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.families.albert import Albert
 from bertsecrets.models.families.base import Family
@@ -88,11 +89,20 @@ def find_family(model_type: str) -> Family | None:
     Raises:
         UserError: If a package offers something else than a subclass of :class:`Family` under this name.
     """
-    if model_type in FAMILIES or model_type not in offers("families"):
+    if model_type not in offers("families"):
         return FAMILIES.get(model_type)
+    if model_type in FAMILIES:
+        _say_left_out(model_type)
+        return FAMILIES[model_type]
     kind = load_offer("families", model_type)
     point = offers("families")[model_type]
     return None if kind is None else _checked(kind, f"The entry point {point.group} '{model_type}' names {point.value}")
+
+
+@functools.cache
+def _say_left_out(model_type: str) -> None:
+    """Say once that a package's family is not used, as this package has one for its model type."""
+    free_names("families", (model_type,))
 
 
 def _checked(kind: Any, origin: str) -> Family:

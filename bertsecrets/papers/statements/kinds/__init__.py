@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from typing import get_origin
 
 from bertsecrets.papers.statements.kinds import columns, experiments
 from bertsecrets.papers.statements.test import Test
@@ -10,7 +11,11 @@ KINDS: dict[str, type[Test]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): kind
     for module in (columns, experiments)
     for name, kind in vars(module).items()
-    if inspect.isclass(kind) and issubclass(kind, Test) and kind.__module__ == module.__name__
+    # In Python 3.10 dict[str, int] passes for a class.
+    if get_origin(kind) is None
+    and inspect.isclass(kind)
+    and issubclass(kind, Test)
+    and kind.__module__ == module.__name__
 }
 """Every kind of test of the package: ``ExtremeLayers`` is ``extreme_layers``. Statements of installed packages may name one of theirs
 (``package.module.Class``)."""
