@@ -10,13 +10,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
-from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
 from bertsecrets.data.sources.base import CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
@@ -204,7 +204,12 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(TRAIN)
         rank, world_size = self._rank_and_world_size()
         sampler = BucketedTrainSampler(dataset.lengths, self.batch_size, self.seed, rank, world_size)
-        return ResumableDataLoader(
+        return self._loader(ResumableDataLoader, dataset, sampler)
+
+    def _loader(
+        self, kind: type[DataLoader[Any]], dataset: EncodedSplit, sampler: Sampler[BatchSpec]
+    ) -> DataLoader[Batch]:
+        return kind(
             dataset,
             sampler=sampler,
             # The sampler deals whole batches, of sizes that PyTorch's own batching cannot make.
@@ -271,13 +276,7 @@ class TaskData(pl.LightningDataModule):
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
         rank, world_size = self._rank_and_world_size()
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)
-        return DataLoader(
-            dataset,
-            sampler=sampler,
-            batch_size=None,
-            num_workers=self.config.num_workers,
-            pin_memory=torch.cuda.is_available(),
-        )
+        return self._loader(DataLoader, dataset, sampler)
 
     def tokens(self, ids_S: Tensor) -> list[str]:
         """The tokens of ids as text."""

@@ -23,7 +23,7 @@ from bertsecrets.errors import BusyError, UserError
 from bertsecrets.keys import top_level
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
-from bertsecrets.results.files import DamagedFileError, atomic_write, describe_os_error, read_parquet
+from bertsecrets.results.files import DamagedFileError, describe_os_error, read_parquet, write_text
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
 from bertsecrets.sweeps.hydra_arguments import without_hydra
@@ -111,6 +111,7 @@ def run_key(config: Mapping[str, Any]) -> str:
                 f"Checkpoint '{error.filename}' cannot be read ({error.strerror}); change its permissions or its path."
             ) from error
     for name in _listed(config.get("runs")):
+        # A run's marker holds the digests of its results.
         for pattern in (FINISHED, "ablation.parquet"):
             for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):
                 if file.is_file():
@@ -318,8 +319,7 @@ def set_aside(folder: Path) -> Path:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), "utf-8")
+    write_text(path, json.dumps(content, indent=1))
 
 
 def _file_digest(path: Path) -> str:

@@ -64,6 +64,7 @@ def exit_on_signals() -> None:
 
     def end(number: int, frame: FrameType | None) -> None:
         if os.environ.get("LOCAL_RANK", "0") == "0" and not _requests.began:
+            # A handler may interrupt a print, in which print cannot be called again.
             os.write(2, f"{NOTHING_SAVED}\n".encode())
         os._exit(128 + number)
 

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import atomic_write, describe_os_error, displayed
+from bertsecrets.results.files import describe_os_error, displayed, write_text
 from bertsecrets.results.formatting import MISSING, message
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
@@ -81,8 +81,7 @@ class JobRecord:
 
     def write(self, folder: Path) -> None:
         """Write the record, replacing an earlier one of the same job."""
-        with atomic_write(folder / f"{self.number}.json") as temporary:
-            temporary.write_text(json.dumps(asdict(self)), "utf-8")
+        write_text(folder / f"{self.number}.json", json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -328,6 +327,7 @@ def _create(folder: Path, content: Mapping[str, Any]) -> bool:
     temporary = folder / f".{secrets.token_hex(4)}.json"
     temporary.write_text(json.dumps(content, indent=1), "utf-8")
     try:
+        # Unlike a rename, a link fails where the file exists.
         os.link(temporary, folder / SWEEP_FILE)
     except FileExistsError:
         return False
@@ -337,8 +337,7 @@ def _create(folder: Path, content: Mapping[str, Any]) -> bool:
 
 
 def _write(folder: Path, content: Mapping[str, Any]) -> None:
-    with atomic_write(folder / SWEEP_FILE) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), "utf-8")
+    write_text(folder / SWEEP_FILE, json.dumps(content, indent=1))
 
 
 def _read(folder: Path) -> dict[str, Any] | None:

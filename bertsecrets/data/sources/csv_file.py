@@ -8,7 +8,15 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import LONGEST_TEXT, TRAIN, VALIDATION, check_length, numbered_lines, read_score
+from bertsecrets.data.sources.base import (
+    LONGEST_TEXT,
+    TRAIN,
+    VALIDATION,
+    check_length,
+    column_index,
+    numbered_lines,
+    read_score,
+)
 from bertsecrets.data.task import CsvLayout, Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
@@ -50,7 +58,7 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     skipped = 0
     rows = _rows(path)
     header, _ = next(rows, ([], 0))
-    indices = [_column_index(path, header, name) for name in columns]
+    indices = [column_index(path, header, name) for name in columns]
     for row, line in rows:
         problem = _problem(row, header, indices)
         if problem is None:
@@ -190,14 +198,6 @@ def _rows(path: Path) -> Iterator[tuple[list[str], int]]:
         ) from error
     finally:
         csv.field_size_limit(limit)
-
-
-def _column_index(path: Path, header: Sequence[str], name: str) -> int:
-    if name not in header:
-        raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
-    if header.count(name) > 1:
-        raise UserError(f"File '{path}' has {header.count(name)} columns '{name}'; rename all but one.")
-    return header.index(name)
 
 
 def _problem(row: Sequence[str], header: Sequence[str], indices: Sequence[int]) -> str | None:

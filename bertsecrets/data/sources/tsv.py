@@ -6,9 +6,9 @@ from pathlib import Path
 from pytorch_lightning.utilities import rank_zero_warn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import SplitFiles, numbered_lines, read_score
+from bertsecrets.data.sources.base import SplitFiles, column_index, numbered_lines, read_score
 from bertsecrets.data.task import Task, TsvLayout
-from bertsecrets.errors import UserError, choices
+from bertsecrets.errors import UserError
 from bertsecrets.settings import shown
 
 
@@ -71,12 +71,7 @@ class TsvSource(SplitFiles):
         needed = list(self.layout.texts)
         if not split.startswith("test"):
             needed.append(self.layout.label)
-        for name in needed:
-            if name not in header:
-                raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
-            if header.count(name) > 1:
-                raise UserError(f"File '{path}' has {header.count(name)} columns '{name}'; rename all but one.")
-        return {name: header.index(name) for name in needed}
+        return {name: column_index(path, header, name) for name in needed}
 
     def _label(self, text: str, where: str) -> int | float:
         if self.task.is_regression:

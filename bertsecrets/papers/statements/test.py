@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -84,10 +84,14 @@ class Test(Settings, ABC):
     unit: str = Field(default="", description="a text")
     tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
 
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """The least and the greatest that the number can be, before its absolute value is taken."""
+
     @property
     def limits(self) -> tuple[float, float]:
         """The least and the greatest that the number can be: its interval is cut off there."""
-        return -math.inf, math.inf
+        low, high = self.bounds
+        return (max(0.0, low), high) if getattr(self, "absolute", False) else (low, high)
 
     @property
     def threshold(self) -> float:
@@ -175,12 +179,29 @@ class Test(Settings, ABC):
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
 
 
+class SumTest(Test):
+    """A test of a column, or of several columns that are added up.
+
+    Args:
+        column: The column, or columns that are added up.
+    """
+
+    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return listed(self.column)
+
+    @property
+    def quantity(self) -> str:
+        """What is added up, in words."""
+        return " + ".join(listed(self.column))
+
+
 class RankTest(Test):
     """A test of a rank correlation over heads."""
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        return -1.0, 1.0
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def doubt(self, finding: Finding) -> str:
         """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about 0."""

@@ -4,14 +4,24 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 from statistics import NormalDist
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
 from bertsecrets.papers.statements.sheet import LAYER_SETS, Array, LackingError, Layers, Sheet, settings_for
-from bertsecrets.papers.statements.test import REACH, RankTest, Reading, Test, listed, mean_of, reliability, summed
+from bertsecrets.papers.statements.test import (
+    REACH,
+    RankTest,
+    Reading,
+    SumTest,
+    Test,
+    listed,
+    mean_of,
+    reliability,
+    summed,
+)
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.sections import highest
@@ -26,26 +36,20 @@ class Where(Settings):
     above: float | int = Field(description="a number")
 
 
-class Mean(Test):
+class Mean(SumTest):
     """Mean over heads of a column, or of several columns together, minus another.
 
     Args:
-        column: The column, or columns that are added up.
         minus: Columns to take away.
         layers: The layers whose heads count.
         where: Which of these heads count; null for all.
         absolute: Whether to take the absolute value of the mean.
     """
 
-    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     minus: str | list[str] = Field(default=[], description="a column, <measure>/<column>, or a list of them")
     layers: Layers = Field(default="all", description="a name of layers")
     where: Where | None = None
     absolute: bool = Field(default=False, description="true or false")
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        return (0.0, math.inf) if self.absolute else super().limits
 
     @property
     def columns(self) -> Sequence[str]:
@@ -54,7 +58,7 @@ class Mean(Test):
 
     @property
     def number(self) -> str:
-        quantity = " + ".join(listed(self.column)) + "".join(f" − {column}" for column in listed(self.minus))
+        quantity = self.quantity + "".join(f" − {column}" for column in listed(self.minus))
         layers_in_words = f" of {LAYER_SETS[self.layers].words}"
         condition = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
         return f"{'size of the ' if self.absolute else ''}mean of {quantity} over the heads{layers_in_words}{condition}"
@@ -78,25 +82,19 @@ class Mean(Test):
         return Reading(abs(value) if self.absolute else value, stderr, count, detail)
 
 
-class Contrast(Test):
+class Contrast(SumTest):
     """Mean over the heads of some layers minus that over the heads of others.
 
     Args:
-        column: The column, or columns that are added up.
         layers, other: The layers, and those to compare with.
     """
 
-    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     layers: Layers = Field(description="a name of layers")
     other: Layers = Field(description="a name of layers")
 
     @property
-    def columns(self) -> Sequence[str]:
-        return listed(self.column)
-
-    @property
     def number(self) -> str:
-        quantity = " + ".join(self.columns)
+        quantity = self.quantity
         return f"mean of {quantity} over {LAYER_SETS[self.layers].words} minus that over {LAYER_SETS[self.other].words}"
 
     def reading(self, sheet: Sheet) -> Reading:
@@ -106,29 +104,23 @@ class Contrast(Test):
         return Reading(mean - other, stderr + other_stderr, count)
 
 
-class ExtremeLayers(Test):
+class ExtremeLayers(SumTest):
     """The gap between the layer means of some layers and those of all others: above 0 if the former are the most extreme.
 
     Means over seeds are compared, pair by pair of a named and another layer. The layers are the most extreme where every pair shows
     it (an intersection-union test, Berger 1982), and are not where some pair shows the contrary (Bonferroni over pairs).
 
     Args:
-        column: The column, or columns that are added up.
         layers: The layers.
         extreme: Whether their means are said to be the highest or the lowest.
     """
 
-    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     layers: Layers = Field(description="a name of layers")
     extreme: Literal["highest", "lowest"] = Field(description="highest or lowest")
 
     @property
-    def columns(self) -> Sequence[str]:
-        return listed(self.column)
-
-    @property
     def number(self) -> str:
-        quantity, layers = " + ".join(self.columns), LAYER_SETS[self.layers].words
+        quantity, layers = self.quantity, LAYER_SETS[self.layers].words
         return f"gap of the mean of {quantity} between {layers} and the nearest other layer, positive if {self.extreme}"
 
     @property
@@ -177,37 +169,28 @@ class ExtremeLayers(Test):
         return Reading(least.value, reach / REACH, count, detail, p_value=p)
 
 
-class Share(Test):
+class Share(SumTest):
     """Share of the heads in which a column lies over, or under, a number.
 
     The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one head, or
     layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads (Bonferroni).
 
     Args:
-        column: The column, or columns that are added up.
         over, under: The number; exactly one of them is given.
         layers: The layers whose heads count.
         per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers; null for heads.
     """
 
-    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     over: float | int | None = Field(default=None, description="a number, or null")
     under: float | int | None = Field(default=None, description="a number, or null")
     layers: Layers = Field(default="all", description="a name of layers")
     per_layer: Literal["highest", "lowest"] | None = Field(default=None, description="highest, lowest or null")
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return listed(self.column)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     @property
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
-        quantity = " + ".join(self.columns)
+        quantity = self.quantity
         layers_in_words = LAYER_SETS[self.layers].words
         if self.per_layer is not None:
             return f"share of {layers_in_words} whose {self.per_layer} {quantity} is {side}"
@@ -236,20 +219,18 @@ class Share(Test):
         return float((finite < self.under).mean())
 
 
-class SomeHead(Test):
+class SomeHead(SumTest):
     """The n-th highest number of all heads (or layers, of a column of layers).
 
     The best of many noisy numbers is high in any sample: its interval is the simultaneous one of all heads (Bonferroni).
 
     Args:
-        column: The column, or columns that are added up.
         or_columns: Further columns, where measured; the highest (or lowest) of a head's columns counts.
         layers: The layers whose heads count.
         rank: Which of the highest, from 1.
         lowest: Whether to count from the lowest.
     """
 
-    column: str | list[str] = Field(description="a column, <measure>/<column>, or a list of them")
     or_columns: list[str] = Field(default=[], description="a list of columns, <measure>/<column>")
     layers: Layers = Field(default="all", description="a name of layers")
     rank: int = Field(default=1, ge=1, description="a whole number from 1")
@@ -262,7 +243,7 @@ class SomeHead(Test):
     @property
     def number(self) -> str:
         end = "lowest" if self.lowest else "highest"
-        quantity = " + ".join(listed(self.column)) + "".join(f" or {column}" for column in self.or_columns)
+        quantity = self.quantity + "".join(f" or {column}" for column in self.or_columns)
         if self.rank == 1:
             return (
                 f"{end} {quantity} of all heads{'' if self.layers == 'all' else f' of {LAYER_SETS[self.layers].words}'}"
@@ -353,10 +334,6 @@ class Correlation(RankTest):
     column: str = Field(description="a column, <measure>/<column>")
     other: str = Field(description="a column, <measure>/<column>")
     absolute: bool = Field(default=False, description="true or false")
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        return (0.0, 1.0) if self.absolute else super().limits
 
     @property
     def columns(self) -> Sequence[str]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -79,9 +79,7 @@ class Relations(Test):
     )
     relations: list[str] = Field(default=[], description="a list of relations")
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     @property
     def number(self) -> str:
@@ -123,9 +121,7 @@ class Groups(Test):
     Its standard error is the largest that a mean over that many samples can have.
     """
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     @property
     def number(self) -> str:
@@ -360,10 +356,6 @@ class Score(Test):
 
     minus: Literal["constant", "random"] = Field(description="constant or random")
     absolute: bool = Field(default=False, description="true or false")
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        return (0.0, math.inf) if self.absolute else super().limits
 
     @property
     def number(self) -> str:
