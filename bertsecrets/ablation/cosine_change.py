@@ -31,6 +31,7 @@ def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
     plan = outcomes.plan
     value_LHC = torch.full((plan.num_layers, plan.num_heads, 1), math.nan, dtype=torch.float64)
     stderr_LHC, count_LHC = value_LHC.clone(), torch.zeros(value_LHC.shape, dtype=torch.int64)
+    # float64, as changes of a cosine are small differences of numbers near 1.
     clean_N = outcomes.clean_NC[:, 0].double()
     for index, variant in enumerate(plan.variants):
         if variant.kind == HEAD.name:

@@ -75,6 +75,7 @@ def optimal_head_outputs(
             plan = Plan("optimal", encoder.num_layers, encoder.num_heads, tuple(variants))
             engines[layer] = Engine(model, plan, constants_LHd=mean_LHd, max_tokens=max_tokens)
         adam = torch.optim.Adam([shift_LHd], lr=rate)
+        # Steps of constant size would end in a random walk about the optimum.
         schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1 - step / steps)
         order = _shuffled(len(batches), seed)
         for _ in range(steps):

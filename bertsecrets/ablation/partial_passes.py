@@ -91,6 +91,7 @@ def recorded_calls(modules: Iterable[nn.Module]) -> Iterator[list[tuple[tuple[An
 def repeat_rows(value: Any, batch: int, first: int, last: int, copies: int) -> Any:
     """A layer's argument for rows ``first`` to ``last`` of the batch, ``copies`` times over."""
     if isinstance(value, Tensor):
+        # Without a row for each example: the same for all, such as a bias by position.
         if value.dim() == 0 or value.shape[0] != batch:
             return value
         part = value[first:last]

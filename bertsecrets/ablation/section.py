@@ -114,24 +114,22 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
     for index, (evaluation, metric, mode) in enumerate(parts):
         part = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
         main = evaluation == rows[0]["evaluation"]
-        sample = checks.get(f"{SAMPLE}_{mode}") if main else None
-        plan = checks.get(f"{POWER_PLAN}_{mode}") if main else None
-        section = _section(table, part, checks.get(f"{metric}_{mode}") if main else None, sample, plan)
-        spared = checks.get(f"{SPARED}_{metric}_{mode}")
-        if main and spared:
+        # A run keeps records of its first set alone.
+        records = checks if main else {}
+        sample, plan = (records.get(f"{name}_{mode}") for name in (SAMPLE, POWER_PLAN))
+        section = _section(table, part, records.get(f"{metric}_{mode}"), sample, plan)
+        if spared := records.get(f"{SPARED}_{metric}_{mode}"):
             section = _with_spared(section, Spared(**spared), part)
-        record = checks.get(f"{MODE}_{mode}")
-        if main and record and metric == rows[0]["metric"]:
+        record = records.get(f"{MODE}_{mode}")
+        if record and metric == rows[0]["metric"]:
             section = replace(section, paragraphs=[_disabled_in_words(record, part), *section.paragraphs])
-        sublayers = checks.get(f"{SUBLAYERS}_{metric}_{mode}")
-        if main and sublayers:
+        if sublayers := records.get(f"{SUBLAYERS}_{metric}_{mode}"):
             finding = sublayers_in_words(sublayers, metric_label(metric))
             section = replace(section, findings=[*section.findings, finding])
-        screening = checks.get(f"{SWEEP}_{mode}")
-        if main and screening and {row["sweep"] for row in part} == {"screened"}:
+        screening = records.get(f"{SWEEP}_{mode}")
+        if screening and {row["sweep"] for row in part} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
-        looks = checks.get(f"{LOOKS}_{mode}")
-        if main and looks:
+        if looks := records.get(f"{LOOKS}_{mode}"):
             section = replace(section, paragraphs=[*section.paragraphs, looks_in_words(looks)])
         if index > 0:
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])

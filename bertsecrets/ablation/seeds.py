@@ -120,6 +120,7 @@ def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
     """
     sweeps = [sweep for view in replicates.views if (sweep := read_sweep(view, kind)) is not None]
     variants = [[row["variant"] for row in sweep.rows] for sweep in sweeps]
+    # A mean over seeds needs the same variants in each run, in one order.
     if len(sweeps) < 2 or any(names != variants[0] for names in variants):
         return None
     return judge_over_seeds(sweeps)

@@ -145,5 +145,6 @@ def _extreme(feature_PNF: Array, moved_N: NDArray[np.int64], swap_RN: Array, sco
     observed = score(total_PF[1] / count) - score(total_PF[0] / count)
     if np.isnan(observed):
         return np.ones(len(swap_RN), dtype=bool)
+    # A score that a swap leaves undefined counts against the variant.
     with np.errstate(invalid="ignore"):
         return np.asarray(np.isnan(change_R) | (np.abs(change_R) >= abs(observed) - 1e-12))

@@ -102,6 +102,7 @@ def _spared(
         # The verdicts' own p-values at their margin.
         p_MV[judged] = p_against_margin(metric, *data, margin, unseen)
         p_parts.append(look.one_sided(p_MV))
+        # One-sided limits: those of twice the error. A level below one half has no such tail.
         tail = look.level(min(2 * (1 - level), 1 - 1e-9)) / 2
         limit_parts.append(change_limits(metric, *data, unseen)(np.full(p_MV.shape[1], tail))[0])
     p_MV, low_V = np.concatenate(p_parts, axis=1), np.concatenate(limit_parts)

@@ -129,6 +129,7 @@ class Subject:
             name,
             dataset,
             partial(data.loader_of, dataset),
+            # Read only if a mode needs it: the training split may be large.
             lambda max_examples: Reference.sample(data.encoded(TRAIN), max_examples),
             data.config.eval_batch_size,
             context,

@@ -370,6 +370,7 @@ def p_against_margins(
 ) -> Array:
     """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``, within 1 % of them."""
     if metric == "accuracy" and unseen is None:
+        # Many variants share their counts, and so their p-values.
         cells_2V = np.stack(discordant(label_N, clean_N, prediction_VN))
         (lost_U, won_U), which_V = np.unique(cells_2V, axis=1, return_inverse=True)
         count = len(label_N)

@@ -323,6 +323,7 @@ def _mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, is
     """The mask of a call, in which the order of a causal module is written out."""
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     queries, keys = query.shape[2], key.shape[2]
+    # The library writes the order into a mask that it passes; a single query attends to all before it.
     if mask is not None or not causal or queries == 1:
         return mask
     return torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)[None, None]

@@ -122,6 +122,7 @@ class HeadGradient(OutputMeasure):
         if self._rank_of is not None:
             members_G = self.members_G.cpu()
             used_G = members_G > 0
+            # The last batch may be smaller than the others.
             weight_G = members_G[used_G] / members_G.sum()
             mean_LHG = self.sums_LHG.cpu()[..., used_G].abs() / members_G[used_G]
             batch_LH = (mean_LHG * weight_G).sum(-1)

@@ -188,6 +188,7 @@ def head_relevance(
         for module in encoder.model.modules():
             if isinstance(module, _ACTIVATIONS):
                 stack.callback(module.register_forward_hook(lambda _, args, value: _ratio(args[0], value)).remove)
+        # Copies, as tensors made in inference mode cannot take part in a backward pass.
         arguments: dict[str, Any] = {name: tensor.clone() for name, tensor in inputs.items()}
         with _LocallyLinear(consider_attention, rule, kept):
             logits_BC = encoder.model(**arguments).logits
@@ -337,6 +338,7 @@ def _recorded(
     """Keep the heads' outputs by layer, and the inputs of the first layer from which gradients start: states, positions."""
 
     def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        # A module that serves several layers (ALBERT) is called again for each.
         if entered:
             return None
         entered.append((args[0] if args else kwargs["hidden_states"]).detach().requires_grad_())

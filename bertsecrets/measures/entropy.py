@@ -52,6 +52,7 @@ class Entropy(Measure):
         first_BH1 = real_BQ.argmax(-1)[:, None, None].expand(-1, bits_BHQ.shape[1], 1)
         cls_BH = bits_BHQ.gather(-1, first_BH1)[..., 0]
         uniform_BH = length_B1.log2().expand_as(mean_BH)
+        # 0 / 0 in a text of one token: NaN, which does not count.
         return torch.stack((mean_BH, cls_BH, uniform_BH, mean_BH / uniform_BH, cls_BH / uniform_BH), dim=-1)
 
     @classmethod

@@ -111,6 +111,7 @@ class KeptMaps:
                 yield attention_BHQK
 
 
+# Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
 @torch.inference_mode(False)
 @torch.no_grad()
 def measure_pass(
@@ -165,6 +166,7 @@ def measure_pass(
         for on_host in batches:
             batch = on_host.to(device)
             annotated = bool(batch.annotations) and all(batch.annotations)
+            # Again for every batch: some examples of a set may lack labels or annotation.
             check_needs(measures, references, annotated, labelled=batch.label_B is not None)
             if watching:
                 _feed(network, others, watching, batch, context, kept or {})

@@ -105,6 +105,7 @@ class Roles(Measure):
         self._sieves: tuple[Batch, Tensor] | None = None
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
+        # The same for every layer of a batch.
         if self._sieves is None or self._sieves[0] is not batch:
             # Converted on the CPU: MPS has no float64.
             weights_BCQK = sieves(batch, self.relations).to(attention_BHQK.dtype)

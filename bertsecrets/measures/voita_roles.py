@@ -184,6 +184,7 @@ class VoitaRoles(RatioMeasure):
         gold = None
         if any(batch.annotations):
             gold = Gold.of(batch, Counting(self.relations, possessive=False))
+            # A root has no head to attend to.
             gold.counts_BWR[..., 1:] &= (gold.head_BW >= 0)[..., None]
             pairs_BR = gold.counts_BWR[..., 1:].sum(1)
             things += [pairs_BR, pairs_BR]

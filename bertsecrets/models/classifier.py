@@ -106,6 +106,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx
+        # Primes, so that neighbouring seeds, steps and processes do not meet in one number.
         torch.manual_seed((self.seed * 1_000_003 + step) * 4_099 + self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -103,6 +103,7 @@ class PatternNetwork(nn.Module):
     def standardise(self, summary_NM: Tensor) -> None:
         """Set the input scaling to mean 0 and standard deviation 1 for these summaries."""
         self.mean_M = summary_NM.mean(0)
+        # A number that hardly varies must not be blown up.
         self.deviation_M = summary_NM.std(0).clamp(min=1e-3)
 
     def forward(self, features: MapFeatures) -> Tensor:

@@ -139,6 +139,7 @@ def bin_weights(real_BS: Tensor) -> Tensor:
     (b+1)/BINS. Maps shorter than the bins are stretched. Examples without a real token are 0.
     """
     length_B = real_BS.sum(-1)
+    # argmax has no kernel for bool.
     start_B = real_BS.to(torch.int8).argmax(-1)
     position_BS = torch.arange(real_BS.shape[1], device=real_BS.device) - start_B[:, None]
     width_B11 = BINS / length_B.clamp(min=1).to(torch.float32)[:, None, None]

@@ -57,54 +57,6 @@ ANNOTATED = (
 """What the names of patterns are worth."""
 
 
-def _section(view: MeasureView) -> Section | None:
-    """Shares of the patterns, the pattern of each head, and how both moved; None where they were not measured."""
-    names = [column.name for column in view.columns]
-    if view.step is None or not all(view.has(name) for name in names):
-        return None
-    share_LHC, error_LHC, count_LH = _grids(view, names)
-    if not count_LH.any():
-        return Section(view.title, paragraphs=["No example has the 8 tokens that a map needs to show a pattern."])
-    note = f"{NAMED}; {sample_size(count_LH)}"
-    share_C, reach_C = over_heads(share_LHC, error_LHC)
-    bars = [ShareBar("all heads", share_C, reach_C)]
-    bars += [
-        ShareBar(f"layer {layer}", *over_heads(share_LHC[layer : layer + 1], error_LHC[layer : layer + 1]))
-        for layer in range(len(share_LHC))
-    ]
-    shares = pattern_bars(
-        bars,
-        names,
-        title="Attention patterns, over all heads and by layer",
-        note=f"{note}; {LIMITS}",
-        unit=_SHARE_OF_MAPS,
-    )
-    heads = pattern_grid(share_LHC, names, title="The pattern of each head", note=note)
-    blocks = [
-        FigureBlock("patterns_shares", shares, "Share of each pattern (figure 2 of the paper).", "Stacked bars."),
-        FigureBlock(
-            "patterns_heads", heads, "Heads by the pattern that most of their maps show.", "Grid of coloured heads."
-        ),
-    ]
-    findings = [_finding(share_LHC, share_C, names)]
-    moments = _moments(view, names[0])
-    if len(moments) > 1:
-        moved, sentence = _movement(names, moments, note)
-        blocks += moved
-        findings.append(sentence)
-    cells = [
-        [name.replace("_", " + "), f"{share:.1%} ± {reach:.1%}", _highest(share_LHC[..., index])]
-        for index, (name, share, reach) in enumerate(zip(names, share_C, reach_C, strict=True))
-    ]
-    return Section(
-        view.title,
-        findings,
-        [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
-        [Table(["pattern", "share of maps", "head that shows it most"], cells, "± half of a 95% interval")],
-        blocks,
-    )
-
-
 def _main_patterns(view: MeasureView) -> list[list[str]]:
     """The pattern ``[layers][heads]`` that at least half of a head's maps show; a dash where none does."""
     names = [column.name for column in view.columns]
@@ -328,7 +280,50 @@ class Patterns(Measure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 2 of the paper, the pattern of each head, and how both moved."""
-        return _section(view)
+        names = [column.name for column in view.columns]
+        if view.step is None or not all(view.has(name) for name in names):
+            return None
+        share_LHC, error_LHC, count_LH = _grids(view, names)
+        if not count_LH.any():
+            return Section(view.title, paragraphs=["No example has the 8 tokens that a map needs to show a pattern."])
+        note = f"{NAMED}; {sample_size(count_LH)}"
+        share_C, reach_C = over_heads(share_LHC, error_LHC)
+        bars = [ShareBar("all heads", share_C, reach_C)]
+        bars += [
+            ShareBar(f"layer {layer}", *over_heads(share_LHC[layer : layer + 1], error_LHC[layer : layer + 1]))
+            for layer in range(len(share_LHC))
+        ]
+        shares = pattern_bars(
+            bars,
+            names,
+            title="Attention patterns, over all heads and by layer",
+            note=f"{note}; {LIMITS}",
+            unit=_SHARE_OF_MAPS,
+        )
+        heads = pattern_grid(share_LHC, names, title="The pattern of each head", note=note)
+        blocks = [
+            FigureBlock("patterns_shares", shares, "Share of each pattern (figure 2 of the paper).", "Stacked bars."),
+            FigureBlock(
+                "patterns_heads", heads, "Heads by the pattern that most of their maps show.", "Grid of coloured heads."
+            ),
+        ]
+        findings = [_finding(share_LHC, share_C, names)]
+        moments = _moments(view, names[0])
+        if len(moments) > 1:
+            moved, sentence = _movement(names, moments, note)
+            blocks += moved
+            findings.append(sentence)
+        cells = [
+            [name.replace("_", " + "), f"{share:.1%} ± {reach:.1%}", _highest(share_LHC[..., index])]
+            for index, (name, share, reach) in enumerate(zip(names, share_C, reach_C, strict=True))
+        ]
+        return Section(
+            view.title,
+            findings,
+            [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
+            [Table(["pattern", "share of maps", "head that shows it most"], cells, "± half of a 95% interval")],
+            blocks,
+        )
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:

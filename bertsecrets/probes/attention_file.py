@@ -69,6 +69,7 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
     def spread_C(self) -> Tensor:
         """Root mean square deviation of a head's attention to the words from its mean in each row, over what was stored."""
         spread_C = (self._variance_C / max(self._rows, 1)).sqrt().float()
+        # A head that never varies would be divided by 0.
         return torch.where(spread_C > 0, spread_C, 1.0)
 
     def write(self, number: int, map_nnC: Tensor) -> None:

@@ -48,7 +48,29 @@ class Probes(Experiment):
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:
         """The share of right heads of each probe by condition."""
-        return _comparison(comparison)
+        records: dict[str, list[ProbesRecord]] = {}
+        for label, replicates in comparison.replicates.items():
+            read = [ProbesRecord.read(view.extras) for view in replicates.views]
+            records[label] = [record for record in read if record is not None]
+        records = {label: some for label, some in records.items() if some}
+        if not records:
+            return None
+        rows = []
+        for name, label in LABELS.items():
+            shares = [
+                [score.uas.value for record in some if (score := record.score(name)) is not None]
+                for some in records.values()
+            ]
+            if any(shares):
+                rows.append([label, *(percent(float(np.mean(some))) if some else MISSING for some in shares)])
+        return Section(
+            Probes.title,
+            [],
+            [
+                f"Share of words with the right head, in percent; {seeds_in_words([len(some) for some in records.values()])}."
+            ],
+            [Table(["probe", *records], rows, "Probes by condition")],
+        )
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
@@ -168,32 +190,6 @@ def _differences(record: ProbesRecord) -> Table:
         for one in record.differences
     ]
     return Table(["difference", "UAS, points"], rows, "Differences of probes on the same sentences")
-
-
-def _comparison(comparison: Comparison) -> Section | None:
-    records: dict[str, list[ProbesRecord]] = {}
-    for label, replicates in comparison.replicates.items():
-        read = [ProbesRecord.read(view.extras) for view in replicates.views]
-        records[label] = [record for record in read if record is not None]
-    records = {label: some for label, some in records.items() if some}
-    if not records:
-        return None
-    rows = []
-    for name, label in LABELS.items():
-        shares = [
-            [score.uas.value for record in some if (score := record.score(name)) is not None]
-            for some in records.values()
-        ]
-        if any(shares):
-            rows.append([label, *(percent(float(np.mean(some))) if some else MISSING for some in shares)])
-    return Section(
-        Probes.title,
-        [],
-        [
-            f"Share of words with the right head, in percent; {seeds_in_words([len(some) for some in records.values()])}."
-        ],
-        [Table(["probe", *records], rows, "Probes by condition")],
-    )
 
 
 def _limits(share: Share) -> str:

@@ -119,6 +119,7 @@ def run_study(
     trained: dict[str, Probe] = {}
     seconds: dict[str, float] = {}
     file_bytes = 0
+    # Encoder by encoder: the file of one takes gigabytes, and is gone before the next begins.
     for source in (_PROBED, _RANDOM, None):
         names = [name for name in PROBES if name in study.probes and _ENCODER[name] == source]
         if not names:

@@ -62,6 +62,7 @@ class SinkNorms(Measure):
             sunk_BHQ = weight_BHQK.sum(-1)
             rest_BHQK = attention_BHQK - weight_BHQK
             added_BHQd, rest_BHQd = weight_BHQK @ value_BHKd, rest_BHQK @ value_BHKd
+            # A row that attends to this token alone has nothing to turn to.
             tiny = torch.finfo(rest_BHQK.dtype).tiny
             turned_BHQd = rest_BHQd / rest_BHQK.sum(-1, keepdim=True).clamp(min=tiny)
             added_BH, rest_BH, moved_BH, whole_BH = (

@@ -21,6 +21,7 @@ def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
         distance_NN, n_components=2, n_init=5, max_iter=1000, eps=1e-10, random_state=seed, normalized_stress=False
     )
     drawn_NN = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1)
+    # Each pair once, as in the raw stress.
     scale = float((drawn_NN**2).sum() / 2)
     return np.asarray(points_N2), float(np.sqrt(raw / scale)) if scale else 0.0
 
@@ -37,6 +38,7 @@ def groups_of(distance_NN: Array, count: int | None = None) -> NDArray[np.int64]
     from sklearn.metrics import silhouette_score
 
     heads = len(distance_NN)
+    # Two heads have a single cut, which has no silhouette.
     if heads < 3:
         return np.zeros(heads, np.int64)
     root_NN = np.sqrt(distance_NN)

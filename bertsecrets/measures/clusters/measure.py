@@ -73,58 +73,6 @@ _PAIRS = 5
 Array = NDArray[np.float64]
 
 
-def _section(view: MeasureView) -> Section | None:
-    """The section on distances between heads; None without a record of them."""
-    record = ClusterRecord.read(view.extras)
-    if record is None or not view.has("within_layer"):
-        return None
-    layers, heads = view.value("within_layer").shape
-    size = layers * heads
-    distance_NN = np.asarray(record.distances)[:size, :size]
-    note = f"{record.rows:,} rows of {view.count('between_layers' if layers > 1 else 'within_layer'):,} texts"
-    plane = head_space(
-        record.points,
-        heads,
-        record.groups,
-        title="Heads near each other attend alike",
-        note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(record.stress, 2)}; {note}; "
-        "layers and heads count from 0",
-    )
-    figures = [
-        FigureBlock(
-            view.name, plane, "Figure 6 of Clark et al.: heads by layer and by group.", "Heads as points in the plane."
-        )
-    ]
-    findings = [*_layers(record), _groups(record)]
-    if record.points_of_both:
-        findings += _moved(np.asarray(record.distances), heads)
-        both = np.asarray(record.points_of_both)
-        figure = moved_heads(
-            both[size:],
-            both[:size],
-            heads,
-            title="Heads before and after fine-tuning, in one space",
-            note=f"multidimensional scaling of both models' heads, stress {number(record.stress_of_both, 2)}; {note}",
-        )
-        caption = "How far each head moved among the heads of both models; the five that moved farthest are named."
-        figures.append(
-            FigureBlock(f"{view.name}_moved", figure, caption, "Heads of two models as points in the plane.")
-        )
-    return Section(
-        "Groups of heads",
-        findings,
-        [
-            "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et "
-            "al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability "
-            f"of a group is its mean overlap (Jaccard index) with the nearest group in {record.replicates} bootstrap samples "
-            f"of the texts; below {_STABLE} a group may be an artefact (Hennig 2007). A plane cannot hold all distances: "
-            "a stress of 0.2 or more means that the figure shows them roughly."
-        ],
-        [_group_table(record, distance_NN, heads), _pair_table(distance_NN, heads)],
-        figures,
-    )
-
-
 def _layers(record: ClusterRecord) -> list[str]:
     if not np.isfinite(record.p):
         return []
@@ -368,7 +316,57 @@ class Clusters(Measure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 6 of the paper, the groups of heads, and how fine-tuning changed the distances."""
-        return _section(view)
+        record = ClusterRecord.read(view.extras)
+        if record is None or not view.has("within_layer"):
+            return None
+        layers, heads = view.value("within_layer").shape
+        size = layers * heads
+        distance_NN = np.asarray(record.distances)[:size, :size]
+        note = f"{record.rows:,} rows of {view.count('between_layers' if layers > 1 else 'within_layer'):,} texts"
+        plane = head_space(
+            record.points,
+            heads,
+            record.groups,
+            title="Heads near each other attend alike",
+            note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(record.stress, 2)}; {note}; "
+            "layers and heads count from 0",
+        )
+        figures = [
+            FigureBlock(
+                view.name,
+                plane,
+                "Figure 6 of Clark et al.: heads by layer and by group.",
+                "Heads as points in the plane.",
+            )
+        ]
+        findings = [*_layers(record), _groups(record)]
+        if record.points_of_both:
+            findings += _moved(np.asarray(record.distances), heads)
+            both = np.asarray(record.points_of_both)
+            figure = moved_heads(
+                both[size:],
+                both[:size],
+                heads,
+                title="Heads before and after fine-tuning, in one space",
+                note=f"multidimensional scaling of both models' heads, stress {number(record.stress_of_both, 2)}; {note}",
+            )
+            caption = "How far each head moved among the heads of both models; the five that moved farthest are named."
+            figures.append(
+                FigureBlock(f"{view.name}_moved", figure, caption, "Heads of two models as points in the plane.")
+            )
+        return Section(
+            "Groups of heads",
+            findings,
+            [
+                "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et "
+                "al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability "
+                f"of a group is its mean overlap (Jaccard index) with the nearest group in {record.replicates} bootstrap samples "
+                f"of the texts; below {_STABLE} a group may be an artefact (Hennig 2007). A plane cannot hold all distances: "
+                "a stress of 0.2 or more means that the figure shows them roughly."
+            ],
+            [_group_table(record, distance_NN, heads), _pair_table(distance_NN, heads)],
+            figures,
+        )
 
 
 def _layer_means(distance_NN: Tensor, num_layers: int, num_heads: int) -> Tensor:

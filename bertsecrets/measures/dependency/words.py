@@ -110,6 +110,7 @@ class Gold:
         size, device = batch.size, batch.word_BS.device
         width = max(1, *(sum(len(sentence.words) for sentence in sentences) for sentences in batch.annotations))
         number_of = {name: number for number, name in enumerate(counting.relations, start=1)}
+        # On the CPU: on a GPU each of the single writes below would be a kernel launch.
         head_BW = torch.full((size, width), -1)
         asks_BW = torch.arange(width).repeat(size, 1)
         sentence_BW = torch.full((size, width), -1)

@@ -159,6 +159,7 @@ class Features(Measure):
         uniform_BHF = uniform_B1F.expand_as(received_BHF)
         random_BHF = random_words.expected(received_BHS)
         values_BHC = torch.cat((received_BHF, uniform_BHF, random_BHF, received_BHF - random_BHF), dim=-1)
+        # Each feature has four columns.
         as_zero_C = self._as_zero_F.repeat(4).to(values_BHC.device)
         return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
 

@@ -72,6 +72,7 @@ class OffsetMatching:
                     fits.append(self._fits(word))
                     head.append(start + word.head if word.head >= 0 else -1)
                     sentence.append(2 * row + number)
+                    # One number for example and entity, as entities are numbered anew in each example.
                     entity.append(row + word.entity * batch.size if word.entity >= 0 else -1)
         none, device = len(fits), batch.input_ids_BS.device
         annotated_B1 = torch.tensor([bool(sentences) for sentences in _annotations(batch)])[:, None]

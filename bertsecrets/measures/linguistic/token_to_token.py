@@ -220,6 +220,7 @@ class TokenToToken(Measure):
         heads = values_NH.shape[1]
         counts_N1 = values_NH.isnan().logical_not()[:, :1]
         keep_K = counts_N1[:, 0].nonzero()[:, 0]
+        # One number for example and word pair: all their pairs of tokens are reduced at once.
         group_KH = (pairs.row_N * len(self.pairs) + pairs.pair_N)[keep_K, None].expand(-1, heads)
         # NaN stays where an example has no such pair: it does not count.
         pooled_GH = values_NH.new_full((size * len(self.pairs), heads), torch.nan)

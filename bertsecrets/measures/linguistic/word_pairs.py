@@ -131,6 +131,7 @@ class OffsetPairs:
         for link, group_W in (("sentence", words.sentence_W), ("entity", words.entity_W)):
             group_BS = group_W[row_BS]
             linked[link] = (group_BS[:, :, None] == group_BS[:, None]) & (group_BS[:, :, None] >= 0)
+        # In the order in which the ends were given to the matching.
         fits = iter(words.fits_WF[row_BS].unbind(-1))
         masks = []
         for pair, (source, target) in zip(self.pairs, self.ends, strict=True):
