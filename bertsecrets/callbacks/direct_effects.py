@@ -43,6 +43,7 @@ class EffectsOfHeads(HeadAnalysis):
         layers, heads = subject.encoder.num_layers, subject.encoder.num_heads
         plan = Plan(mode, layers, heads, tuple(every_head(layers, heads)))
         device = module.device
+        # MPS has no float64.
         measure = DirectEffects(layers, heads).to(torch.device("cpu") if device.type == "mps" else device)
         replacements, batches = prepare(subject, plan, self.settings), subject.batches(self.max_examples)
         with progress_over(len(batches), "direct and total effects", visible=subject.progress) as advance:

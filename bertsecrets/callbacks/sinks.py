@@ -78,6 +78,7 @@ class InterveneOnSinks(HeadAnalysis):
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
         data, device = data_of(trainer), module.device
         encoder, ids = describe(module.model), special_token_ids(data.tokenizer, self.tokens, _SETTING)
+        # MPS has no float64.
         host = torch.device("cpu") if device.type == "mps" else device
         norms = SinkNorms(encoder.num_layers, encoder.num_heads, ids).to(host)
         grams = output_grams(encoder.model)
@@ -88,6 +89,7 @@ class InterveneOnSinks(HeadAnalysis):
                 batch = on_host.to(device)
 
                 def observe(layer: int, attention: torch.Tensor, value: torch.Tensor, batch: Batch = batch) -> None:
+                    # Norms in full precision, whatever the model computes in.
                     with torch.autocast(device.type, enabled=False):
                         norms.update(layer, attention, value, grams[layer], batch)
 

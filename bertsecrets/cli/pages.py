@@ -128,6 +128,7 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
     requested = page_name(paper)
     for name in dict.fromkeys((*page_files(), LEDGER, *([requested] if requested else []))):
         page = find_page(name)
+        # A page that is already there would show the runs of an earlier time.
         if name == requested or (target / page.file).is_file():
             if not page.sizes_may_differ:
                 check_sizes(runs)

@@ -106,6 +106,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
 
 def _fit(trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, resume_from: Path | None) -> None:
     try:
+        # Nothing in a checkpoint is unpickled.
         trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
     except ValueError as error:
         # Only Lightning knows the number of batches, which depends on limits, epochs and processes.

@@ -38,6 +38,7 @@ def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max
         [example.texts[0] for example in examples],
         add_special_tokens=False,
         return_offsets_mapping=True,
+        # Documents longer than the model reads, of which the tokenizer would warn.
         verbose=False,
     )
     budget = max_length - tokenizer.num_special_tokens_to_add()

@@ -69,6 +69,7 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
             output_names=["logits"],
             dynamic_shapes=dynamic,
             dynamo=True,
+            # One file with all weights.
             external_data=False,
             verbose=False,
         )

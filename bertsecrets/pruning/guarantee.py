@@ -61,6 +61,7 @@ def guarantee(results: SetResults, metric: str, margin: float, confidence: float
         raise UserError(f"{count} examples are too few to show anything; give at least two.")
     _, change_V = results.changes(metric)
     limits = change_limits(metric, results.label_N, results.clean_N, results.prediction_VN)
+    # An undefined change shows nothing.
     p_V = np.nan_to_num(exceeds(limits, change_V, -margin), nan=1.0)
     low_V, _ = limits(np.full(len(change_V), 1 - confidence))
     failed = np.flatnonzero(p_V > 1 - confidence)

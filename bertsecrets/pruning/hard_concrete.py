@@ -46,6 +46,7 @@ class HardConcrete(nn.Module):
                 "expected a temperature above 0, ends below 0 and above 1, and a probability between 0 and 1."
             )
         self.temperature, self.low, self.high = temperature, low, high
+        # The inverse of open_probability().
         start = math.log(initial / (1 - initial)) + temperature * math.log(-low / high)
         self.log_alpha_LH = nn.Parameter(torch.full((num_layers, num_heads), start))
 

@@ -147,6 +147,7 @@ def _direct_effects(situation: Situation, model: nn.Module) -> HeadGrid:
     encoder = describe(model)
     device = next(encoder.model.parameters()).device
     measure = DirectEffects(encoder.num_layers, encoder.num_heads)
+    # MPS has no float64.
     measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
     batches = _counted(situation, 2 * encoder.num_layers * encoder.num_heads)
     take_effects(model, batches, MODE, measure, context=situation.context)

@@ -150,12 +150,14 @@ class _Sums:
     def solve(self, with_shift: bool) -> tuple[Tensor, Tensor]:
         """The change of the weights ``[D, K]`` and of the bias ``[D]`` that leave the smallest residuals."""
         mean_K, mean_D = self.input_K / self.count, self.residual_D / self.count
+        # A map without a bias cannot take up a shift: it is fitted through the origin.
         if not with_shift:
             mean_K, mean_D = torch.zeros_like(mean_K), torch.zeros_like(mean_D)
         if not len(mean_K):
             return torch.zeros(len(mean_D), 0), mean_D
         covariance_KK = self.product_KK / self.count - mean_K[:, None] * mean_K
         covariance_KD = self.product_KD / self.count - mean_K[:, None] * mean_D
+        # Inputs that never vary would leave a singular system without the least penalty.
         ridge = _RIDGE * covariance_KK.diagonal().mean().clamp(min=1e-12)
         change_KD = torch.linalg.solve(
             covariance_KK + ridge * torch.eye(len(mean_K), dtype=torch.float64), covariance_KD

@@ -115,6 +115,7 @@ class HeadsTogether:
         Raises:
             UserError: If the disk is full.
         """
+        # The module csv ends lines itself.
         with atomic_write(folder / CSV) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["layer", "head", *(column.key for column in self.columns)])

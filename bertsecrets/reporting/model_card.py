@@ -126,6 +126,7 @@ def analyses_of(run: Run, checkpoint: Path, step: int) -> list[Run]:
     """
     folder = run.folder.resolve()
     markers = [*folder.parent.glob(f"*/{FINISHED}"), *folder.parent.parent.glob(f"{run.name}-analysis/*/{FINISHED}")]
+    # The newest last: of two analyses with one experiment its numbers count.
     finished = sorted({path for path in markers if path.parent != folder}, key=lambda path: path.stat().st_mtime)
     written = checkpoint.stat().st_mtime
     analyses = []

@@ -196,6 +196,7 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
     """The sections with so many figures in all, the first of each before any second one; and how many are left out."""
+    # By rank within the section first: every section keeps its first figure before any has a second.
     ranks = sorted((rank, index) for index, section in enumerate(sections) for rank in range(len(section.figures)))
     shown = set(ranks if most is None else ranks[:most])
     drawn = [

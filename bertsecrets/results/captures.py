@@ -92,6 +92,7 @@ def read_maps(path: Path) -> dict[int, Tensor]:
 
 def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExample]) -> None:
     """Write the example that each head decides most: its map as safetensors, the rest as JSON."""
+    # Half precision is finer than the 256 shades in which a page draws them.
     maps = {
         f"{layer}.{head}": torch.as_tensor(example.attention_QK).half() for (layer, head), example in examples.items()
     }

@@ -31,6 +31,7 @@ _Loader.add_implicit_resolver(
 
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
+"""A content that a full disk refuses, where it may still take a few bytes."""
 
 
 class DamagedFileError(ValueError):

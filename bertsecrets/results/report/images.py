@@ -14,6 +14,7 @@ from bertsecrets.results.figures.saving import png, svg
 _CRISP = 150
 _COARSER = (110, 80, 60)
 _CSS_PIXELS = 96
+"""CSS pixels of an inch."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,11 @@ MAX_BYTES = 3_000_000
 """Largest size of a page: small enough to mail."""
 
 _FIGURES_SHARE = 0.6
+"""Share of a page that its figures may take; the rest is for maps and text."""
+
 _NUMBER = re.compile(r"(± ?)?[-−+]?\d[\d,]*(\.\d+)?(e[-−+]?\d+)?( ?%)?( ± \S+)?|–|")
 _NOTES_MARGIN = 2_000
+"""Bytes for notes on what did not fit, which are written after it has been left out."""
 
 _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f]")
 """Characters that would make the name of a file a path, or cannot be in one."""
