@@ -124,9 +124,9 @@ def test_direct_logits_equal_a_pass_by_hand() -> None:
     model, batch = tiny_model("bert").double(), tiny_batch()
     plan = Plan("uniform", 3, HEADS, tuple(every_head(3, HEADS)))
     _, logits_BVC = DirectEngine(model, plan, max_tokens=40).run(batch)
-    for place, variant in enumerate(plan.variants):
+    for index, variant in enumerate(plan.variants):
         expected_BC = by_hand(model, batch, *variant.heads[0])
-        torch.testing.assert_close(logits_BVC[:, place], expected_BC, atol=1e-10, rtol=0)
+        torch.testing.assert_close(logits_BVC[:, index], expected_BC, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("family", ["albert", "distilbert", "mpnet", "deberta-v3", "modernbert"])
@@ -141,8 +141,8 @@ def test_in_every_family_the_last_layers_effect_is_the_whole_and_that_of_a_lower
             last_BC = model(**batch).logits
         with override(model, [HeadEdit(0, 2, "zero")]):
             total_BC = model(**batch).logits
-    place = (layers - 1) * HEADS + 2
-    torch.testing.assert_close(logits_BVC[:, place], last_BC, atol=1e-10, rtol=0)
+    index = (layers - 1) * HEADS + 2
+    torch.testing.assert_close(logits_BVC[:, index], last_BC, atol=1e-10, rtol=0)
     assert (logits_BVC[:, 2] - total_BC).abs().max() > 1e-4
     assert (logits_BVC[:, 2] - clean_BC).abs().max() > 1e-4
 

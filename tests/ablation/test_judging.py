@@ -36,8 +36,8 @@ def test_single_heads_and_all_but_one_are_grids_with_a_column_for_each_metric() 
     )
     assert but_one.columns == ("accuracy_zero_all_but_one", "f1_zero_all_but_one")
     for grid, first in ((alone, 0), (but_one, 2)):
-        for place in range(2):
-            np.testing.assert_array_equal(grid.value_LHC[1, :, place], first + place + np.arange(3.0))
+        for index in range(2):
+            np.testing.assert_array_equal(grid.value_LHC[1, :, index], first + index + np.arange(3.0))
         # Layer 0 was not disabled.
         assert grid.value_LHC[0].isnan().all()
         assert (grid.count_LHC[0] == 0).all()

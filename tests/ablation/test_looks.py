@@ -71,19 +71,19 @@ def test_settled_heads_stop_and_keep_their_own_examples() -> None:
     assert by_name["l00h00"]["count"] == 500
     assert {by_name[f"l00h0{head}"]["verdict"] for head in (1, 2, 3)} == {"dispensable"}
     order = look_positions(2000, 4, 0)
-    for place, variant in enumerate(PLAN.variants):
-        count, row = int(outcomes.taken_NV[:, place].sum()), by_name[variant.name]
+    for index, variant in enumerate(PLAN.variants):
+        count, row = int(outcomes.taken_NV[:, index].sum()), by_name[variant.name]
         seen = np.concatenate(order)[:count]
-        assert set(outcomes.index_N[outcomes.taken_NV[:, place]].tolist()) == set(seen.tolist())
+        assert set(outcomes.index_N[outcomes.taken_NV[:, index]].tolist()) == set(seen.tolist())
         # The numbers of a head are those of its own examples, by a hand-written mean.
         right = [
             (array == predictions.label_N)[seen].mean()
-            for array in (predictions.clean_N, predictions.prediction_VN[place])
+            for array in (predictions.clean_N, predictions.prediction_VN[index])
         ]
         assert (row["count"], row["evaluated"]) == (count, count / len(outcomes.index_N))
         assert row["baseline"] == pytest.approx(right[0])
         assert row["delta"] == pytest.approx(right[1] - right[0])
-        assert outcomes.logits_NVC[:, place].isnan().any(-1).tolist() == (~outcomes.taken_NV[:, place]).tolist()
+        assert outcomes.logits_NVC[:, index].isnan().any(-1).tolist() == (~outcomes.taken_NV[:, index]).tolist()
 
 
 def test_one_look_is_the_sweep_of_all_examples() -> None:

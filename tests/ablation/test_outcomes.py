@@ -85,10 +85,10 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(engine_module, "Engine", Counting)
     again = Parts(tmp_path / "parts", fingerprint(model, plan()))
-    found = exact_sweep(model, plan(), batches(), parts=again)
+    result = exact_sweep(model, plan(), batches(), parts=again)
     assert len(runs) == 2
     assert again.loaded == 1
-    assert torch.equal(found.logits_NVC, expected.logits_NVC)
+    assert torch.equal(result.logits_NVC, expected.logits_NVC)
     again.clear()
     assert not (tmp_path / "parts").exists()
 

@@ -103,9 +103,9 @@ def test_the_engine_equals_a_model_without_the_part(family: str, max_tokens: int
     assert engine.shares
     clean_BC, logits_BVC = engine.run(batch)
     torch.testing.assert_close(clean_BC, model(**batch).logits, atol=0, rtol=0)
-    for place, variant in enumerate(variants):
+    for index, variant in enumerate(variants):
         expected_BC = reduced(model, family, variant)(**batch).logits
-        torch.testing.assert_close(logits_BVC[:, place], expected_BC, atol=1e-10, rtol=0, msg=variant.name)
+        torch.testing.assert_close(logits_BVC[:, index], expected_BC, atol=1e-10, rtol=0, msg=variant.name)
         if variant.parts:
             assert (expected_BC - clean_BC).abs().max() > 1e-3
 
@@ -118,7 +118,7 @@ def test_shared_weights_lack_the_part_in_one_layer_only(mode: str) -> None:
     layers_path, attention, feed_forward = PATHS["albert"]
     shared: Any = model.base_model.get_submodule(layers_path)[0]
     _, logits_BVC = Engine(model, Plan(mode, LAYERS, HEADS, (*ALONE, *every_head(LAYERS, HEADS)))).run(batch)
-    for place, variant in enumerate(ALONE):
+    for index, variant in enumerate(ALONE):
         ((wanted, name),) = variant.parts
         calls = 0
 
@@ -146,7 +146,7 @@ def test_shared_weights_lack_the_part_in_one_layer_only(mode: str) -> None:
         expected_BC = model(**batch).logits
         handle.remove()
         assert calls == LAYERS
-        torch.testing.assert_close(logits_BVC[:, place], expected_BC, atol=1e-10, rtol=0, msg=variant.name)
+        torch.testing.assert_close(logits_BVC[:, index], expected_BC, atol=1e-10, rtol=0, msg=variant.name)
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta-v3", "modernbert"])

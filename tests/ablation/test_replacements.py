@@ -32,7 +32,7 @@ WORDS = ("cat", "dog", "man", "fish", "the", "a")
 def split_of(lengths: list[int], start: int = 0) -> EncodedSplit:
     """Texts of these numbers of words, all different."""
     texts = [
-        " ".join(WORDS[(start + row + place * (row + 2)) % 6] for place in range(n)) for row, n in enumerate(lengths)
+        " ".join(WORDS[(start + row + index * (row + 2)) % 6] for index in range(n)) for row, n in enumerate(lengths)
     ]
     return EncodedSplit([Example(10 * row, (text,), row % 3) for row, text in enumerate(texts)], wordpiece(), 64)
 

@@ -42,15 +42,15 @@ def test_numbers_far_from_zero_keep_their_digits() -> None:
     generator = np.random.default_rng(0)
     label_N = 1e6 + generator.normal(size=200)
     prediction_N = 1e6 + generator.normal(size=200) + label_N - 1e6
-    found = weighted_scores("pearson", label_N, prediction_N[None], np.ones((1, 200)))[0, 0]
-    assert found == pytest.approx(pearsonr(prediction_N, label_N).statistic, abs=1e-9)
+    result = weighted_scores("pearson", label_N, prediction_N[None], np.ones((1, 200)))[0, 0]
+    assert result == pytest.approx(pearsonr(prediction_N, label_N).statistic, abs=1e-9)
 
 
 def test_weighted_ranks_are_midranks() -> None:
     value_N, weight_N = np.array([2.0, 1.0, 2.0, 5.0]), np.array([1.0, 3.0, 2.0, 1.0])
     expected = rankdata(np.repeat(value_N, weight_N.astype(int)))
-    found = np.repeat(weighted_ranks(value_N, weight_N[None])[0], weight_N.astype(int))
-    np.testing.assert_allclose(found - found.mean(), expected - expected.mean())
+    result = np.repeat(weighted_ranks(value_N, weight_N[None])[0], weight_N.astype(int))
+    np.testing.assert_allclose(result - result.mean(), expected - expected.mean())
 
 
 def test_unknown_metric() -> None:
@@ -82,9 +82,9 @@ def test_the_largest_flip_equals_a_loop_over_examples(metric: str, predicted: fl
     prediction_N = (generator.random(60) < predicted).astype(float)
     score = metric_value(metric, label_N, prediction_N)
     largest = 0.0
-    for place in range(60):
+    for index in range(60):
         other_N = prediction_N.copy()
-        other_N[place] = 1 - other_N[place]
+        other_N[index] = 1 - other_N[index]
         largest = max(largest, abs(metric_value(metric, label_N, other_N) - score))
     assert largest_flip(metric, label_N, prediction_N) == pytest.approx(largest)
     assert largest > 0

@@ -62,17 +62,17 @@ def scaled_model(size: float = 0.1, name: str = "bert") -> Any:
 
 def batches(count: int = 12, rows: int = 4) -> list[Batch]:
     generator = torch.Generator().manual_seed(5)
-    made = []
-    for place in range(count):
+    built = []
+    for index in range(count):
         lengths = torch.randint(3, 10, (rows,), generator=generator).tolist()
         inputs = tiny_batch(tuple(lengths))
         real_BS = inputs["attention_mask"].bool()
         ids_BS = torch.randint(5, 90, real_BS.shape, generator=generator).where(real_BS, 0)
         label_B = torch.randint(0, 3, (rows,), generator=generator)
-        index_B = torch.arange(place * rows, (place + 1) * rows)
+        index_B = torch.arange(index * rows, (index + 1) * rows)
         nothing_BS = torch.zeros_like(ids_BS)
-        made.append(Batch(ids_BS, inputs["attention_mask"], None, nothing_BS.bool(), nothing_BS, index_B, label_B))
-    return made
+        built.append(Batch(ids_BS, inputs["attention_mask"], None, nothing_BS.bool(), nothing_BS, index_B, label_B))
+    return built
 
 
 def plan_of(model: Any, mode: str = "uniform", variants: Sequence[Variant] | None = None) -> Plan:
@@ -90,14 +90,14 @@ def test_first_order_changes_are_slopes_of_the_exact_ones(name: str, mode: str) 
     constants_LHd = torch.randn(layers, HEADS, width, dtype=torch.float64) if mode == "mean" else None
     engine = Engine(model, plan_of(model, mode), constants_LHd=constants_LHd)
     change_BVC = first_order_changes(engine, batch).double()
-    for place in (1, HEADS + 2, len(engine.plan.variants) - 1):
-        edits = [HeadEdit(layer, head, mode) for layer, head in engine.plan.variants[place].heads]
+    for index in (1, HEADS + 2, len(engine.plan.variants) - 1):
+        edits = [HeadEdit(layer, head, mode) for layer, head in engine.plan.variants[index].heads]
         slopes = []
         for step in (1e-5, -1e-5):
             with torch.no_grad(), interpolated(model, edits, constants_LHd, step):
                 slopes.append(model(**batch).logits / 2e-5)
         slope_BC = slopes[0] - slopes[1]
-        torch.testing.assert_close(change_BVC[:, place, 1], slope_BC[:, 1] - slope_BC[:, 0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(change_BVC[:, index, 1], slope_BC[:, 1] - slope_BC[:, 0], atol=1e-6, rtol=1e-5)
 
 
 class interpolated:  # noqa: N801
@@ -146,7 +146,7 @@ def scales_by_hand(first_NVC: torch.Tensor, clean_NC: torch.Tensor, pilot: list[
     for logits_VC, clean_C in zip(first_NVC.tolist(), clean_NC.tolist(), strict=True):
         best = max(range(len(clean_C)), key=clean_C.__getitem__)
         clean, *estimates = (
-            row[best] - max(value for place, value in enumerate(row) if place != best) for row in (clean_C, *logits_VC)
+            row[best] - max(value for index, value in enumerate(row) if index != best) for row in (clean_C, *logits_VC)
         )
         changes.append([estimate - clean for estimate in estimates])
     change_NV = np.array(changes)
@@ -159,15 +159,15 @@ def test_predictions_are_those_of_the_exact_sweep_and_the_rest_are_estimates(max
     model = scaled_model()
     plan = plan_of(model)
     exact = exact_sweep(model, plan, batches())
-    found, record = screened_sweep(model, plan, batches(), Screening(pilot=6, audit=0.1), max_tokens=max_tokens)
-    assert found.weight_NV is not None
-    assert found.estimate_NVC is not None
+    result, record = screened_sweep(model, plan, batches(), Screening(pilot=6, audit=0.1), max_tokens=max_tokens)
+    assert result.weight_NV is not None
+    assert result.estimate_NVC is not None
     assert 0 < record.evaluated < record.pairs
-    assert torch.equal(found.logits_NVC.argmax(-1), exact.logits_NVC.argmax(-1))
-    evaluated_NV = found.weight_NV > 0
-    torch.testing.assert_close(found.logits_NVC[evaluated_NV], exact.logits_NVC[evaluated_NV], atol=1e-6, rtol=1e-5)
-    assert torch.equal(found.logits_NVC[~evaluated_NV], found.estimate_NVC[~evaluated_NV])
-    assert set(found.weight_NV.unique().tolist()) <= {0.0, 1.0, 10.0}
+    assert torch.equal(result.logits_NVC.argmax(-1), exact.logits_NVC.argmax(-1))
+    evaluated_NV = result.weight_NV > 0
+    torch.testing.assert_close(result.logits_NVC[evaluated_NV], exact.logits_NVC[evaluated_NV], atol=1e-6, rtol=1e-5)
+    assert torch.equal(result.logits_NVC[~evaluated_NV], result.estimate_NVC[~evaluated_NV])
+    assert set(result.weight_NV.unique().tolist()) <= {0.0, 1.0, 10.0}
 
 
 def no_fragile_pairs(changed_NV: torch.Tensor, changed_V: torch.Tensor, examples: int) -> torch.Tensor:
@@ -180,28 +180,28 @@ def test_no_pair_within_reach_is_left_out(monkeypatch: pytest.MonkeyPatch) -> No
     model = scaled_model()
     plan = plan_of(model)
     exact = exact_sweep(model, plan, batches())
-    found, record = screened_sweep(model, plan, batches(), Screening(pilot=6, audit=0.1))
-    assert found.weight_NV is not None
-    assert found.estimate_NVC is not None
+    result, record = screened_sweep(model, plan, batches(), Screening(pilot=6, audit=0.1))
+    assert result.weight_NV is not None
+    assert result.estimate_NVC is not None
     assert record.fragile == 0
-    class_N = found.clean_NC.argmax(-1)
-    margin_NV = margins(found.estimate_NVC, class_N)
-    counted_NV = found.weight_NV == 1
+    class_N = result.clean_NC.argmax(-1)
+    margin_NV = margins(result.estimate_NVC, class_N)
+    counted_NV = result.weight_NV == 1
     pilot = sorted(range(48), key=lambda index: np.random.default_rng([0, index, 1]).random())[:6]
     assert counted_NV[pilot].all()
-    scale_N = scales_by_hand(found.estimate_NVC, found.clean_NC, pilot)
+    scale_N = scales_by_hand(result.estimate_NVC, result.clean_NC, pilot)
     square_NV = ((margins(exact.logits_NVC, class_N) - margin_NV) / scale_N[:, None]).double() ** 2
     for variant, rows in enumerate(counted_NV.T):
         if rows.all():
             continue
         # Errors count beside 16 like the mean of the layer's heads, or of the layer.
         same_layer = [
-            place
-            for place, other in enumerate(plan.variants)
+            position
+            for position, other in enumerate(plan.variants)
             if other.heads[0][0] == plan.variants[variant].heads[0][0]
             and len(other.heads) == len(plan.variants[variant].heads)
         ]
-        borrowed = torch.cat([square_NV[counted_NV[:, place], place] for place in same_layer]).mean()
+        borrowed = torch.cat([square_NV[counted_NV[:, position], position] for position in same_layer]).mean()
         mean = (square_NV[rows, variant].sum() + 16 * borrowed) / (rows.sum() + 16)
         assert (margin_NV[~rows, variant] >= 10 * scale_N[~rows] * mean.sqrt() * (1 - 1e-5)).all()
 
@@ -211,7 +211,7 @@ def test_the_bound_holds_for_any_number_of_changes() -> None:
     for audit in (0.02, 0.1, 0.5, 0.9):
         for changes in (0, 1, 2, 5, 20, 100, 400):
             missed = np.arange(changes + 1)
-            bound = np.array([missed_bound(int(found), audit, 10_000) for found in missed])
+            bound = np.array([missed_bound(int(result), audit, 10_000) for result in missed])
             within = binom.pmf(missed, changes, audit)[changes - missed <= bound].sum()
             assert within >= 0.95 - 1e-9
     assert missed_bound(0, 0.02, 10_000) == 148
@@ -237,15 +237,15 @@ def test_a_variant_with_a_miss_is_evaluated_whole(monkeypatch: pytest.MonkeyPatc
     # A rule without reach misses every change that the estimate does not show, and finds nothing fragile.
     monkeypatch.setattr(screening_module, "fragile", no_fragile_pairs)
     blind = Screening(pilot=1, reach=0.0, audit=0.5)
-    found, record = screened_sweep(model, plan, batches(), blind)
+    result, record = screened_sweep(model, plan, batches(), blind)
     assert record.missed > 0
     changed_NV = exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]
-    assert found.weight_NV is not None
-    whole_V = (found.weight_NV == 1).all(0)
+    assert result.weight_NV is not None
+    whole_V = (result.weight_NV == 1).all(0)
     assert int(whole_V.sum()) >= record.whole > 0
-    torch.testing.assert_close(found.logits_NVC[:, whole_V], exact.logits_NVC[:, whole_V], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(result.logits_NVC[:, whole_V], exact.logits_NVC[:, whole_V], atol=1e-6, rtol=1e-5)
     missed = int(
-        (changed_NV & (found.weight_NV == 0) & (found.logits_NVC.argmax(-1) != exact.logits_NVC.argmax(-1))).sum()
+        (changed_NV & (result.weight_NV == 0) & (result.logits_NVC.argmax(-1) != exact.logits_NVC.argmax(-1))).sum()
     )
     assert missed <= record.bound
 
@@ -320,30 +320,30 @@ def test_bf16_leaves_every_prediction_as_the_naive_loop_has_it(name: str, mode: 
     plan, data = plan_of(model, mode), batches()
     exact_NVC = naive_logits(model, plan, data)
     screening = Screening(pilot=8, audit=0.1, precision=BF16)
-    found, record = screened_sweep(model, plan, data, screening)
-    assert found.weight_NV is not None
-    assert found.estimate_NVC is not None
-    assert torch.equal(found.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
-    in_fp32_NV = found.weight_NV > 0
-    torch.testing.assert_close(found.logits_NVC[in_fp32_NV], exact_NVC[in_fp32_NV], atol=1e-5, rtol=1e-5)
-    assert torch.equal(found.logits_NVC[~in_fp32_NV], found.estimate_NVC[~in_fp32_NV])
+    result, record = screened_sweep(model, plan, data, screening)
+    assert result.weight_NV is not None
+    assert result.estimate_NVC is not None
+    assert torch.equal(result.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
+    in_fp32_NV = result.weight_NV > 0
+    torch.testing.assert_close(result.logits_NVC[in_fp32_NV], exact_NVC[in_fp32_NV], atol=1e-5, rtol=1e-5)
+    assert torch.equal(result.logits_NVC[~in_fp32_NV], result.estimate_NVC[~in_fp32_NV])
 
     # The rule, by hand. Active pairs have logits in bf16 as their estimate, the others those of the slopes.
     rough = partial(torch.autocast, "cpu", torch.bfloat16)
     change_NVC = torch.cat([first_order_changes(Engine(model, plan), batch.inputs(), rough) for batch in data])
-    first_NVC = found.clean_NC[:, None] + change_NVC
-    active_NV = ~torch.isclose(found.estimate_NVC, first_NVC, atol=1e-6, rtol=0).all(-1)
+    first_NVC = result.clean_NC[:, None] + change_NVC
+    active_NV = ~torch.isclose(result.estimate_NVC, first_NVC, atol=1e-6, rtol=0).all(-1)
     both_NV = torch.zeros_like(active_NV)
     order = sorted(range(len(first_NVC)), key=lambda index: np.random.default_rng([0, index, 1]).random())
-    scale_N = scales_by_hand(first_NVC, found.clean_NC, order[:8])
+    scale_N = scales_by_hand(first_NVC, result.clean_NC, order[:8])
     for index in order[:8]:
         both_NV[index, np.random.default_rng([0, index, 2]).permutation(len(plan.variants))[:8].tolist()] = True
     error_NV = torch.zeros_like(both_NV, dtype=torch.float64)
     for row, variant in both_NV.nonzero().tolist():
-        best = int(found.estimate_NVC[row, variant].argmax())
+        best = int(result.estimate_NVC[row, variant].argmax())
         errors = []
-        for logits_C in (exact_NVC[row, variant], found.estimate_NVC[row, variant]):
-            others = [float(value) for place, value in enumerate(logits_C) if place != best]
+        for logits_C in (exact_NVC[row, variant], result.estimate_NVC[row, variant]):
+            others = [float(value) for position, value in enumerate(logits_C) if position != best]
             errors.append(float(logits_C[best]) - max(others))
         error_NV[row, variant] = (errors[0] - errors[1]) / scale_N[row]
     layer_V = [variant.heads[0][0] for variant in plan.variants]
@@ -355,18 +355,18 @@ def test_bf16_leaves_every_prediction_as_the_naive_loop_has_it(name: str, mode: 
         reach_V.append(20 * ((float(squares.sum()) + 8 * usual) / (len(squares) + 8)) ** 0.5)
     assert max(reach_V) > 1.05 * min(reach_V)
     reach_NV = torch.tensor(reach_V)[None] * scale_N[:, None]
-    sorted_NVC = found.estimate_NVC.sort(dim=-1).values
+    sorted_NVC = result.estimate_NVC.sort(dim=-1).values
     gap_NV = sorted_NVC[..., -1] - sorted_NVC[..., -2]
     clear_NV = (gap_NV - reach_NV).abs() > 0.01 * reach_NV
     expected_NV = both_NV | (active_NV & (gap_NV < reach_NV))
-    assert torch.equal((found.weight_NV == 1)[clear_NV], expected_NV[clear_NV])
+    assert torch.equal((result.weight_NV == 1)[clear_NV], expected_NV[clear_NV])
     rough_NV = active_NV & ~expected_NV & ~in_fp32_NV
     assert 0 < record.bf16 == int(rough_NV.sum())
-    assert not torch.equal(found.logits_NVC[rough_NV], exact_NVC[rough_NV])
+    assert not torch.equal(result.logits_NVC[rough_NV], exact_NVC[rough_NV])
     assert record.again >= int(both_NV.sum())
     assert record.evaluated == int(in_fp32_NV.sum())
     assert record.missed_bf16 == 0
-    assert record.bound == missed_bound(0, 0.1, record.pairs - int((found.weight_NV > 0).sum()))
+    assert record.bound == missed_bound(0, 0.1, record.pairs - int((result.weight_NV > 0).sum()))
 
 
 def test_a_miss_in_bf16_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,17 +385,17 @@ def test_a_miss_in_bf16_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(screening_module, "in_bf16", lambda *_: shifted)
     blind = Screening(pilot=8, audit=0.2, precision=BF16, bf16_reach=0.0)
-    found, record = screened_sweep(model, plan, data, blind)
-    assert found.weight_NV is not None
+    result, record = screened_sweep(model, plan, data, blind)
+    assert result.weight_NV is not None
     assert record.missed_bf16 > 0
-    whole_V = (found.weight_NV == 1).all(0)
+    whole_V = (result.weight_NV == 1).all(0)
     assert int(whole_V.sum()) >= record.whole > 0
-    torch.testing.assert_close(found.logits_NVC[:, whole_V], exact_NVC[:, whole_V], atol=1e-5, rtol=1e-5)
-    wrong = int((found.logits_NVC.argmax(-1) != exact_NVC.argmax(-1)).sum())
+    torch.testing.assert_close(result.logits_NVC[:, whole_V], exact_NVC[:, whole_V], atol=1e-5, rtol=1e-5)
+    wrong = int((result.logits_NVC.argmax(-1) != exact_NVC.argmax(-1)).sum())
     assert wrong <= record.bound
     # With the rule's own reach the shift counts as an error of this arithmetic, and nothing is missed.
-    found, record = screened_sweep(model, plan, data, replace(blind, bf16_reach=20.0))
-    assert torch.equal(found.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
+    result, record = screened_sweep(model, plan, data, replace(blind, bf16_reach=20.0))
+    assert torch.equal(result.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
 
 
 def test_words_of_old_and_new_records() -> None:
@@ -424,9 +424,9 @@ def test_mean_losses_are_unbiased_over_audits(precision: Precision) -> None:
     means = []
     for seed in range(60):
         screening = Screening(pilot=len(data), audit=0.3, seed=seed, precision=precision)
-        found, record = screened_sweep(model, plan, data, screening)
+        result, record = screened_sweep(model, plan, data, screening)
         if not record.missed + record.missed_bf16:
-            means.append(found.losses(CLASSES)[1].mean(0))
+            means.append(result.losses(CLASSES)[1].mean(0))
     mean_RV = torch.stack(means)
     error_V = mean_RV.std(0) / len(means) ** 0.5
     z_V = (mean_RV.mean(0) - exact_NV.mean(0)) / error_V.clamp(min=1e-6)
@@ -473,12 +473,12 @@ def test_an_interrupted_sweep_is_resumed(
     assert parts.loaded == 0
     assert list(tmp_path.iterdir())
     again = Parts(tmp_path, fingerprint(model, plan, ["screened"]))
-    found, again_record = screened_sweep(model, plan, data, screening, parts=again, max_tokens=max_tokens)
+    result, again_record = screened_sweep(model, plan, data, screening, parts=again, max_tokens=max_tokens)
     assert again_record == record
-    assert torch.equal(found.logits_NVC, expected.logits_NVC)
-    assert found.weight_NV is not None
+    assert torch.equal(result.logits_NVC, expected.logits_NVC)
+    assert result.weight_NV is not None
     assert expected.weight_NV is not None
-    assert torch.equal(found.weight_NV, expected.weight_NV)
+    assert torch.equal(result.weight_NV, expected.weight_NV)
 
 
 def test_an_estimate_that_is_not_a_number_makes_its_own_pair_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,20 +495,20 @@ def test_an_estimate_that_is_not_a_number_makes_its_own_pair_exact(monkeypatch: 
         return change_BVC
 
     monkeypatch.setattr(screening_module, "first_order_changes", one_unknown)
-    found, other = screened_sweep(model, plan, batches(), screening)
+    result, other = screened_sweep(model, plan, batches(), screening)
     exact = exact_sweep(model, plan, batches())
-    assert found.weight_NV is not None
-    assert found.weight_NV[13, 2] == 1
-    assert torch.equal(found.logits_NVC.argmax(-1), exact.logits_NVC.argmax(-1))
+    assert result.weight_NV is not None
+    assert result.weight_NV[13, 2] == 1
+    assert torch.equal(result.logits_NVC.argmax(-1), exact.logits_NVC.argmax(-1))
     # Its error is unknown, so that its variant is evaluated whole, and no other.
-    assert (found.weight_NV[:, 2] == 1).all()
+    assert (result.weight_NV[:, 2] == 1).all()
     assert record.evaluated < other.evaluated <= record.evaluated + 48
 
 
 def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     model = scaled_model()
-    found, _ = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6))
-    found.write(tmp_path / "x.safetensors", CLASSES)
+    result, _ = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6))
+    result.write(tmp_path / "x.safetensors", CLASSES)
     with safe_open(tmp_path / "x.safetensors", "pt") as file:
         stored = {name: file.get_tensor(name) for name in ("loss", "loss_estimate", "weight")}
     evaluated_NV = stored["weight"] > 0
@@ -517,11 +517,11 @@ def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     corrected_NV = stored["loss_estimate"] + torch.where(
         evaluated_NV, stored["weight"] * (stored["loss"] - stored["loss_estimate"]), 0.0
     )
-    torch.testing.assert_close(corrected_NV, found.losses(CLASSES)[1])
+    torch.testing.assert_close(corrected_NV, result.losses(CLASSES)[1])
     read = Outcomes.read(tmp_path / "x.safetensors")
     assert read.is_screened
     for name in ("weight_NV", "estimate_NVC", "logits_NVC"):
-        assert torch.equal(getattr(read, name), getattr(found, name))
+        assert torch.equal(getattr(read, name), getattr(result, name))
 
 
 def test_screened_parts_merge_with_screened_ones_alone() -> None:
@@ -606,10 +606,10 @@ def test_linear_layers_by_onednn_change_no_more_than_rounding(name: str, monkeyp
     model = scaled_model(name=name)
     exact = exact_sweep(model, plan_of(model), batches())
     with counted(monkeypatch) as shapes:
-        found, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
+        result, _ = screened_sweep(model, plan_of(model), batches(), Screening(audit=1.0, onednn=True))
     assert shapes
     assert all(rows % 64 == 0 for rows, _ in shapes)
-    torch.testing.assert_close(found.logits_NVC, exact.logits_NVC, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(result.logits_NVC, exact.logits_NVC, atol=1e-5, rtol=1e-5)
 
 
 @needs_onednn
@@ -690,10 +690,10 @@ def test_arithmetic_follows_the_processor_or_a_measurement(
     model = scaled_model()
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: seconds)
     monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
-    made = forecast_module.forecast(
+    built = forecast_module.forecast(
         describe(model), plan_of(model), batches(), 1, 48, "accuracy", 0.05, 1, None, nullcontext, precision, asked
     )
-    assert made.arithmetic == expected
+    assert built.arithmetic == expected
 
 
 @pytest.mark.parametrize(

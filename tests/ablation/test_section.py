@@ -165,8 +165,8 @@ def test_other_kinds_of_plans() -> None:
 def test_groups_get_their_verdicts() -> None:
     def group(name: str, heads: str, verdict: str, redundant: bool) -> dict[str, Any]:
         joint = {"interaction": -0.08, "interaction_low": -0.1, "interaction_high": -0.06, "p_interaction": 0.001}
-        place = {"kind": "group", "heads": heads, "num_heads": 2, "layer": None, "head": None}
-        return row(name, -0.1, verdict == "needed", **place, **joint, verdict=verdict, redundant=redundant)
+        index = {"kind": "group", "heads": heads, "num_heads": 2, "layer": None, "head": None}
+        return row(name, -0.1, verdict == "needed", **index, **joint, verdict=verdict, redundant=redundant)
 
     rows = [
         *HEADS,

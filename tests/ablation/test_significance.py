@@ -48,8 +48,8 @@ def test_swaps_equal_a_loop_over_all_patterns(metric: str) -> None:
         first, second = np.where(swap_N, variant_N, clean_N), np.where(swap_N, clean_N, variant_N)
         change = metric_value(metric, label_N, second) - metric_value(metric, label_N, first)
         beyond.append(abs(change) >= abs(observed) - 1e-12)
-    found = swap_test(metric, label_N, clean_N, variant_N[None], 9999, np.random.default_rng(0))
-    assert found[0] == pytest.approx(np.mean(beyond), abs=1e-12)
+    result = swap_test(metric, label_N, clean_N, variant_N[None], 9999, np.random.default_rng(0))
+    assert result[0] == pytest.approx(np.mean(beyond), abs=1e-12)
 
 
 def test_random_swaps_approach_the_exact_value() -> None:

@@ -24,8 +24,8 @@ def test_groups_equal_scipy(seed: int, count: int, threshold: float) -> None:
     distances = pdist(points)
     labels = fcluster(linkage(distances, "average"), threshold, "distance")
     expected = {tuple(np.flatnonzero(labels == label)) for label in set(labels)}
-    found = group_by_distance(squareform(distances), threshold, max_size=count)
-    assert {tuple(group) for group in found} == {group for group in expected if len(group) > 1}
+    result = group_by_distance(squareform(distances), threshold, max_size=count)
+    assert {tuple(group) for group in result} == {group for group in expected if len(group) > 1}
 
 
 def test_groups_stay_small() -> None:

@@ -83,10 +83,10 @@ def test_equals_every_sentence_by_itself(family: str, pooling: Pooling, mode: st
     batch = split[range(len(PAIRS))]
     clean_B1, cosine_BV1 = SimilarityEngine(SentenceEmbedder(encoder, pooling).eval(), plan).run(batch.inputs())
     assert clean_B1[:, 0].tolist() == pytest.approx(cosines(encoder, pooling), abs=1e-5)
-    for place, variant in enumerate(plan.variants):
+    for index, variant in enumerate(plan.variants):
         with override(encoder, [HeadEdit(layer, head, mode) for layer, head in variant.heads]):  # type: ignore[arg-type]
             expected = cosines(encoder, pooling)
-        assert cosine_BV1[:, place, 0].tolist() == pytest.approx(expected, abs=1e-5)
+        assert cosine_BV1[:, index, 0].tolist() == pytest.approx(expected, abs=1e-5)
         assert np.abs(np.subtract(expected, clean_B1[:, 0].numpy())).max() > 1e-4
 
 

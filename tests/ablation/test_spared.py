@@ -54,13 +54,13 @@ def test_counts_at_every_margin_are_those_of_the_verdicts_and_of_closed_testing(
     counts = spared(data, metric)
     label_N, clean_N, prediction_VN = (array.astype(float) for array in data)
     assert len(counts.margins) == len(MARGINS)
-    for place in (0, 3, 7, 19):
-        margin = counts.margins[place]
+    for index in (0, 3, 7, 19):
+        margin = counts.margins[index]
         verdicts = judge(metric, label_N, clean_N, prediction_VN, **{**JUDGING, "margin": margin})
-        assert counts.each[place] == sum(verdict == "dispensable" for verdict in verdicts.verdict)
+        assert counts.each[index] == sum(verdict == "dispensable" for verdict in verdicts.verdict)
         p_V = p_against_margin(metric, label_N, clean_N, prediction_VN, margin)
-        assert (multipletests(p_V, method="fdr_bh")[1] <= 0.05).sum() == counts.each[place]
-        assert counts.at_least[place] == least_false(p_V, 0.05)
+        assert (multipletests(p_V, method="fdr_bh")[1] <= 0.05).sum() == counts.each[index]
+        assert counts.at_least[index] == least_false(p_V, 0.05)
     assert counts.each[-1] > 0
     assert (np.diff(counts.each) >= 0).all()
     assert (np.diff(counts.at_least) >= 0).all()

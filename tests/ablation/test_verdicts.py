@@ -63,9 +63,9 @@ def test_intervals_cover_the_truth_roughly(metric: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "pearson", "spearman"])
 def test_intervals_cover_the_truth(metric: str) -> None:
-    found = coverage(metric, simulations=2000, count=500)
-    print(f"coverage of the 95 % interval, {metric}: {found:.4f}")  # noqa: T201
-    assert 0.93 <= found <= 0.97
+    result = coverage(metric, simulations=2000, count=500)
+    print(f"coverage of the 95 % interval, {metric}: {result:.4f}")  # noqa: T201
+    assert 0.93 <= result <= 0.97
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -133,7 +133,7 @@ def test_heads_that_lose_are_found() -> None:
 
 def null_discoveries(metric: str, simulations: int, variants: int, permutations: int = 9999) -> float:
     """Share of simulations in which anything is called significant although no variant changes anything but at random."""
-    found = 0
+    result = 0
     for simulation in range(simulations):
         generator = np.random.default_rng([simulation, 11])
         label_N = (generator.random(408) < 0.68).astype(float)
@@ -145,8 +145,8 @@ def null_discoveries(metric: str, simulations: int, variants: int, permutations:
             p_V = mcnemar_exact(prediction_VN[0] == label_N, prediction_VN[1:] == label_N)
         else:
             p_V = swap_test(metric, label_N, prediction_VN[0], prediction_VN[1:], permutations, generator)
-        found += bool((corrected(p_V) <= 0.05).any())
-    return found / simulations
+        result += bool((corrected(p_V) <= 0.05).any())
+    return result / simulations
 
 
 def test_few_false_discoveries() -> None:
@@ -158,9 +158,9 @@ def test_few_false_discoveries() -> None:
 @pytest.mark.parametrize(("metric", "settings"), [("accuracy", {}), ("f1", {"permutations": 4999})])
 def test_false_discovery_rate(metric: str, settings: dict[str, int]) -> None:
     variants = 156 if metric == "accuracy" else 40
-    found = null_discoveries(metric, simulations=1000, variants=variants, **settings)
-    print(f"simulations with a false discovery, {metric}: {found:.4f}")  # noqa: T201
-    assert found <= 0.055
+    result = null_discoveries(metric, simulations=1000, variants=variants, **settings)
+    print(f"simulations with a false discovery, {metric}: {result:.4f}")  # noqa: T201
+    assert result <= 0.055
 
 
 def test_by_hand() -> None:

@@ -115,14 +115,14 @@ def test_models_in_two_threads_do_not_disturb_each_other() -> None:
     for model, edit in zip(models, edits, strict=True):
         with override(model, [edit]):
             alone.append(logits(model, batch))
-    found: list[list[Tensor]] = [[], []]
+    result: list[list[Tensor]] = [[], []]
     barrier = threading.Barrier(2)
 
     def work(i: int) -> None:
         barrier.wait()
         for _ in range(20):
             with override(models[i], [edits[i]]), watch(models[i], lambda *_: None):
-                found[i].append(logits(models[i], batch))
+                result[i].append(logits(models[i], batch))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
     for thread in threads:
@@ -130,8 +130,8 @@ def test_models_in_two_threads_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     for i in range(2):
-        assert len(found[i]) == 20
-        assert all(torch.equal(one, alone[i]) for one in found[i])
+        assert len(result[i]) == 20
+        assert all(torch.equal(one, alone[i]) for one in result[i])
 
 
 def test_a_compiled_model_is_watched_and_overridden() -> None:

@@ -104,10 +104,10 @@ def test_the_engine_gives_the_logits_of_one_overridden_pass_for_each_variant(mod
     engine = Engine(model, plan)
     assert engine.shares == (mode == "half")
     _, logits_BVC = engine.run(batch)
-    for place, variant in enumerate(plan.variants):
+    for index, variant in enumerate(plan.variants):
         edits = [HeadEdit(layer, head, mode) for layer, head in variant.heads]
         with torch.no_grad(), override(model, edits):
-            torch.testing.assert_close(logits_BVC[:, place], model(**batch).logits, atol=1e-10, rtol=0)
+            torch.testing.assert_close(logits_BVC[:, index], model(**batch).logits, atol=1e-10, rtol=0)
 
 
 def test_a_notebook_disables_with_it(tiny_bert: Path) -> None:
@@ -119,9 +119,9 @@ def test_a_notebook_disables_with_it(tiny_bert: Path) -> None:
     assert set(disabled.to_pandas()["mode"]) == {"peak"}
     for row, text in enumerate(texts):
         inputs = dict(tokenizer(text, return_tensors="pt"))
-        for place, head in ((1, (0, 1)), (4 * layers - 1, (layers - 1, 3))):
+        for index, head in ((1, (0, 1)), (4 * layers - 1, (layers - 1, 3))):
             expected_C = peaked(model, inputs, {head})[0]
-            torch.testing.assert_close(disabled.outcomes.logits_NVC[row, place], expected_C, atol=1e-5, rtol=0)
+            torch.testing.assert_close(disabled.outcomes.logits_NVC[row, index], expected_C, atol=1e-5, rtol=0)
 
 
 def test_a_callback_screens_and_its_page_says_what_the_mode_does(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def by_hand(model: nn.Module, batch: dict[str, Tensor], ids: list[int], layer: i
     eager = tiny_model(model.family_name, attention="eager")
     with torch.no_grad():
         map_BHQK = eager(**batch, output_attentions=True).attentions[layer]
-    wanted = [place for place, other in enumerate(encoder.sites) if other.module is site.module].index(layer)
+    wanted = [position for position, other in enumerate(encoder.sites) if other.module is site.module].index(layer)
     calls = 0
     seen: dict[str, Tensor] = {}
 

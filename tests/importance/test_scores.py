@@ -47,13 +47,13 @@ def loss_of(model: PreTrainedModel, batch: Batch) -> float:
 def by_gates(change: Callable[[Tensor], float], at: float = 1.0, step: float = STEP) -> np.ndarray:
     """Derivatives ``[L, H]`` with respect to every gate, by central differences."""
     slopes = np.zeros((LAYERS, HEADS))
-    for place in np.ndindex(slopes.shape):
+    for index in np.ndindex(slopes.shape):
         ends = []
         for sign in (1, -1):
             gate_LH = torch.full((LAYERS, HEADS), at, dtype=torch.float64)
-            gate_LH[place] += sign * step
+            gate_LH[index] += sign * step
             ends.append(change(gate_LH))
-        slopes[place] = (ends[0] - ends[1]) / (2 * step)
+        slopes[index] = (ends[0] - ends[1]) / (2 * step)
     return slopes
 
 
@@ -183,8 +183,8 @@ def test_head_gradient_equals_a_naive_loop(parts: list[list[int]]) -> None:
         norm_L = np.linalg.norm(expected[name], axis=1, keepdims=True)
         assert np.allclose(grid.column(f"{name}_normalised").numpy(), expected[name] / norm_L, rtol=1e-6), name
     halves = np.stack([np.abs(np.mean([slope.sum(1) for slope in slopes[first : first + 2]], 0)) for first in (0, 2)])
-    place = grid.columns.index("batch")
-    assert np.allclose(grid.stderr_LHC[..., place], halves.std(0, ddof=1) / np.sqrt(2), rtol=1e-5)
+    position = grid.columns.index("batch")
+    assert np.allclose(grid.stderr_LHC[..., position], halves.std(0, ddof=1) / np.sqrt(2), rtol=1e-5)
     assert (entropy.count_LHC == 4).any()
 
 

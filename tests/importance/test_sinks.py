@@ -53,9 +53,9 @@ def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
 
 
 def callback(folder: Path, **settings: Any) -> InterveneOnSinks:
-    made = InterveneOnSinks(Run(folder, "run", "tiny", "toy", "pretrained"), **settings)
-    made.loader = lambda trainer: batches()  # type: ignore[method-assign,assignment,return-value]
-    return made
+    built = InterveneOnSinks(Run(folder, "run", "tiny", "toy", "pretrained"), **settings)
+    built.loader = lambda trainer: batches()  # type: ignore[method-assign,assignment,return-value]
+    return built
 
 
 def grid_of(analysis: InterveneOnSinks, trainer: Any, model: PreTrainedModel) -> HeadGrid:
@@ -268,17 +268,17 @@ def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monke
     trainer.sanity_checking = False
     module = SequenceClassifier(model_of_tokens(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
     module.train()
-    made = callback(tmp_path, attention=0.12)
+    built = callback(tmp_path, attention=0.12)
     with torch.inference_mode():
-        made.on_validation_epoch_end(trainer, module)
+        built.on_validation_epoch_end(trainer, module)
     assert module.model.training
-    (declaration,) = made.run.declarations()
-    view = MeasureView(made.run, declaration)
+    (declaration,) = built.run.declarations()
+    view = MeasureView(built.run, declaration)
     assert view.step == 7
     text = (tmp_path / "sinks.json").read_text()
     assert "NaN" not in text
     content = json.loads(text)[MODEL_KEY]
-    expected = {name: len(token.heads) for name, token in sinks_of(view, made.limits).items()}
+    expected = {name: len(token.heads) for name, token in sinks_of(view, built.limits).items()}
     assert {name: len(token["heads"]) for name, token in content["tokens"].items()} == expected
     assert sum(expected.values()) > 2
     assert Sinks.describe(view) is not None

@@ -23,8 +23,8 @@ class Plain:
     example: Example
 
     def word(self, token: int) -> Word | None:
-        place = self.words[token]
-        return None if place is None else self.example.annotations[place[0]].words[place[1]]
+        index = self.words[token]
+        return None if index is None else self.example.annotations[index[0]].words[index[1]]
 
 
 def plain(example: Example, tokenizer: PreTrainedTokenizerFast, max_length: int) -> Plain:
@@ -32,13 +32,13 @@ def plain(example: Example, tokenizer: PreTrainedTokenizerFast, max_length: int)
     encoded = tokenizer(*example.texts, truncation="longest_first", max_length=max_length, return_offsets_mapping=True)
     words: list[tuple[int, int] | None] = []
     for sentence, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True):
-        found = None
+        result = None
         if sentence is not None:
             covered = [at for at in range(start, end) if not example.texts[sentence][at].isspace()]
             for number, word in enumerate(example.annotations[sentence].words):
                 if covered and word.start <= covered[0] < word.end:
-                    found = (sentence, number)
-        words.append(found)
+                    result = (sentence, number)
+        words.append(result)
     tokens = tokenizer.convert_ids_to_tokens(encoded["input_ids"])
     return Plain(tokens, words, encoded.sequence_ids(), example)
 

@@ -146,10 +146,10 @@ def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
         assert together["rows"] == record["rows"]
         assert np.allclose(together["distances"], record["distances"], rtol=0, atol=1e-6)
         parts = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        for place, grid in enumerate(alone):
-            assert torch.equal(parts[f"{place}/count_LHC"], grid.count_LHC)
+        for index, grid in enumerate(alone):
+            assert torch.equal(parts[f"{index}/count_LHC"], grid.count_LHC)
             for name in ("value_LHC", "stderr_LHC"):
-                together = parts[f"{place}/{name}"]
+                together = parts[f"{index}/{name}"]
                 assert torch.allclose(together, getattr(grid, name), rtol=1e-12, atol=1e-12, equal_nan=True)
     # One process alone has seen part of the examples.
     (part, *_), part_record = grids(0, 2)

@@ -107,12 +107,12 @@ def test_the_demo_equals_a_naive_implementation(max_length: int) -> None:
     layers = fed(measure, split, (5, len(split) - 5))
     grid = measure.compute()
     rows: dict[tuple[str, int], dict[int, list[list[bool]]]] = {}
-    for place, maps_L in enumerate(layers):
+    for position, maps_L in enumerate(layers):
         for layer, map_HTT in enumerate(maps_L):
-            for kind, right in naive(split, place, map_HTT):
+            for kind, right in naive(split, position, map_HTT):
                 for name in ("all", kind):
                     by_document = rows.setdefault((name, layer), {})
-                    document = split.examples[place].document
+                    document = split.examples[position].document
                     assert document is not None
                     by_document.setdefault(document, []).append(right)
     assert {name for name, _ in rows} == set(KINDS)
@@ -286,14 +286,14 @@ def test_heads_are_chosen_on_some_documents_and_scored_on_others() -> None:
         assert kind.count == batched.compute().count_LHC[0, 0, KINDS.index(kind.kind)]
         assert kind.chosen_on_all == pytest.approx(batched.compute().column(kind.kind).max().item())
         assert kind.low <= kind.accuracy <= kind.high
-        for place, baseline in enumerate(kind.baselines):
+        for position, baseline in enumerate(kind.baselines):
             questions = [
                 question
                 for example, row in zip(split.examples, split.rows, strict=True)
                 for question in ask(example.annotations[0], set(row.words)).questions
                 if kind.kind in ("all", question.kind)
             ]
-            share = np.mean([question.baselines[place] for question in questions])
+            share = np.mean([question.baselines[position] for question in questions])
             assert baseline.accuracy == pytest.approx(share)
             assert baseline.gain_low <= baseline.gain <= baseline.gain_high
 
@@ -307,9 +307,9 @@ def test_the_record_is_that_of_all_processes() -> None:
         (other, range(1, len(split), 2)),
     ):
         measure.prepare(split)
-        for place in places:
-            batch = split[[place]]
-            measure.update(0, maps(batch, 2, seed=place), batch)
+        for index in places:
+            batch = split[[index]]
+            measure.update(0, maps(batch, 2, seed=index), batch)
 
     def gather(state: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
         [name] = [name for name in one._defaults if getattr(one, name) is state]
@@ -327,11 +327,11 @@ def alone(split: EncodedSplit, documents: set[int]) -> Coreference:
     """The measure on some documents only, fed with the maps that :func:`fed` makes."""
     measure = Coreference(2, 3)
     measure.prepare(split)
-    for place, example in enumerate(split.examples):
+    for index, example in enumerate(split.examples):
         if example.document in documents:
-            batch = split[[place]]
+            batch = split[[index]]
             for layer in range(2):
-                measure.update(layer, maps(batch, 3, seed=100 * layer + place), batch)
+                measure.update(layer, maps(batch, 3, seed=100 * layer + index), batch)
     return measure
 
 
@@ -340,12 +340,12 @@ def test_only_first_windows_count_the_papers_way() -> None:
     measure = Coreference(1, 1, windows="first")
     fed(measure, split, (len(split),))
     first = [
-        place
-        for place, example in enumerate(split.examples)
-        if place == 0 or split.examples[place - 1].document != example.document
+        index
+        for index, example in enumerate(split.examples)
+        if index == 0 or split.examples[index - 1].document != example.document
     ]
     expected = sum(
-        len(ask(split.examples[place].annotations[0], set(split.rows[place].words)).questions) for place in first
+        len(ask(split.examples[index].annotations[0], set(split.rows[index].words)).questions) for index in first
     )
     assert measure.compute().count_LHC[0, 0, 0] == expected
 

@@ -72,7 +72,7 @@ def test_words_by_hand() -> None:
 
 def naive_words(token: Array, word_of: list[int], words: int) -> Array:
     """One map, word by word: the sum of the columns of each word, then the mean of the rows of each word."""
-    tokens_of = [[place for place, word in enumerate(word_of) if word == i] for i in range(words)]
+    tokens_of = [[index for index, word in enumerate(word_of) if word == i] for i in range(words)]
     into = np.stack([token[:, places].sum(1) for places in tokens_of], 1)
     return np.stack([into[places].mean(0) if places else np.zeros(words) for places in tokens_of])
 
@@ -128,14 +128,14 @@ def check_against_naive(
         correct_SN = np.stack([heads for heads, _, _ in sentences])
         words_S = np.array([words for _, words, _ in sentences])
         share_N = correct_SN.sum(0) / words_S.sum()
-        place = grid.columns.index(name)
-        assert grid.value_LHC[:, :, place].flatten().numpy() == pytest.approx(share_N, abs=1e-12)
-        assert grid.count_LHC[0, 0, place] == words_S.sum()
+        number = grid.columns.index(name)
+        assert grid.value_LHC[:, :, number].flatten().numpy() == pytest.approx(share_N, abs=1e-12)
+        assert grid.count_LHC[0, 0, number] == words_S.sum()
         # The ratio estimator over all sentences, those without such words included.
         total = len(set(positions))
         squares = ((correct_SN - share_N * words_S[:, None]) ** 2).sum(0)
         error_N = np.sqrt(total / (total - 1) * squares) / words_S.sum()
-        assert grid.stderr_LHC[:, :, place].flatten().numpy() == pytest.approx(error_N, abs=1e-9)
+        assert grid.stderr_LHC[:, :, number].flatten().numpy() == pytest.approx(error_N, abs=1e-9)
 
 
 def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
@@ -171,8 +171,8 @@ def test_two_hundred_sentences_of_a_treebank_equal_a_naive_implementation(glue: 
     measure.prepare(split)
     batch = split[range(200)]
     measure_pass(model, [measure], [batch])
-    found = [map_LHTT.flatten(0, 1).numpy() for map_LHTT in capture(model, batch.inputs())]
-    check_against_naive(measure, split, [(list(range(200)), found)])
+    result = [map_LHTT.flatten(0, 1).numpy() for map_LHTT in capture(model, batch.inputs())]
+    check_against_naive(measure, split, [(list(range(200)), result)])
 
 
 def test_possessors_punctuation_and_roots_by_hand() -> None:
@@ -260,13 +260,13 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
     relations = {entry["relation"]: entry for entry in records[0]["relations"]}
     det = relations["det"]
     map_of = [attention[0].numpy() for _, attention in one_layer(split, (1,) * 120)]
-    rows = [naive(split, [place], [map_of[place]]) for place in range(120)]
+    rows = [naive(split, [index], [map_of[index]]) for index in range(120)]
     accuracies, gains, p_values, choices = [], [], [], []
     everywhere = [row["det", 0][0] for row in rows if ("det", 0) in row]
     offsets = np.sum([offset for _, _, offset in everywhere], axis=0)
     best = int(offsets.argmax())
     for chooses_N in choosing_units(120, 7, 3):
-        chooses, scores = ([rows[place] for place in np.flatnonzero(flag)] for flag in (chooses_N, ~chooses_N))
+        chooses, scores = ([rows[index] for index in np.flatnonzero(flag)] for flag in (chooses_N, ~chooses_N))
         right = {
             (head, direction): sum(row["det", direction][0][0][head] for row in chooses if ("det", 0) in row)
             for head in (0, 1)
@@ -279,12 +279,12 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
         hits = np.array([heads[head] for heads, _, _ in counted])
         accuracies.append(hits.sum() / words.sum())
         against = []
-        for place in range(len(OFFSETS)):
-            difference = hits - np.array([offset[place] for _, _, offset in counted])
+        for index in range(len(OFFSETS)):
+            difference = hits - np.array([offset[index] for _, _, offset in counted])
             ratio = difference.sum() / words.sum()
             error = stats.sem(difference - ratio * words) * len(words) / words.sum()
             against.append(stats.t.sf(ratio / error, len(words) - 1))
-            if place == best:
+            if index == best:
                 gains.append(ratio)
         p_values.append(max(against))
     head, direction = Counter(choices).most_common(1)[0][0]

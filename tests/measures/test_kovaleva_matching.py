@@ -58,14 +58,14 @@ def found_words(example: Example, name: str) -> set[str]:
 
 def spelt_like(example: Plain, words: set[str]) -> list[int]:
     pieces = [piece for word in words for piece in bert_tokenizer().tokenize(word)]
-    return [place for place, token in enumerate(example.tokens) if token in pieces]
+    return [index for index, token in enumerate(example.tokens) if token in pieces]
 
 
 def naive_positions(example: Plain, name: str) -> list[int]:
     if name == "cls":
         return [0]
     if name == "sep":
-        return [place for place, token in enumerate(example.tokens) if token == "[SEP]"]
+        return [index for index, token in enumerate(example.tokens) if token == "[SEP]"]
     return spelt_like(example, found_words(example.example, name))
 
 
@@ -107,8 +107,8 @@ def test_the_sentences_worked_by_hand() -> None:
                       "win", "[SEP]"]  # fmt: skip
     features = {name: Feature.from_config(name, section) for name, section in SECTIONS.items()}
     mask_BFS = StringMatching(list(features.values()), [example], bert_tokenizer()).masks(split[[0]])
-    found = {name: mask_BFS[0, place].nonzero()[:, 0].tolist() for place, name in enumerate(features)}
-    assert found == {
+    result = {name: mask_BFS[0, index].nonzero()[:, 0].tolist() for index, name in enumerate(features)}
+    assert result == {
         # Both sentences' dogs.
         "nouns": [7, 10],
         # "do" is a verb, but no token is spelt so; "ca" is a modal and no verb.
@@ -197,7 +197,7 @@ def test_pairs_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
                 places = naive_positions(example, name)
                 if places:
                     expected[f"cls_to_{name}"].append(
-                        [max(attention_BHQK[row, head, 0, place].item() for place in places) for head in range(2)]
+                        [max(attention_BHQK[row, head, 0, position].item() for position in places) for head in range(2)]
                     )
     grid = measure.compute()
     for name, values in expected.items():

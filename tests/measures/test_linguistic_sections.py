@@ -165,11 +165,11 @@ def test_heads_above_random_words_are_those_of_scipys_test_on_the_examples_thems
     random_N = 1 / rng.integers(5, 60, 7)
     over_NLHC = rng.normal(rng.uniform(-0.02, 0.05, (3, 4, 2)), 0.03, (7, 3, 4, 2))
     batch_values = {}
-    for place, name in enumerate(("nouns", "verbs")):
-        batch_values[name] = random_N[:, None, None] + over_NLHC[..., place]
+    for index, name in enumerate(("nouns", "verbs")):
+        batch_values[name] = random_N[:, None, None] + over_NLHC[..., index]
         for end in ("_uniform", "_random"):
             batch_values[name + end] = np.broadcast_to(random_N[:, None, None], (7, 3, 4))
-        batch_values[f"{name}_over_random"] = over_NLHC[..., place]
+        batch_values[f"{name}_over_random"] = over_NLHC[..., index]
     value_NLHC = torch.tensor(np.stack(list(batch_values.values()), -1))
     count_LHC = torch.full(value_NLHC.shape[1:], 7)
     grid = HeadGrid.from_sums("features", tuple(batch_values), value_NLHC.sum(0), value_NLHC.square().sum(0), count_LHC)

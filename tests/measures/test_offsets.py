@@ -25,15 +25,15 @@ OFFSETS = (-1, 0, 1, 3, -12)
 def test_offsets_equal_a_naive_loop(lengths: list[int], left: bool, seed: int, mean_over: MeanOver) -> None:
     attention = random_maps(tuple(lengths), 2, seed, left, extra=2).double()
     real = real_tokens(tuple(lengths), max(lengths) + 2, left)
-    found = Offsets(1, 2, OFFSETS, mean_over).per_example(attention, batch_of(real), None)
+    result = Offsets(1, 2, OFFSETS, mean_over).per_example(attention, batch_of(real), None)
     for row in range(len(lengths)):
         tokens = real[row].nonzero()[:, 0].tolist()
         for head in range(2):
-            for place, offset in enumerate(OFFSETS):
+            for index, offset in enumerate(OFFSETS):
                 cells = [attention[row, head, i, i + offset].item() for i in tokens if i + offset in tokens]
                 count = len(tokens) if mean_over == "tokens" else len(cells)
                 expected = sum(cells) / count if count else np.nan
-                assert found[row, head, place].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+                assert result[row, head, index].item() == pytest.approx(expected, abs=1e-12, nan_ok=True)
 
 
 def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> None:

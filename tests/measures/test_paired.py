@@ -67,11 +67,11 @@ def test_both_models_and_their_differences_on_the_same_examples() -> None:
     assert theirs.columns == difference.columns == ("all", "long")
     for keep_N, column in ((np.ones(7, bool), "all"), (long_N, "long")):
         a, b = a_NLH[keep_N], b_NLH[keep_N]
-        place = difference.columns.index(column)
+        position = difference.columns.index(column)
         assert np.allclose(theirs.column(column), b.mean(0), atol=1e-12)
         assert np.allclose(difference.column(column), (a - b).mean(0), atol=1e-12)
-        assert (difference.count_LHC[:, :, place] == keep_N.sum()).all()
-        t_LH = difference.column(column) / difference.stderr_LHC[:, :, place]
+        assert (difference.count_LHC[:, :, position] == keep_N.sum()).all()
+        t_LH = difference.column(column) / difference.stderr_LHC[:, :, position]
         assert np.allclose(t_LH, stats.ttest_rel(a, b, axis=0).statistic, atol=1e-8)
 
 
@@ -86,24 +86,24 @@ def test_a_model_does_not_differ_from_itself() -> None:
 
 def framed() -> list[Batch]:
     """Batches whose sentences hold one frame each; the last batch has no frame."""
-    made = []
-    for place, batch in enumerate([*batches(), batches()[0]]):
+    built = []
+    for index, batch in enumerate([*batches(), batches()[0]]):
         size = batch.input_ids_BS.shape[1]
         words = tuple(Word("w", 2 * word, 2 * word + 1, "X", -1, "root") for word in range(size))
-        frames = (Frame("F", 2, (FrameElement("A", 0, 0),)),) if place < 2 else ()
-        made.append(
+        frames = (Frame("F", 2, (FrameElement("A", 0, 0),)),) if index < 2 else ()
+        built.append(
             Batch(
                 input_ids_BS=batch.input_ids_BS,
                 attention_mask_BS=batch.attention_mask_BS,
                 token_type_ids_BS=None,
                 special_BS=batch.special_BS,
                 word_BS=torch.arange(size).expand_as(batch.word_BS).masked_fill(~batch.attention_mask_BS.bool(), -1),
-                index_B=torch.arange(10 * place, 10 * place + batch.size),
+                index_B=torch.arange(10 * index, 10 * index + batch.size),
                 label_B=None,
                 annotations=((Annotation(words, frames),),) * batch.size,
             )
         )
-    return made
+    return built
 
 
 def test_the_other_model_has_the_tests_that_the_measure_gives_it_alone() -> None:

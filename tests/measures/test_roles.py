@@ -31,7 +31,7 @@ def entropy(row: list[float]) -> float:
 def naive(example: Plain, to: list[list[float]]) -> list[float]:
     """Local, syntactic, block, delimiter, first special, other specials, then each relation; NaN where there is no sieve."""
     size = len(example.tokens)
-    special = [place for place in range(size) if example.sentences[place] is None]
+    special = [index for index in range(size) if example.sentences[index] is None]
 
     def bias(sieve_of: dict[int, list[int]]) -> float:
         scores = [np.mean([to[i][j] for j in sieve]) / np.mean(to[i]) for i, sieve in sieve_of.items() if sieve]
@@ -51,7 +51,7 @@ def naive(example: Plain, to: list[list[float]]) -> list[float]:
         for number, word in enumerate(annotation.words):
             if word.relation in pairs and word.head >= 0:
                 own, head = (
-                    [place for place in range(size) if example.words[place] == (sentence, at)]
+                    [index for index in range(size) if example.words[index] == (sentence, at)]
                     for at in (number, word.head)
                 )
                 if own and head:

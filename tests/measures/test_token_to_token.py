@@ -127,7 +127,7 @@ def naive(example: Plain, map_SS: NDArray[np.float64]) -> dict[str, float]:
             places = [at for at in range(len(example.tokens)) if (word := example.word(at)) and word.negation]
         else:
             places = [at for at in range(len(example.tokens)) if example.word(at) and is_of(example, at, kinds)]
-        weights = [map_SS[0, place] for place in places]
+        weights = [map_SS[0, index] for index in places]
         pool = sum if section.get("pool") == "sum" else max
         values[f"cls_to_{name}"] = pool(weights) if weights else float("nan")
         random = naive_random(example, map_SS[0], places, section) if weights else float("nan")
@@ -149,22 +149,22 @@ def test_the_measure_equals_a_naive_loop(start: int, seed: int) -> None:
         length = len(example.tokens)
         for head in range(2):
             expected = naive(example, attention_BHQK[row, head, :length, :length].numpy())
-            for place, column in enumerate(measure.columns):
-                found = values_BHC[row, head, place].item()
-                assert found == pytest.approx(expected[column.name], abs=1e-12, nan_ok=True), (row, column.name)
+            for index, column in enumerate(measure.columns):
+                result = values_BHC[row, head, index].item()
+                assert result == pytest.approx(expected[column.name], abs=1e-12, nan_ok=True), (row, column.name)
 
 
 def test_the_examples_of_the_naive_loop_hold_every_case() -> None:
-    found = [plain(example, bert_tokenizer(), LENGTH) for example in EXAMPLES[:100]]
+    result = [plain(example, bert_tokenizer(), LENGTH) for example in EXAMPLES[:100]]
     for name, section in PAIRS.items():
-        pairs = [(example, *pair) for example in found for pair in naive_pairs(example, section)]
+        pairs = [(example, *pair) for example in result for pair in naive_pairs(example, section)]
         assert pairs, name
         assert any(abs(query - key) >= 3 for _, query, key in pairs), name
-    coreferent = [(each, *pair) for each in found for pair in naive_pairs(each, PAIRS["coreferent"])]
+    coreferent = [(each, *pair) for each in result for pair in naive_pairs(each, PAIRS["coreferent"])]
     assert any(each.sentences[query] != each.sentences[key] for each, query, key in coreferent)
     whole = [plain(example, bert_tokenizer(), 64) for example in EXAMPLES[:100]]
     assert any(len(long.tokens) > LENGTH for long in whole)
-    assert any(len(set(each.words)) < len(each.words) - 2 for each in found)
+    assert any(len(set(each.words)) < len(each.words) - 2 for each in result)
 
 
 def sentence_of(*words: tuple[str, str, int, str]) -> Example:
@@ -253,8 +253,8 @@ def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> N
     grid = measure.compute()
     for column in grid.columns:
         if column.endswith(("_beyond_position", "_beyond_received")):
-            place = grid.columns.index(column)
-            z_H = (grid.value_LHC / grid.stderr_LHC)[0, :, place]
+            position = grid.columns.index(column)
+            z_H = (grid.value_LHC / grid.stderr_LHC)[0, :, position]
             assert z_H.abs().max() < 4, column
             # The largest of several is well above what uniform attention gives, for no linguistic reason.
             assert grid.column(column.split("_beyond_")[0]).min() > grid.column("uniform").max()

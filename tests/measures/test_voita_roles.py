@@ -35,9 +35,9 @@ def naive(example: Example, counts: Counter[str], to: list[list[float]]) -> dict
     """For each column whether each token or pair hits."""
     known = plain(example, bert_tokenizer(), 64)
     size = len(known.tokens)
-    special = [place for place in range(size) if known.sentences[place] is None]
+    special = [index for index in range(size) if known.sentences[index] is None]
     ends = special[1:]
-    words = [place for place in range(size) if place not in special]
+    words = [index for index in range(size) if index not in special]
     most = [max((j for j in range(size) if j not in ends), key=lambda j, i=i: to[i][j]) for i in range(size)]
     hits: dict[str, list[bool]] = {
         "previous": [most[i] == i - 1 for i in words if i - 1 not in ends],
@@ -57,13 +57,13 @@ def naive(example: Example, counts: Counter[str], to: list[list[float]]) -> dict
                     forth.append(most_of(number) == word.head)
                     back.append(most_of(word.head) == number)
         hits[relation], hits[relation + "_from_head"] = forth, back
-    ordered = sorted(counts[known.tokens[place]] for place in words)
+    ordered = sorted(counts[known.tokens[index]] for index in words)
     frequent = {token for token, _ in counts.most_common(FREQUENT)}
-    rarest = [place for place in words if counts[known.tokens[place]] == ordered[0]]
-    if all(known.tokens[place] in frequent for place in rarest):
+    rarest = [index for index in words if counts[known.tokens[index]] == ordered[0]]
+    if all(known.tokens[index] in frequent for index in rarest):
         hits["rarest"], hits["two_rarest"] = [], []
     else:
-        two = [place for place in words if counts[known.tokens[place]] <= ordered[1]]
+        two = [index for index in words if counts[known.tokens[index]] <= ordered[1]]
         hits["rarest"], hits["two_rarest"] = [most[i] in rarest for i in words], [most[i] in two for i in words]
     return hits
 
@@ -93,14 +93,14 @@ def test_every_share_equals_a_naive_loop() -> None:
         "previous", "next", "nsubj", "amod", "nsubj_from_head", "amod_from_head", "rarest", "two_rarest"
     ]  # fmt: skip
     for head in range(2):
-        for place, name in enumerate(grid.columns):
+        for position, name in enumerate(grid.columns):
             texts = [hits for hits in expected[head][name] if hits]
             things, successes = np.array([len(hits) for hits in texts]), np.array([sum(hits) for hits in texts])
             share = successes.sum() / things.sum()
-            assert grid.value_LHC[0, head, place].item() == pytest.approx(share), name
-            assert grid.count_LHC[0, head, place] == len(texts)
+            assert grid.value_LHC[0, head, position].item() == pytest.approx(share), name
+            assert grid.count_LHC[0, head, position] == len(texts)
             error = math.sqrt(((successes - share * things) ** 2).sum() * len(texts) / (len(texts) - 1)) / things.sum()
-            assert grid.stderr_LHC[0, head, place].item() == pytest.approx(error, rel=1e-6), name
+            assert grid.stderr_LHC[0, head, position].item() == pytest.approx(error, rel=1e-6), name
     assert grid.column("rarest").isfinite().all()
 
 

@@ -24,11 +24,11 @@ class Focus(Measure):
 
 
 def batches() -> list[Batch]:
-    made = []
+    built = []
     for start, lengths in ((0, (11, 7, 4)), (3, (9, 9, 3, 6))):
         inputs = tiny_batch(lengths)
         ids_BS = (inputs["input_ids"] + start) % 90
-        made.append(
+        built.append(
             Batch(
                 input_ids_BS=ids_BS,
                 attention_mask_BS=inputs["attention_mask"],
@@ -39,4 +39,4 @@ def batches() -> list[Batch]:
                 label_B=None,
             )
         )
-    return made
+    return built

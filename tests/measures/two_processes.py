@@ -33,9 +33,9 @@ def run(rank: int, processes: int, folder: Path) -> None:
     try:
         parts = {}
         taken, record = grids(rank, processes)
-        for place, grid in enumerate(taken):
+        for index, grid in enumerate(taken):
             for name in ("value_LHC", "stderr_LHC", "count_LHC"):
-                parts[f"{place}/{name}"] = getattr(grid, name)
+                parts[f"{index}/{name}"] = getattr(grid, name)
         torch.save(parts, folder / f"{rank}.pt")
         (folder / f"{rank}.json").write_text(json.dumps(record), "utf-8")
     finally:

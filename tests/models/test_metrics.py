@@ -24,33 +24,33 @@ SCORES = Task(name="s", metrics=("pearson", "spearman"), texts=1, label_range=(0
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=60))
 def test_binary_metrics(pairs: list[tuple[int, int]]) -> None:
     said, gold = (np.array(column) for column in zip(*pairs, strict=True))
-    found = score(torch.tensor(said), torch.tensor(gold), BINARY)
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
-    assert found["f1"] == pytest.approx(metrics.f1_score(gold, said, zero_division=0), abs=1e-6)
-    assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
+    result = score(torch.tensor(said), torch.tensor(gold), BINARY)
+    assert result["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
+    assert result["f1"] == pytest.approx(metrics.f1_score(gold, said, zero_division=0), abs=1e-6)
+    assert result["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=60))
 def test_three_way_metrics(pairs: list[tuple[int, int]]) -> None:
     said, gold = (np.array(column) for column in zip(*pairs, strict=True))
-    found = score(torch.tensor(said), torch.tensor(gold), THREE)
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
-    assert found["macro_f1"] == pytest.approx(metrics.f1_score(gold, said, average="macro", zero_division=0), abs=1e-6)
-    assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
+    result = score(torch.tensor(said), torch.tensor(gold), THREE)
+    assert result["accuracy"] == pytest.approx(metrics.accuracy_score(gold, said))
+    assert result["macro_f1"] == pytest.approx(metrics.f1_score(gold, said, average="macro", zero_division=0), abs=1e-6)
+    assert result["matthews"] == pytest.approx(metrics.matthews_corrcoef(gold, said), abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(-40, 40), st.integers(0, 25)), min_size=3, max_size=60))
 def test_correlations_with_ties(pairs: list[tuple[int, int]]) -> None:
     said, gold = (np.array(column) / 5 for column in zip(*pairs, strict=True))
-    found = score(torch.tensor(said), torch.tensor(gold), SCORES)
+    result = score(torch.tensor(said), torch.tensor(gold), SCORES)
     if np.ptp(said) == 0 or np.ptp(gold) == 0:
-        assert math.isnan(found["pearson"])
-        assert math.isnan(found["spearman"])
+        assert math.isnan(result["pearson"])
+        assert math.isnan(result["spearman"])
     else:
-        assert found["pearson"] == pytest.approx(stats.pearsonr(said, gold).statistic, abs=1e-6)
-        assert found["spearman"] == pytest.approx(stats.spearmanr(said, gold).statistic, abs=1e-6)
+        assert result["pearson"] == pytest.approx(stats.pearsonr(said, gold).statistic, abs=1e-6)
+        assert result["spearman"] == pytest.approx(stats.spearmanr(said, gold).statistic, abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,12 +58,12 @@ def test_correlations_with_ties(pairs: list[tuple[int, int]]) -> None:
 def test_auc_ranks_by_the_logits_with_ties(rows: list[tuple[int, int, int]]) -> None:
     no, yes, gold = (np.array(column) for column in zip(*rows, strict=True))
     logits_NC = torch.tensor(np.stack([no, yes], 1)).float()
-    found = score_logits(logits_NC, torch.tensor(gold), RANKED)
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(gold, (yes > no).astype(int)))
+    result = score_logits(logits_NC, torch.tensor(gold), RANKED)
+    assert result["accuracy"] == pytest.approx(metrics.accuracy_score(gold, (yes > no).astype(int)))
     if gold.min() == gold.max():
-        assert math.isnan(found["auc"])
+        assert math.isnan(result["auc"])
     else:
-        assert found["auc"] == pytest.approx(metrics.roc_auc_score(gold, yes - no))
+        assert result["auc"] == pytest.approx(metrics.roc_auc_score(gold, yes - no))
         constant = score(torch.zeros(len(gold)), torch.tensor(gold), RANKED)
         assert constant["auc"] == 0.5
 

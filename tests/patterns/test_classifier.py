@@ -131,7 +131,7 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
     firsts = [length // 3 + 1 for length in lengths[:-1]] + [0]
     for row, (length, first) in enumerate(zip(lengths, firsts, strict=True)):
         start = int(real[row].int().argmax())
-        batch.special_BS[row, [start + place for place in {0, max(first - 1, 0), length - 1}]] = True
+        batch.special_BS[row, [start + index for index in {0, max(first - 1, 0), length - 1}]] = True
     measure = Patterns(1, heads, margin=0.5)
     measure.update(0, attention, batch)
     grid = measure.compute()

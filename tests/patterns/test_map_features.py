@@ -32,7 +32,7 @@ from bertsecrets.patterns.segments import UNKNOWN, first_segments
 def pooled(values: list[float]) -> list[float]:
     """Means over BINS equal stretches of a row of values, from a fine grid of slices."""
     length, fine = len(values), math.lcm(len(values), BINS)
-    slices = [values[place * length // fine] for place in range(fine)]
+    slices = [values[index * length // fine] for index in range(fine)]
     width = fine // BINS
     return [sum(slices[b * width : (b + 1) * width]) / width for b in range(BINS)]
 
@@ -248,7 +248,7 @@ def naive_segment_contrasts(picture: np.ndarray, side: np.ndarray) -> np.ndarray
 
         seen = [k for k in own if all(any(abs(p - k) > 1 for p in rows) for rows in (own, other))]
         pairs = [(mean(own, k), mean(other, k)) for k in seen]
-        mine, theirs = (sum(pair[place] for pair in pairs) for place in (0, 1))
+        mine, theirs = (sum(pair[index] for pair in pairs) for index in (0, 1))
         numbers += [
             mine - theirs,
             math.log(max(mine, 1e-3) / max(theirs, 1e-3)),

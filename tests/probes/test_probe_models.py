@@ -58,13 +58,13 @@ def attention_probe(width: int) -> AttentionProbe:
 
 def naive_features(probe: AttentionProbe, map_nnC: Tensor, i: int, j: int) -> tuple[Tensor, Tensor]:
     """Attention from word i to j (-1: the root) and from j to i, over the spread."""
-    place = SPECIAL + i
+    index = SPECIAL + i
     if j >= 0:
-        to_C, from_C = map_nnC[place, SPECIAL + j], map_nnC[SPECIAL + j, place]
+        to_C, from_C = map_nnC[index, SPECIAL + j], map_nnC[SPECIAL + j, index]
     else:
         s, e = probe.root
-        to_C = s * map_nnC[place, 0] + e * map_nnC[place, 1]
-        from_C = s * map_nnC[0, place] + e * map_nnC[1, place]
+        to_C = s * map_nnC[index, 0] + e * map_nnC[index, 1]
+        from_C = s * map_nnC[0, index] + e * map_nnC[1, index]
     return to_C / probe.spread_C, from_C / probe.spread_C
 
 

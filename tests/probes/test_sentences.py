@@ -54,12 +54,12 @@ def test_the_control_task_depends_on_the_word_type_alone() -> None:
     first, second = sentences(random_sentences(2)).rows
     for row in (first, second):
         size = len(row)
-        for place, form in enumerate(row.forms):
-            assert row.control_W[place] == 1 + (place, 0, size - 1)[behaviour(form, 0)]
+        for index, form in enumerate(row.forms):
+            assert row.control_W[index] == 1 + (index, 0, size - 1)[behaviour(form, 0)]
     assert behaviour("Cat", 5) == behaviour("cat", 5)
     types = [f"word{number}" for number in range(3000)]
     counts = Counter(behaviour(form, 0) for form in types)
-    assert all(900 < counts[place] < 1100 for place in range(3))
+    assert all(900 < counts[index] < 1100 for index in range(3))
     changed = np.mean([behaviour(form, 0) != behaviour(form, 1) for form in types])
     assert 0.6 < changed < 0.73
 

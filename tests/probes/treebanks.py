@@ -31,7 +31,7 @@ def random_sentences(count: int, seed: int = 0) -> list[Example]:
     for index in range(count):
         size = chance.randint(2, 7)
         order = chance.sample(range(size), size)
-        head = {word: chance.choice(order[:place]) if place else -1 for place, word in enumerate(order)}
+        head = {word: chance.choice(order[:position]) if position else -1 for position, word in enumerate(order)}
         words = []
         for word in range(size):
             relation = "root" if head[word] < 0 else "left" if head[word] < word else "right"
@@ -53,13 +53,13 @@ def telling_map(row: Sentence, channels: int, generator: torch.Generator) -> Ten
     map_nnC = 0.1 * torch.rand(size, size, channels, generator=generator)
     map_nnC[..., -2:] = 0.0
     for word, head in enumerate(row.head_W.tolist()):
-        place, target = SPECIAL + word, SPECIAL + head - 1
+        index, target = SPECIAL + word, SPECIAL + head - 1
         if not head:
-            map_nnC[place, 0, -2:] = 0.9
+            map_nnC[index, 0, -2:] = 0.9
         elif head - 1 < word:
-            map_nnC[place, target, -2] = 0.9
+            map_nnC[index, target, -2] = 0.9
         else:
-            map_nnC[target, place, -1] = 0.9
+            map_nnC[target, index, -1] = 0.9
     return map_nnC
 
 

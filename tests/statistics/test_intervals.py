@@ -61,11 +61,11 @@ def test_the_test_and_the_interval_agree() -> None:
     limits = paired_proportions(lost_V, won_V, 300)
     for margin in (0.01, 0.05):
         p_V = exceeds(limits, estimate_V, -margin)
-        for place, p in enumerate(p_V):
+        for index, p in enumerate(p_V):
             if min(p, 1 - p) < 1e-7:
                 continue
             low_V, high_V = limits(np.full(5, min(p, 1 - p)))
-            assert (low_V if p <= 0.5 else high_V)[place] == pytest.approx(-margin, abs=1e-5)
+            assert (low_V if p <= 0.5 else high_V)[index] == pytest.approx(-margin, abs=1e-5)
         for tail in (0.01, 0.05):
             assert (p_V <= tail).tolist() == (limits(np.full(5, tail))[0] >= -margin).tolist()
     assert exceeds(limits, estimate_V, -0.01)[4] > 0.99

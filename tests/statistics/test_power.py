@@ -41,12 +41,12 @@ def test_simulated_power(examples: int, flips: float, variants: int) -> None:
     generator = np.random.default_rng(0)
     loss = detectable_loss(flips, examples, 0.05 / variants)
     kinds = [flips / 2 + loss, flips / 2, 1 - flips - loss]
-    found = 0
+    result = 0
     for lost, won, _ in generator.multinomial(examples, kinds, size=400):
         right_N = np.repeat([True, False, True], [lost, won, examples - lost - won])
         variant_N = np.repeat([False, True, True], [lost, won, examples - lost - won])
-        found += mcnemar_exact(right_N, variant_N[None])[0] <= 0.05 / variants
-    assert 0.74 <= found / 400 <= 0.90
+        result += mcnemar_exact(right_N, variant_N[None])[0] <= 0.05 / variants
+    assert 0.74 <= result / 400 <= 0.90
 
 
 def test_with_many_flips_it_is_close_to_the_formula() -> None:
@@ -85,6 +85,6 @@ def test_five_examples_show_nothing() -> None:
     ("count", "flips", "variants"), [(277, 0.02, 3), (1000, 0.02, 3), (1000, 0.02, 72), (1000, 0.1, 3)]
 )
 def test_simulated_power_of_every_metric(metric: str, count: int, flips: float, variants: int) -> None:
-    loss, found = power(metric, flips, count, variants, 20_000 if metric == "accuracy" else 1600)
+    loss, result = power(metric, flips, count, variants, 20_000 if metric == "accuracy" else 1600)
     assert 0 < loss <= 1
-    assert 0.78 <= found <= 0.90
+    assert 0.78 <= result <= 0.90

@@ -33,23 +33,23 @@ def test_a_rank_correlation_has_limits_and_a_permutation_p_value() -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(size=9)
     y = x + 1.5 * generator.normal(size=9)
-    found = rank_correlation([*x, np.nan, 3.0], [*y, 1.0, np.nan])
-    assert (found.count, found.rho) == (9, pytest.approx(stats.spearmanr(x, y).statistic))
+    result = rank_correlation([*x, np.nan, 3.0], [*y, 1.0, np.nan])
+    assert (result.count, result.rho) == (9, pytest.approx(stats.spearmanr(x, y).statistic))
     exact = stats.permutation_test(
         (x,), lambda a: stats.spearmanr(a, y).statistic, permutation_type="pairings", n_resamples=999,
         random_state=np.random.default_rng(1),
     ).pvalue  # fmt: skip
-    assert found.p_value == pytest.approx(exact, abs=0.05)
-    assert found.low < found.rho < found.high
-    assert found.judged
+    assert result.p_value == pytest.approx(exact, abs=0.05)
+    assert result.low < result.rho < result.high
+    assert result.judged
 
 
 def test_few_points_are_shown_and_not_judged() -> None:
-    found = rank_correlation(range(7), range(7))
-    assert found.rho == pytest.approx(1)
-    assert not found.judged
-    assert not found.significant
-    assert np.isnan([found.low, found.high, found.p_value]).all()
+    result = rank_correlation(range(7), range(7))
+    assert result.rho == pytest.approx(1)
+    assert not result.judged
+    assert not result.significant
+    assert np.isnan([result.low, result.high, result.p_value]).all()
     assert np.isnan(rank_correlation([1.0] * 9, range(9)).rho)
 
 
@@ -98,7 +98,7 @@ def test_layers_with_missing_heads_stay_where_they_are() -> None:
 @pytest.mark.slow
 def test_heads_of_a_layer_that_are_alike_are_not_taken_for_a_correlation(layers: int, heads: int, alike: float) -> None:
     generator = np.random.default_rng([layers, int(10 * alike)])
-    found, flat, covered = 0, 0, 0
+    result, flat, covered = 0, 0, 0
     for _ in range(400):
         x_LH, y_LH = (
             np.sqrt(alike) * generator.normal(size=(layers, 1))
@@ -106,9 +106,9 @@ def test_heads_of_a_layer_that_are_alike_are_not_taken_for_a_correlation(layers:
             for _ in range(2)
         )
         correlation = rank_correlation(x_LH, y_LH)
-        found += correlation.significant
+        result += correlation.significant
         covered += correlation.low <= 0 <= correlation.high
         flat += rank_correlation(x_LH.ravel(), y_LH.ravel()).significant
-    assert found / 400 <= 0.08
+    assert result / 400 <= 0.08
     assert covered / 400 >= 0.92
     assert alike == 0 or flat / 400 > 0.15

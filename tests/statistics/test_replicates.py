@@ -57,16 +57,16 @@ def test_heads_without_a_value_are_left_out() -> None:
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=9), st.floats(0.5, 0.99))
 @settings(max_examples=50, deadline=None)
 def test_interval_equals_that_of_statsmodels(values: list[float], level: float) -> None:
-    found = mean_interval([*values, np.nan], level)
+    result = mean_interval([*values, np.nan], level)
     low, high = DescrStatsW(np.array(values)).tconfint_mean(1 - level)
-    assert (found.mean, found.count) == (pytest.approx(np.mean(values), abs=1e-9), len(values))
-    assert (found.low, found.high) == (pytest.approx(low, abs=1e-7), pytest.approx(high, abs=1e-7))
+    assert (result.mean, result.count) == (pytest.approx(np.mean(values), abs=1e-9), len(values))
+    assert (result.low, result.high) == (pytest.approx(low, abs=1e-7), pytest.approx(high, abs=1e-7))
 
 
 def test_one_seed_has_no_interval() -> None:
-    found = mean_interval([0.5])
-    assert (found.mean, found.count) == (0.5, 1)
-    assert np.isnan(found.low)
+    result = mean_interval([0.5])
+    assert (result.mean, result.count) == (0.5, 1)
+    assert np.isnan(result.low)
     assert mean_interval([np.nan]).count == 0
 
 
@@ -79,24 +79,24 @@ def test_rank_agreement_is_the_mean_over_all_pairs() -> None:
 def test_difference_over_seeds_is_welch() -> None:
     generator = np.random.default_rng(2)
     first, second = generator.standard_normal((4, 2, 3)), generator.standard_normal((3, 2, 3)) + 1.5
-    found = difference(first, second, np.ones((2, 3)), np.ones((2, 3)))
+    result = difference(first, second, np.ones((2, 3)), np.ones((2, 3)))
     p_N = [
         stats.ttest_ind(first[:, layer, head], second[:, layer, head], equal_var=False).pvalue
         for layer in range(2)
         for head in range(3)
     ]
-    assert found.over_seeds
-    assert np.allclose(found.p_LH.ravel(), p_N)
-    assert np.allclose(found.delta_LH, first.mean(0) - second.mean(0))
+    assert result.over_seeds
+    assert np.allclose(result.p_LH.ravel(), p_N)
+    assert np.allclose(result.delta_LH, first.mean(0) - second.mean(0))
 
 
 def test_difference_of_single_runs_is_tested_over_examples() -> None:
     first, second = np.array([[[0.5, 0.6, 0.7]]]), np.array([[[0.4, 0.6, np.nan]]])
-    found = difference(first, second, np.full((1, 3), 0.03), np.full((1, 3), 0.04))
-    assert not found.over_seeds
-    assert found.p_LH[0, 0] == pytest.approx(2 * stats.norm.sf(0.1 / 0.05))
-    assert found.p_LH[0, 1] == pytest.approx(1)
-    assert np.isnan(found.p_LH[0, 2])
+    result = difference(first, second, np.full((1, 3), 0.03), np.full((1, 3), 0.04))
+    assert not result.over_seeds
+    assert result.p_LH[0, 0] == pytest.approx(2 * stats.norm.sf(0.1 / 0.05))
+    assert result.p_LH[0, 1] == pytest.approx(1)
+    assert np.isnan(result.p_LH[0, 2])
 
 
 def test_several_comparisons_are_corrected_over_the_heads_of_all() -> None:
@@ -115,8 +115,8 @@ def test_several_comparisons_are_corrected_over_the_heads_of_all() -> None:
 
 def test_constants_that_differ_differ_beyond_doubt() -> None:
     ones, twos = np.ones((2, 1, 2)), np.array([[[2.0, 1.0]], [[2.0, 1.0]]])
-    found = difference(ones, twos, np.zeros((1, 2)), np.zeros((1, 2)))
-    assert found.p_LH.tolist() == [[0.0, 1.0]]
+    result = difference(ones, twos, np.zeros((1, 2)), np.zeros((1, 2)))
+    assert result.p_LH.tolist() == [[0.0, 1.0]]
 
 
 def _crossed(

@@ -59,18 +59,18 @@ def test_agreement_of_each_pair() -> None:
     generator = np.random.default_rng(2)
     value_SV = generator.integers(0, 9, (5, 36)) + np.repeat([0.0, 3.0, 20.0], 12)
     value_SV[:, 30] = -1
-    found = seed_study.agreement(value_SV, 3, high=False)
+    result = seed_study.agreement(value_SV, 3, high=False)
     pairs = list(permutations(range(5), 2))
     rhos = [stats.spearmanr(value_SV[a], value_SV[b]).statistic for a, b in pairs]
-    assert found["spearman"][0] == pytest.approx(np.mean(rhos))
-    assert found["lowest"] == pytest.approx(min(rhos))
+    assert result["spearman"][0] == pytest.approx(np.mean(rhos))
+    assert result["lowest"] == pytest.approx(min(rhos))
     parts = [slice(12 * layer, 12 * layer + 12) for layer in range(3)]
     within = [stats.spearmanr(value_SV[a, part], value_SV[b, part]).statistic for a, b in pairs for part in parts]
-    assert found["within_layers"][0] == pytest.approx(np.mean(within))
+    assert result["within_layers"][0] == pytest.approx(np.mean(within))
     top = [set(sorted(range(36), key=lambda v, seed=seed: value_SV[seed, v])[: seed_study.TOP]) for seed in range(5)]
-    assert found["top_shared"][0] == pytest.approx(np.mean([len(top[a] & top[b]) for a, b in pairs]))
-    assert found["top_heads"] == [((2, 6), 5)]
-    assert found["top_layers"] == [(0, 5)]
+    assert result["top_shared"][0] == pytest.approx(np.mean([len(top[a] & top[b]) for a, b in pairs]))
+    assert result["top_heads"] == [((2, 6), 5)]
+    assert result["top_layers"] == [(0, 5)]
     assert seed_study.agreement(value_SV, 3, high=True)["top_layers"] == [(2, 5)]
 
 
@@ -80,7 +80,7 @@ def test_halves_tell_seeds_that_differ_from_noise_of_the_examples(own: float, mo
     generator = np.random.default_rng(3)
     effect_SV = generator.normal(size=40) + own * generator.normal(size=(6, 40))
     value_SNV = effect_SV[:, None] + 10 * generator.normal(size=(6, 200, 40))
-    found = seed_study.over_halves(lambda half_N: value_SNV[:, half_N].mean(1), 200)
+    result = seed_study.over_halves(lambda half_N: value_SNV[:, half_N].mean(1), 200)
     generator = np.random.default_rng(0)
     rhos, same = np.zeros((6, 6)), []
     for _ in range(seed_study.HALVES):
@@ -88,11 +88,11 @@ def test_halves_tell_seeds_that_differ_from_noise_of_the_examples(own: float, mo
         one_SV, other_SV = value_SNV[:, one_N].mean(1), value_SNV[:, ~one_N].mean(1)
         same += [stats.spearmanr(a, b).statistic for half in (one_SV, other_SV) for a, b in combinations(half, 2)]
         rhos += [[stats.spearmanr(a, b).statistic / seed_study.HALVES for b in other_SV] for a in one_SV]
-    assert found["same_seed"][0] == pytest.approx(np.trace(rhos) / 6)
-    assert found["other_seed"][0] == pytest.approx((rhos.sum() - np.trace(rhos)) / 30)
-    assert found["difference"][0] == pytest.approx(found["same_seed"][0] - found["other_seed"][0])
-    assert found["same_half"][0] == pytest.approx(np.mean(same))
-    assert (found["difference"][1] > 0) == (own > 0)
+    assert result["same_seed"][0] == pytest.approx(np.trace(rhos) / 6)
+    assert result["other_seed"][0] == pytest.approx((rhos.sum() - np.trace(rhos)) / 30)
+    assert result["difference"][0] == pytest.approx(result["same_seed"][0] - result["other_seed"][0])
+    assert result["same_half"][0] == pytest.approx(np.mean(same))
+    assert (result["difference"][1] > 0) == (own > 0)
 
 
 def test_verdicts_on_the_same_examples_are_t_tests_over_seeds() -> None:
@@ -108,10 +108,10 @@ def test_verdicts_on_the_same_examples_are_t_tests_over_seeds() -> None:
         "dispensable" if above <= 0.05 else "needed" if p <= 0.05 else "inconclusive"
         for p, above in zip(p_V, above_V, strict=True)
     ]
-    found = seed_study.judge_on_these(sweeps)
+    result = seed_study.judge_on_these(sweeps)
     # Variants without any spread have the error of rounding to one prediction: no change, and a loss beyond the margin.
-    assert [found[v] for v in (0, 2, 3, 1, 4)] == expected
-    assert found == ("needed", "dispensable", "dispensable", "inconclusive", "needed")
+    assert [result[v] for v in (0, 2, 3, 1, 4)] == expected
+    assert result == ("needed", "dispensable", "dispensable", "inconclusive", "needed")
 
 
 def test_findings_survive_by_the_verdict_of_the_other_seeds_only() -> None:
@@ -128,7 +128,7 @@ def test_findings_survive_by_the_verdict_of_the_other_seeds_only() -> None:
         columns = zip(*([row["verdict"] for row in one.rows] for one in chosen), strict=True)
         return tuple(next((v for v in set(column) if column.count(v) > len(chosen) / 2), unclear) for column in columns)
 
-    found = seed_study.survival(sweeps, majority)
+    result = seed_study.survival(sweeps, majority)
     rest = [majority([other for other in sweeps if other is not one]) for one in sweeps]
     assert rest[0] == (needed, dispensable, unclear, needed)
     for verdict in (needed, dispensable):
@@ -137,11 +137,11 @@ def test_findings_survive_by_the_verdict_of_the_other_seeds_only() -> None:
             for one, others in zip(single, rest, strict=True)
             for a, b in zip(one, others, strict=True)
         ]
-        assert found[verdict]["survives"][0] == pytest.approx(np.mean([b for a, b in pairs if a]))
-        assert found[verdict]["without"] == pytest.approx(np.mean([b for a, b in pairs if not a]))
-        assert found[verdict]["missed"] == pytest.approx(np.mean([not a for a, b in pairs if b]))
-    assert found["met"][needed] == {needed: 3, dispensable: 0, unclear: 3}
-    assert sum(sum(others.values()) for others in found["met"].values()) == 16
+        assert result[verdict]["survives"][0] == pytest.approx(np.mean([b for a, b in pairs if a]))
+        assert result[verdict]["without"] == pytest.approx(np.mean([b for a, b in pairs if not a]))
+        assert result[verdict]["missed"] == pytest.approx(np.mean([not a for a, b in pairs if b]))
+    assert result["met"][needed] == {needed: 3, dispensable: 0, unclear: 3}
+    assert sum(sum(others.values()) for others in result["met"].values()) == 16
     for verdict in (needed, dispensable):
         again = [
             single[b][v] == verdict for a, b in permutations(range(4), 2) for v in range(4) if single[a][v] == verdict
@@ -164,21 +164,21 @@ def test_main_patterns_of_seeds(tmp_path: Path) -> None:
         folders.append(make_run(tmp_path / str(seed), seed=9 - seed, measured=measured))
     seeds = seed_study.by_task(find_runs([str(folder) for folder in folders])[0])["mrpc"]
     assert list(seeds) == [6, 7, 8, 9]
-    found = seed_study.patterns([views["patterns"] for views in seeds.values()])
+    result = seed_study.patterns([views["patterns"] for views in seeds.values()])
     main_SH, before_H = share_SPH.argmax(1), before_PH.argmax(0)
     pairs = list(permutations(range(4), 2))
-    assert found["same"][0] == pytest.approx(np.mean([(main_SH[a] == main_SH[b]).mean() for a, b in pairs]))
-    assert found["same_in_all"] == pytest.approx(np.mean([len(set(main_S)) == 1 for main_S in main_SH.T]))
-    assert found["new"][0] == pytest.approx(np.mean([(main_H != before_H).sum() for main_H in main_SH]))
+    assert result["same"][0] == pytest.approx(np.mean([(main_SH[a] == main_SH[b]).mean() for a, b in pairs]))
+    assert result["same_in_all"] == pytest.approx(np.mean([len(set(main_S)) == 1 for main_S in main_SH.T]))
+    assert result["new"][0] == pytest.approx(np.mean([(main_H != before_H).sum() for main_H in main_SH]))
     again = [main_SH[b, h] == main_SH[a, h] for a, b in pairs for h in range(12) if main_SH[a, h] != before_H[h]]
-    assert found["new_again"][0] == pytest.approx(np.mean(again))
+    assert result["new_again"][0] == pytest.approx(np.mean(again))
     kappas = []
     for a, b in pairs:
         share_aP, share_bP = ([(main_SH[one] == p).mean() for p in range(5)] for one in (a, b))
         chance = np.dot(share_aP, share_bP)
         kappas.append(((main_SH[a] == main_SH[b]).mean() - chance) / (1 - chance))
-    assert found["kappa"][0] == pytest.approx(np.mean(kappas))
-    assert found["shares"]["block"]["share"][0] == pytest.approx(share_SPH[:, PATTERNS.index("block")].mean())
+    assert result["kappa"][0] == pytest.approx(np.mean(kappas))
+    assert result["shares"]["block"]["share"][0] == pytest.approx(share_SPH[:, PATTERNS.index("block")].mean())
 
 
 def test_runs_that_cannot_be_studied_are_refused(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_the_chance_of_a_verdict_is_that_of_simulated_ends() -> None:
         end_R = (seen * delta + rest * rest_R) / examples
         error = np.sqrt(variance / examples)
         shown_R = (end_R / error < -norm.isf(0.05)) | ((end_R + margin) / error > norm.isf(0.05))
-        found = chance_of_a_verdict([delta], [variance], seen, examples, margin)[0]
-        assert found == pytest.approx(shown_R.mean(), abs=0.005)
+        result = chance_of_a_verdict([delta], [variance], seen, examples, margin)[0]
+        assert result == pytest.approx(shown_R.mean(), abs=0.005)
 
 
 @pytest.mark.parametrize(("family_wise", "level"), [(True, 0.05 / 7), (False, 0.05 * 4 / 10)])
@@ -98,10 +98,10 @@ def test_a_loss_is_predicted_at_twice_the_level_of_its_correction(family_wise: b
     error, spread = np.sqrt(0.04 / 400), np.sqrt(0.04 * 300 / (100 * 400))
     delta = np.array([-0.2, -0.0225])
     # Without a margin that could be ruled out, only a loss can be shown.
-    found = chance_of_a_verdict(
+    result = chance_of_a_verdict(
         delta, np.full(2, 0.04), 100, 400, margin=1e-9, tests=10, shown=(2, 0), rate=1e-12, family_wise=family_wise
     )
     p_open = norm.sf(0.0225 / error)
     assert (p_open <= level) == (not family_wise)
     expected = norm.cdf((-norm.isf(min(0.05, 2 * level)) * error + 0.0225) / spread)
-    assert found[1] == pytest.approx(expected, abs=1e-6)
+    assert result[1] == pytest.approx(expected, abs=1e-6)

@@ -41,16 +41,16 @@ def test_ratios_equal_a_loop_over_splits_and_units() -> None:
         sums = [sum(right_NC[unit, head] for unit in np.flatnonzero(chooses_N)) for head in range(5)]
         assert choice_S[split] == sums.index(max(sums))
         scoring = [unit for unit in range(60) if not chooses_N[unit] and total_N[unit] > 0]
-        for place in range(2):
-            parts = [right_NC[unit, choice_S[split]] - baseline_NB[unit, place] for unit in scoring]
+        for position in range(2):
+            parts = [right_NC[unit, choice_S[split]] - baseline_NB[unit, position] for unit in scoring]
             ratio = sum(parts) / sum(total_N[scoring])
             residuals = [part - ratio * total_N[unit] for part, unit in zip(parts, scoring, strict=True)]
             # The t test of the mean residual, whose scale the total is.
             stderr = stats.sem(residuals) * len(scoring) / sum(total_N[scoring])
-            assert ratios.value_SX[split, place] == pytest.approx(ratio)
-            assert ratios.stderr_SX[split, place] == pytest.approx(stderr)
-            assert ratios.exceeds_zero()[split, place] == pytest.approx(stats.t.sf(ratio / stderr, len(scoring) - 1))
-            assert ratios.differs_from_zero()[split, place] == pytest.approx(
+            assert ratios.value_SX[split, position] == pytest.approx(ratio)
+            assert ratios.stderr_SX[split, position] == pytest.approx(stderr)
+            assert ratios.exceeds_zero()[split, position] == pytest.approx(stats.t.sf(ratio / stderr, len(scoring) - 1))
+            assert ratios.differs_from_zero()[split, position] == pytest.approx(
                 2 * stats.t.sf(abs(ratio) / stderr, len(scoring) - 1)
             )
 

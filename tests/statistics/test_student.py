@@ -21,27 +21,27 @@ def test_equals_scipy(count: int, seed: int, shift: float) -> None:
 
 
 def test_without_spread_the_answer_is_certain_and_without_numbers_there_is_none() -> None:
-    found = mean_differs_from_zero([0.0, 0.3, 0.3, np.nan], [0.0, 0.0, np.nan, np.nan], [5, 5, 1, 0])
-    assert found[:2].tolist() == [1.0, 0.0]
-    assert np.isnan(found[2:]).all()
+    result = mean_differs_from_zero([0.0, 0.3, 0.3, np.nan], [0.0, 0.0, np.nan, np.nan], [5, 5, 1, 0])
+    assert result[:2].tolist() == [1.0, 0.0]
+    assert np.isnan(result[2:]).all()
     above = mean_exceeds_zero([0.3, -0.3, 0.3, np.nan], [0.0, 0.0, np.nan, np.nan], [5, 5, 1, 0])
     assert above[:2].tolist() == [0.0, 1.0]
     assert np.isnan(above[2:]).all()
 
 
 def test_correction_leaves_undefined_ones_out() -> None:
-    found = corrected([[0.01, np.nan], [0.04, 0.03]])
-    assert np.isnan(found[0, 1])
+    result = corrected([[0.01, np.nan], [0.04, 0.03]])
+    assert np.isnan(result[0, 1])
     expected = stats.false_discovery_control([0.01, 0.04, 0.03])
-    assert found[[0, 1, 1], [0, 0, 1]] == pytest.approx(expected)
+    assert result[[0, 1, 1], [0, 0, 1]] == pytest.approx(expected)
 
 
 def test_each_mean_against_the_highest_by_hand() -> None:
     mean, stderr, count = [0.5, 0.9, 0.8, np.nan], [0.02, 0.03, 0.01, 0.1], [30, 20, 40, 10]
     raw = [2 * stats.t.sf(0.4 / 0.05, 19), 2 * stats.t.sf(0.1 / 0.04, 19)]
-    found = differs_from_highest(mean, stderr, count)
-    assert found[:3] == pytest.approx([2 * raw[0], 1.0, raw[1]])
-    assert np.isnan(found[3])
+    result = differs_from_highest(mean, stderr, count)
+    assert result[:3] == pytest.approx([2 * raw[0], 1.0, raw[1]])
+    assert np.isnan(result[3])
     assert np.isnan(differs_from_highest([np.nan], [0.1], [5])).all()
     assert differs_from_highest([0.2, 0.2], [0.0, 0.0], [5, 5]).tolist() == [1.0, 1.0]
 
