@@ -88,7 +88,7 @@ class ShrinkModel(HeadAnalysis):
             check_onnx(("onnx", "onnxscript", "onnxruntime"))
         if trainer.world_size > 1:
             raise UserError(
-                f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1."
+                f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1 and trainer.num_nodes=1."
             )
         data = data_of(trainer)
         count = len(data.evaluation_dataset(data.check_evaluation(self.evaluation)))
@@ -156,6 +156,7 @@ class _Search:
         return {
             "attempts": [{name: value for name, value in attempt.items() if name != "folder"} for attempt in attempts],
             "shape": settings.shape,
+            "export": list(settings.export),
             "margin": settings.max_loss / 100,
             "confidence": settings.confidence,
             "judged_on": len(self.lengths),

@@ -55,22 +55,18 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
         tags=["bertsecrets", "pruned"],
     )
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][: task.texts])
-    usage = [
-        "```python",
-        f"from {library} import {loader.partition('.')[0]}",
-        "from transformers import AutoTokenizer",
-        "",
-        'folder = "<this folder>"',
-        f"model, tokenizer = {loader}(folder), AutoTokenizer.from_pretrained(folder)",
-        f'logits = model(**tokenizer({texts}, return_tensors="pt")).logits',
-        "```",
-    ]
+    usage = [_in_python(library, loader, texts)]
+    if fastest["int8"]:
+        # What was timed and tested is this program.
+        usage = [_in_onnx_runtime("model.int8.onnx", texts), "With weights of 32 bits, slower:", *usage]
+    elif "onnx" in content.get("export", ()):
+        usage += ["Or in ONNX Runtime:", _in_onnx_runtime("model.onnx", texts)]
     parts = [
         f"---\n{metadata.to_yaml()}\n---",
         f"# {markdown_text(name)}: a smaller model of the task `{markdown_text(task.name)}`",
         markdown_text(answer_in_words(content)),
         "## Use",
-        "\n".join(usage),
+        *usage,
         "## Speed",
         _table(frontier_table(content)),
         "## Tests",
@@ -80,6 +76,29 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
         markdown_text(how_in_words(content)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _in_python(library: str, loader: str, texts: str) -> str:
+    return f"""```python
+from {library} import {loader.partition(".")[0]}
+from transformers import AutoTokenizer
+
+folder = "<this folder>"
+model, tokenizer = {loader}(folder), AutoTokenizer.from_pretrained(folder)
+logits = model(**tokenizer({texts}, return_tensors="pt")).logits
+```"""
+
+
+def _in_onnx_runtime(file: str, texts: str) -> str:
+    return f"""```python
+import onnxruntime
+from transformers import AutoTokenizer
+
+folder = "<this folder>"
+session = onnxruntime.InferenceSession(f"{{folder}}/{file}")
+tokens = AutoTokenizer.from_pretrained(folder)({texts}, return_tensors="np")
+(logits,) = session.run(["logits"], {{entry.name: tokens[entry.name] for entry in session.get_inputs()}})
+```"""
 
 
 def _table(table: Table) -> str:

@@ -14,7 +14,7 @@ from bertsecrets.pruning.experiment import in_points
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
@@ -224,10 +224,14 @@ def how_in_words(content: Mapping[str, Any]) -> str:
     return (
         f"Heads and neurons with the least Fisher information on {content['chosen_on']:,} training examples go first; how many of "
         f"each layer, follows from times measured here (batch {table['batch_size']}, {table['length']} tokens, {table['threads']} "
-        f"threads, {table['device']}). What remains is refitted by least squares{taught}. The examples that judge took no part in it. "
+        f"thread{'s' * (table['threads'] != 1)}, {table['device']}). What remains is refitted by least squares{taught}. The examples that judge took no part in it. "
         "Models are tested from the slowest on, up to the first that fails, so that the confidence holds for all that passed "
         "(Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does."
     )
+
+
+def _asked(attempt: Mapping[str, Any]) -> str:
+    return f"{number(attempt['asked'], 2)}{', int8' * attempt['int8']}"
 
 
 def frontier_table(content: Mapping[str, Any]) -> Table:
@@ -237,7 +241,7 @@ def frontier_table(content: Mapping[str, Any]) -> Table:
         measured = speedup_of(attempt, size)
         rows.append(
             [
-                number(attempt["asked"], 2) + ", int8" * attempt["int8"],
+                _asked(attempt),
                 MISSING if attempt["int8"] else number(attempt["predicted"], 2),
                 number(measured, 2),
                 MISSING if attempt["int8"] else f"{100 * (attempt['predicted'] / measured - 1):+.0f} %",
@@ -267,17 +271,17 @@ def frontier_table(content: Mapping[str, Any]) -> Table:
 def tests_table(content: Mapping[str, Any]) -> Table:
     rows = [
         [
-            number(attempt["asked"], 2),
+            _asked(attempt),
             test["metric"],
             number(test["whole"], 3),
             number(test["smaller"], 3),
             number(100 * test["bound"], 1),
-            number(test["p_value"], 3),
+            p_value(test["p_value"]),
         ]
         for attempt in content["attempts"]
         for test in attempt["tests"]
     ]
-    header = ["speed-up", "metric", "whole", "smaller", "largest loss not ruled out (points)", "p"]
+    header = ["asked", "metric", "whole", "smaller", "largest loss not ruled out (points)", "p"]
     return Table(header, rows, "Tests of non-inferiority", folded=True)
 
 

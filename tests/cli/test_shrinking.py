@@ -95,6 +95,14 @@ def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path,
     logits = exported(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS)).logits
     torch.testing.assert_close(logits, expected.detach(), atol=0.05, rtol=0)
     assert not torch.equal(logits, expected)
+    # The code of the card, in a process that knows neither this package nor PyTorch's models.
+    card = (folder / "shrunk" / "README.md").read_text("utf-8")
+    code = card.split("```python\n")[1].split("```")[0].replace("<this folder>", str(folder / "shrunk"))
+    alone = f"{code}\nimport sys\nassert 'bertsecrets' not in sys.modules\nprint(logits.tolist())"
+    answered = subprocess.run([sys.executable, "-c", alone], check=True, capture_output=True, text=True).stdout
+    texts = ("The cat sat.", "The cat lay.")[: code.count("The cat")]
+    tokens = AutoTokenizer.from_pretrained(folder / "shrunk")(*texts, return_tensors="pt")
+    torch.testing.assert_close(torch.tensor(json.loads(answered)), exported(**tokens).logits, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

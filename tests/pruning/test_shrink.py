@@ -463,6 +463,12 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
     assert answer_in_words(CONTENT) in card
     assert "load_pruned(folder)" in card
     assert "| 2.00 | accuracy | 0.900 | 0.895 | 0.8 | 0.010 |" in card
+    assert "onnx" not in card
+    assert 'f"{folder}/model.onnx"' in shrink_card({**CONTENT, "export": ["onnx"]}, "mine", task)
+    quantised = shrink_card({**CONTENT, "attempts": [attempt(True), {**attempt(True), "int8": True}]}, "mine", task)
+    # What is praised comes first in the usage.
+    assert 0 < quantised.index("model.int8.onnx") < quantised.index("load_pruned(folder)")
+    assert "| 2.00, int8 | accuracy |" in quantised
     assert "AutoModelForSequenceClassification.from_pretrained(folder)" in shrink_card(
         {**CONTENT, "shape": "uniform"}, "mine", task
     )
