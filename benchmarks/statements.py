@@ -59,7 +59,10 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     analyses += ["~callbacks.sinks", "~callbacks.direct_effect", "~callbacks.prune_last"]
     for task in TASKS:
         for seed in SEEDS:
-            yield f"minilm-{task}-{seed}", [*training, f"task={task}", f"seed={seed}", *analyses]
+            name = f"minilm-{task}-{seed}"
+            yield name, [*training, f"task={task}", f"seed={seed}", *analyses]
+            parts = ["analysis=disable", "ablation.components=[attention,ffn,layers]", "logger=none"]
+            yield f"{name}-parts", ["analyze.py", f"checkpoint={options.out / name}", *parts]
         random = ["seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
         yield f"minilm-{task}-random", [*training, f"task={task}", *random]
 

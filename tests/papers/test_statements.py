@@ -527,6 +527,14 @@ def test_attention_and_feed_forward_sublayers_are_compared_whatever_the_mode_of_
     ]
     run.ablation_table().append(type(run.ablation_table()).from_rows(parts)).write(run.ablation_path)
     assert only(ledger(tmp_path, statement_of(claim))[0]).finding.value == pytest.approx(5)
+    # A sweep of parts alone, without a number of any head.
+    type(run.ablation_table()).from_rows(parts).write(run.ablation_path)
+    run.heads_path.unlink(missing_ok=True)
+    cell = only(ledger(tmp_path, statement_of(claim))[0])
+    assert cell.finding.value == pytest.approx(5)
+    share = {"kind": "share", "column": "disable/zero/ffn", "over": -5.0, "above": 0.5}
+    assert only(ledger(tmp_path, statement_of(share))[0]).finding.value == 0
+    assert statement_of(share).test.number == "share of all layers with disable/zero/ffn over -5"
 
 
 def test_a_sweep_of_some_layers_is_not_that_of_the_model(tmp_path: Path) -> None:

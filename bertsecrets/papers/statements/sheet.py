@@ -220,7 +220,7 @@ class Sheet:
     def _disabled(self, name: str) -> Grid:
         mode, _, kind = name.partition("/")
         for run in self.runs:
-            if Disabling.name not in run.experiments or run.size is None or run.source == BEFORE_TRAINING:
+            if Disabling.name not in run.experiments or run.source == BEFORE_TRAINING:
                 continue
             rows = Run.open(run.folder).ablation_table().rows()
             rows = [row for row in KINDS[kind].of(rows) if KINDS[kind].done or row["mode"] == mode]
@@ -230,7 +230,8 @@ class Sheet:
                 continue
             first = max(rows, key=lambda row: int(row["step"]))
             # A sweep of the first layers alone does not know how many there are.
-            layers, heads = max(run.size for run in self.runs if run.size is not None)
+            sizes = [run.size for run in self.runs if run.size is not None]
+            layers, heads = max(sizes, default=(1 + max(row["layer"] for row in rows), 1))
             size = KINDS[kind].size(layers, heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
             rows = [

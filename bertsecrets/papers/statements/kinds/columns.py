@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
-from bertsecrets.papers.statements.sheet import LAYER_SETS, Array, LackingError, Layers, Sheet, settings_for
+from bertsecrets.papers.statements.sheet import DISABLE, LAYER_SETS, Array, LackingError, Layers, Sheet, settings_for
 from bertsecrets.papers.statements.test import (
     REACH,
     RankTest,
@@ -22,6 +22,7 @@ from bertsecrets.papers.statements.test import (
     reliability,
     summed,
 )
+from bertsecrets.results.components import KINDS
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.sections import highest
@@ -34,6 +35,13 @@ class Where(Settings):
 
     column: str = Field(description="a column, <measure>/<column>")
     above: float | int = Field(description="a number")
+
+
+def _components(column: str, layers: str) -> str:
+    """The heads of some layers in words, or those layers of a column that has a number for each layer."""
+    measure, _, name = column.partition("/")
+    of_layers = measure == DISABLE and KINDS[name.rpartition("/")[2]].axes == ("layer",)
+    return LAYER_SETS[layers].words if of_layers else f"the heads of {LAYER_SETS[layers].words}"
 
 
 class Mean(SumTest):
@@ -59,9 +67,9 @@ class Mean(SumTest):
     @property
     def number(self) -> str:
         quantity = self.quantity + "".join(f" − {column}" for column in listed(self.minus))
-        layers_in_words = f" of {LAYER_SETS[self.layers].words}"
+        components = _components(self.columns[0], self.layers)
         condition = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
-        return f"{'size of the ' if self.absolute else ''}mean of {quantity} over the heads{layers_in_words}{condition}"
+        return f"{'size of the ' if self.absolute else ''}mean of {quantity} over {components}{condition}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
@@ -194,7 +202,7 @@ class Share(SumTest):
         layers_in_words = LAYER_SETS[self.layers].words
         if self.per_layer is not None:
             return f"share of {layers_in_words} whose {self.per_layer} {quantity} is {side}"
-        return f"share of the heads of {layers_in_words} with {quantity} {side}"
+        return f"share of {_components(self.columns[0], self.layers)} with {quantity} {side}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
