@@ -125,13 +125,12 @@ def expected_output(
             heads[row, :, edit.head] = new
         return (heads.view_as(args[0]),)
 
-    handles = [site.value.register_forward_hook(keep), site.projection.register_forward_pre_hook(replace)]
-    try:
-        with torch.no_grad():
-            return model(**batch).logits
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        torch.no_grad(),
+        site.value.register_forward_hook(keep),
+        site.projection.register_forward_pre_hook(replace),
+    ):
+        return model(**batch).logits
 
 
 MODES = ("uniform", "zero", "mean", "optimal", "resample", "identity")
@@ -180,13 +179,11 @@ def test_the_values_times_the_maps_are_the_heads_outputs(family: str) -> None:
     def keep_output(module: torch.nn.Module, args: tuple[Tensor, ...]) -> None:
         seen.setdefault("o", args[0])
 
-    handles = [
+    with (
         site.value.register_forward_hook(keep_values),
         site.projection.register_forward_pre_hook(keep_output),
-    ]
-    _, maps = watched(model, batch)
-    for handle in handles:
-        handle.remove()
+    ):
+        _, maps = watched(model, batch)
     expected = torch.einsum("bhqk,bkhd->bqhd", maps[0], seen["v"]).flatten(2)
     real = batch["attention_mask"].bool()
     assert (expected - seen["o"])[real].abs().max() < 1e-5

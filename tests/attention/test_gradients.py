@@ -64,13 +64,12 @@ def loss_with_more_weight(
         heads[row, query, head] += more * seen["values"][row, key, head]
         return (heads.flatten(2),)
 
-    handles = [site.value.register_forward_hook(keep), site.projection.register_forward_pre_hook(change)]
-    try:
-        with torch.no_grad():
-            return summed_loss(model(**batch).logits).item()
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        torch.no_grad(),
+        site.value.register_forward_hook(keep),
+        site.projection.register_forward_pre_hook(change),
+    ):
+        return summed_loss(model(**batch).logits).item()
 
 
 @pytest.mark.parametrize("place", [(0, 1, 0, 3), (1, 3, 4, 0), (2, 0, 3, 3)])

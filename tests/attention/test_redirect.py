@@ -60,13 +60,12 @@ def by_hand(model: nn.Module, batch: dict[str, Tensor], ids: list[int], layer: i
                 heads[row, query, HEAD] = total / weights if mode == "redirect" and weights else total
         return (heads.flatten(2),)
 
-    handles = [site.value.register_forward_hook(keep), site.projection.register_forward_pre_hook(replace)]
-    try:
-        with torch.no_grad():
-            return model(**batch).logits
-    finally:
-        for handle in handles:
-            handle.remove()
+    with (
+        torch.no_grad(),
+        site.value.register_forward_hook(keep),
+        site.projection.register_forward_pre_hook(replace),
+    ):
+        return model(**batch).logits
 
 
 @pytest.mark.parametrize("family", FAMILIES)

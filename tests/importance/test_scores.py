@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -233,20 +233,12 @@ def test_gradients_shrink_from_token_to_batch(seed: int, batch_size: int) -> Non
 def moved(model: PreTrainedModel, layer: int, head: int, mixed: Callable[[Tensor], Tensor]) -> Any:
     """A context in which one head's output ``[B, S, d]`` is another."""
 
-    @contextmanager
-    def change() -> Any:
-        def replace(_: Any, args: Any) -> Any:
-            output_BSHd = args[0].unflatten(-1, (HEADS, -1)).clone()
-            output_BSHd[:, :, head] = mixed(output_BSHd[:, :, head])
-            return (output_BSHd.flatten(2),)
+    def replace(_: Any, args: Any) -> Any:
+        output_BSHd = args[0].unflatten(-1, (HEADS, -1)).clone()
+        output_BSHd[:, :, head] = mixed(output_BSHd[:, :, head])
+        return (output_BSHd.flatten(2),)
 
-        handle = model.bert.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(replace)
-        try:
-            yield
-        finally:
-            handle.remove()
-
-    return change()
+    return model.bert.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(replace)
 
 
 def test_first_order_is_the_slope_of_the_exact_loss_along_the_override() -> None:
