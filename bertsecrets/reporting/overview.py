@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +26,12 @@ from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.files import displayed
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import BETTER, DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, over_metrics, shown_verdict
+from bertsecrets.settings import CONF
 
 TOGETHER = "together"
 """``<TOGETHER>_<mode>`` is the key of a record among a run's checks: ``heads`` that can be spared, the ``seconds`` of a pass over the
@@ -38,6 +39,9 @@ examples without all of them, and ``metrics``: metric -> baseline, score, delta,
 
 _ANALYSES_START = 15
 """Seconds that any command takes to start."""
+
+_ANNOUNCED = "announced at its start"
+_MINUTES = "a few minutes"
 
 _BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
 
@@ -263,7 +267,11 @@ def overview(
                 f"{column.title}: {column.label} {number(float(column.value_LH[head]), 0 if _whole(column.value_LH) else 3)}."
                 for column in first
             ),
-            *(f"{column.title}: {column.value_LH[head]}." for column in texts if column.name != "verdict"),
+            *(
+                f"{column.title}: {column.value_LH[head]}."
+                for column in texts
+                if column.name != "verdict" and column.value_LH[head] != MISSING
+            ),
         ]
         for head in heads.heads
     }
@@ -341,8 +349,16 @@ def _scores_in_words(scores: RunScores) -> str:
     return f"On {examples:,} examples: {'; '.join(parts)}.{answer}"
 
 
-def next_steps(run: Run, disabled: DisabledHeads | None) -> list[NextStep]:
-    """Three commands, each with what it would settle."""
+def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[str] = ()) -> list[NextStep]:
+    """Three commands, each with what it would settle.
+
+    Args:
+        run: The run.
+        disabled: The effects of its disabled heads, if any.
+        experiments: Names of what the run holds.
+    """
+    if run.config().get("checkpoint") == INITIAL:
+        return _steps_before_training(run)
     command = run.analyze_command
     view = NextStep(
         "What does each head attend to in a sentence of yours?",
@@ -350,11 +366,20 @@ def next_steps(run: Run, disabled: DisabledHeads | None) -> list[NextStep]:
         f"about {_ANALYSES_START} s",
     )
     if disabled is None:
-        return [
-            NextStep("Which heads does the model need?", f"{command} analysis=disable", "announced at its start"),
-            NextStep("What do heads attend to?", f"{command} measure=[entropy,patterns,offsets]", "about a minute"),
-            view,
+        trained = run.config().get("trained") or {}
+        done = (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file()
+        open_questions = [
+            (not done, "Which heads does the model need?", f"{command} analysis=disable", _ANNOUNCED),
+            (done and "pruning" not in experiments, "How many heads can go together?", _prune(run), _MINUTES),
+            (done and "shrinking" not in experiments, "How fast can it get?", f"{command} shrink.speedup=2", _MINUTES),
+            (
+                "entropy" not in experiments,
+                "What do heads attend to?",
+                f"{command} measure=[entropy,patterns,offsets]",
+                "about a minute",
+            ),
         ]
+        return [*[NextStep(*step) for is_open, *step in open_questions if is_open][:2], view]
     spared = len(disabled.spared)
     unsettled = sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
     together = (
@@ -362,12 +387,11 @@ def next_steps(run: Run, disabled: DisabledHeads | None) -> list[NextStep]:
         if spared > 1
         else "How small can the model get?"
     )
-    minutes = "a few minutes"
     return [
-        NextStep(together, _prune(run), minutes),
+        NextStep(together, _prune(run), _MINUTES),
         _tell_more(run, disabled, unsettled)
         if unsettled
-        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", minutes),
+        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", _MINUTES),
         view,
     ]
 
@@ -388,8 +412,27 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     return NextStep(
         f"{heads} About {rounded(examples):,} of the {sample['of']:,} at hand would settle 80 % of them.",
         f"{run.analyze_command} analysis=disable ablation.max_examples={rounded(examples)}",
-        "announced at its start",
+        _ANNOUNCED,
     )
+
+
+def _steps_before_training(run: Run) -> list[NextStep]:
+    """What to do after an analysis of a model that was not fine-tuned."""
+    model = run.config().get("model") or {}
+    if not (CONF / "model" / f"{model.get('name')}.yaml").is_file():
+        return []
+    return [
+        NextStep(
+            "Which heads does it need once it is fine-tuned?",
+            f"python -m bertsecrets train model={model['name']}",
+            _ANNOUNCED,
+        ),
+        NextStep(
+            "What does each head attend to in a sentence of yours?",
+            f'python -m bertsecrets view model={model["name"]} text="The food was cold."',
+            f"about {_ANALYSES_START} s",
+        ),
+    ]
 
 
 def _counted(count: int) -> str:

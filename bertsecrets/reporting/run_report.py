@@ -1,6 +1,7 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,9 @@ from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView
+
+_TITLE = 170
+"""Letters of the longest finding that serves as a title."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,12 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         }
     singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
     # An analysis leads with what was asked for, and what else is known of it.
-    opening = {name: section for name, section in sections.items() if section.steps and analysis}
+    disabled = None if nothing_learned else DisabledHeads.of(run)
+    opening = {
+        name: section
+        for name, section in sections.items()
+        if analysis and disabled is None and (section.summary or section.steps)
+    }
     sections = {**opening, **sections}
     others = [section for name, section in sections.items() if name not in opening]
     in_order = [*opening.values(), *joins, *others, *compared] if opening else [*others, *compared, *joins]
@@ -148,7 +157,6 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     of_scores = [_scores_section(scores)] if scores.lines() else []
     of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
-    disabled = None if nothing_learned else DisabledHeads.of(run)
     all_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
     several = disabled is not None and len(disabled.spared) > 1
     pruned = [prune_section(run, disabled)] if disabled and several and "pruning" not in sections else []
@@ -160,10 +168,15 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     )
     drawn, left_out = _first_figures(sections_in_order, figures)
     drawn.append(_reading_section(run, left_out))
-    screen = None if opening else overview(run, scores, disabled, together)
+    screen = overview(run, scores, disabled, together)
+    of_scores_in_words: list[str] = []
     if screen is not None and disabled is None:
-        # The grid alone does not say what an analysis found.
-        screen = replace(screen, notes=[*firsts[:1], *screen.notes])
+        if opening:
+            # The answer is a smaller model: its figure says more than a grid of heads.
+            screen, of_scores_in_words = None, [screen.summary]
+        else:
+            # The grid alone does not say what an analysis found.
+            screen = replace(screen, notes=[*firsts[:1], *screen.notes])
     report = Report(
         title=_title(run, experiments, sections, disabled, analysis=analysis, learned=not nothing_learned),
         subtitle=run.name,
@@ -171,13 +184,17 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         answers=[] if nothing_learned else answers(views, sections),
         notes=[
             *([_nothing_learned(scores)] if nothing_learned else []),
+            *of_scores_in_words,
             *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
         ],
         links=_origin(run, config) if analysis else [],
         maps=_maps_of_origin(config, run) if analysis else "",
         sections=drawn,
         overview=screen,
-        steps=[*(step for section in opening.values() for step in section.steps), *next_steps(run, disabled)],
+        steps=[
+            *(step for section in opening.values() for step in section.steps),
+            *next_steps(run, disabled, experiments),
+        ],
     )
     answered = [report.title] if report.answers else []
     printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or answered)
@@ -220,10 +237,21 @@ def _title(
         return disabled.title()
     if analysis:
         answer = next((section.summary for section in sections.values() if section.summary), "")
-        return answer or _analysis_title(run, experiments)
+        finding = next((section.line for section in sections.values() if section.findings), "")
+        return answer or _short_sentence(finding) or _analysis_title(run, experiments)
     if not learned:
         return f"{run.model} is not shown to have learned {run.task}; its heads are not judged."
     return f"What changed inside {run.model} on {run.task}"
+
+
+def _short_sentence(finding: str) -> str:
+    """A finding as a title, without what stands in brackets or after a semicolon; empty if it is still long.
+
+    >>> _short_sentence("5 of 6 heads differ (p < 0.05); largest: layer 0 · head 1.")
+    '5 of 6 heads differ.'
+    """
+    sentence = re.sub(r" \([^()]*\)", "", finding).split("; ")[0].rstrip(".")
+    return f"{sentence}." if 0 < len(sentence) <= _TITLE else ""
 
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:

@@ -2,18 +2,25 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
-from bertsecrets.reporting.overview import DisabledHeads
+from bertsecrets.grid import Column
+from bertsecrets.reporting.overview import DisabledHeads, next_steps
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.run import Run
+from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.views import MeasureView
 
 DELTA = np.array([[0.01, 0.0, -0.01], [-0.02, -0.03, -0.05]])
 NEEDED = np.array([[False, False, False], [False, False, True]])
@@ -64,6 +71,72 @@ def test_counts_are_shown_as_whole_numbers(tmp_path: Path) -> None:
     assert screen is not None
     assert screen.colourings[0].texts == [["7", "70"], ["14", "0"]]
     assert screen.about[0, 1][-1].endswith(" 70.")
+
+
+def analysis_of(folder: Path, trained_folder: Path | None, **settings: Any) -> Run:
+    """The run of an analysis; without a folder, of a model before fine-tuning."""
+    make_run(folder, **settings)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["checkpoint"] = "initial" if trained_folder is None else str(trained_folder)
+    origin = {} if trained_folder is None else {"folder": str(trained_folder)}
+    config["trained"] = {"name": "analysed", "init": "pretrained", **origin}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return Run.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("swept", "measure", "commands"),
+    [
+        (False, "entropy", ["analyze analysis=disable", "view"]),
+        (False, "surface", ["analyze analysis=disable", "analyze measure=[entropy,patterns,offsets]", "view"]),
+        (True, "surface", ["analyze analysis=prune", "analyze shrink.speedup=2", "view"]),
+        (True, "pruning", ["analyze shrink.speedup=2", "analyze measure=[entropy,patterns,offsets]", "view"]),
+    ],
+)
+def test_an_analysis_suggests_what_its_run_lacks(
+    swept: bool, measure: str, commands: list[str], tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "run", delta_LH=DELTA if swept else None)
+    run = analysis_of(tmp_path / "analysis", folder, measured=[("checkpoint", measure, {"x": np.ones((2, 3))})])
+    steps = next_steps(run, None, {measure})
+    ends = [step.command.replace(f" checkpoint={folder}", "").split(" text=")[0] for step in steps]
+    assert ends == [f"python -m bertsecrets {command}" for command in commands]
+
+
+def test_before_fine_tuning_no_head_is_needed_for_an_answer(tmp_path: Path) -> None:
+    run = analysis_of(tmp_path / "analysis", None, measured=[("checkpoint", "surface", {"x": np.ones((2, 3))})])
+    commands = [step.command for step in report_run(run, heads=2).report.steps]
+    assert commands == [
+        "python -m bertsecrets train model=minilm",
+        'python -m bertsecrets view model=minilm text="The food was cold."',
+    ]
+
+
+class Smaller(Experiment):
+    """An analysis whose answer is a smaller model."""
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section:
+        return Section("Smaller", ["It has 3 of 6 heads (half); one layer lost most."], summary="")
+
+
+class Answered(Smaller):
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section:
+        return replace(super().describe(view), summary="Twice as fast.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "title", "grid"), [(Answered, "Twice as fast.", False), (Smaller, "It has 3 of 6 heads.", True)]
+)
+def test_an_analysis_opens_with_its_answer(kind: type[Experiment], title: str, grid: bool, tmp_path: Path) -> None:
+    run = analysis_of(tmp_path / "analysis", tmp_path, measured=[("checkpoint", "smaller", {"x": np.ones((2, 3))})])
+    name = f"{kind.__module__}:{kind.__name__}"
+    run.declare(Declaration("smaller", "Smaller", name, (Column("x", "x"),)))
+    report = report_run(run, heads=2, trusted=[name]).report
+    assert (report.title, report.overview is not None) == (title, grid)
+    scores = "On 408 examples: val/accuracy 0.800"
+    assert (report.overview.summary if report.overview else report.notes[0]).startswith(scores)
 
 
 def test_metrics_that_disagree_are_said_to(tmp_path: Path) -> None:

@@ -243,10 +243,10 @@ class Section:
         highlights: The heads that it highlights, if any.
         rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
         parts: Sections that follow it under headings of their own.
-        summary: What it says in a few words, for the page's contents.
+        summary: What it says in a few words, for the page's contents. That of an analysis of a smaller model is the title, and its first
+            figure opens the page in place of the grid of heads.
         commands: Commands to type, such as one that would add to it.
-        steps: What to do next. A section with steps opens the page of an analysis, with its first figure in place of the grid of
-            heads.
+        steps: What to do next, with the same effect.
     """
 
     title: str
@@ -397,7 +397,8 @@ class Report:
     def answer(self) -> str:
         """What the page says beside its title: the first finding of a section, else the first note on its sections."""
         findings = [finding for section in self.sections for finding in section.findings if finding != self.title]
-        return next(iter([*findings, *(self.notes if self.headed else [])]), "")
+        first = next(iter([*findings, *(self.notes if self.headed else [])]), "")
+        return first.removeprefix(f"{self.title} ")
 
     @property
     def picture(self) -> FigureBlock | None:

@@ -172,5 +172,6 @@
   switcher.hidden = data.views.length < 2;
   table.querySelector("[data-label]").classList.toggle("unseen", !switcher.hidden);
   chooser.addEventListener("change", paint);
+  paint();
   select(selected);
 })();
