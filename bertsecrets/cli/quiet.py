@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from bertsecrets.sweeps.run_folder import FAILURE
@@ -62,6 +63,17 @@ class Line(logging.Formatter):
 
 _named = _Named()
 
+_PACKAGE = Path(__file__).parent.parent
+
+_of_python = warnings.formatwarning
+
+
+def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning of this package as its sentence alone; of any other, with its line of code."""
+    if category is UserWarning and Path(filename).is_relative_to(_PACKAGE):
+        return f"warning: {message}\n"
+    return _of_python(message, category, filename, lineno, line)
+
 
 def install() -> None:
     """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well."""
@@ -70,6 +82,7 @@ def install() -> None:
         logging.getLogger(name).addFilter(_named)
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
+    warnings.formatwarning = _warning
     if in_job():
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):

@@ -49,6 +49,15 @@ def test_warnings_are_silenced_by_their_text() -> None:
     assert [str(one.message) for one in seen] == ["The loss is not finite."]
 
 
+def test_a_warning_of_this_package_is_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    install()
+    ours, sentence = str(Path(quiet.__file__).parent.parent / "data" / "module.py"), "3 rows were left out."
+    assert warnings.formatwarning(sentence, UserWarning, ours, 7) == "warning: 3 rows were left out.\n"
+    assert "other.py:7: UserWarning: 3 rows" in warnings.formatwarning(sentence, UserWarning, "other.py", 7)
+    assert "module.py:7: DeprecationWarning" in warnings.formatwarning(sentence, DeprecationWarning, ours, 7)
+
+
 def test_a_line_on_the_terminal_has_no_time_and_names_only_warnings() -> None:
     def line(level: int) -> str:
         return Line().format(logging.LogRecord("x.y", level, "", 0, "Memory is %s.", ("short",), None))
