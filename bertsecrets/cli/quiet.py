@@ -68,7 +68,9 @@ _PACKAGE = Path(__file__).parent.parent
 _of_python = warnings.formatwarning
 
 
-def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
     """A warning of this package as its sentence alone; of any other, with its line of code."""
     if category is UserWarning and Path(filename).is_relative_to(_PACKAGE):
         return f"warning: {message}\n"

@@ -87,6 +87,10 @@ _DATA = (str, int, float, type(None), RangeSweep, IntervalSweep)
 """What the values of a recorded setting can be."""
 
 _WANDB_RUNS = "*run-*"
+
+_SUBMITTED = ".submitit/.submission_file_*.sh"
+"""The links that submitit leaves to its scripts by absolute paths, which lead out of a copied sweep; each name is used once, so that
+nothing is ever written through them."""
 """The folders of W&B's runs, which it never writes to again, and which hold links to its log."""
 
 
@@ -241,7 +245,11 @@ def check_links(folder: Path) -> None:
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
+            if (
+                path.is_symlink()
+                and not path.match(_SUBMITTED)
+                and not Path(os.path.realpath(path)).is_relative_to(home)
+            ):
                 raise UserError(
                     f"'{path}' is a symbolic link to '{os.readlink(path)}', outside of the folder; nothing is written through "
                     "it: put what it names in its place, or remove it."

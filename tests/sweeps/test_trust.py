@@ -246,6 +246,9 @@ def test_links_out_of_a_folder_are_refused(tmp_path: Path) -> None:
     logs.mkdir(parents=True)
     (folder / "wandb" / "latest-run").symlink_to("offline-run-1")
     (logs / "debug-core.log").symlink_to(elsewhere / "core.log")
+    # What submitit leaves in the folder of a sweep that was copied from a cluster.
+    (folder / ".submitit").mkdir()
+    (folder / ".submitit" / ".submission_file_3f2a.sh").symlink_to(elsewhere / "3_submission.sh")
     check_links(folder)
     for name in ("figures/head.svg", "train.log", "checkpoints", "wandb/other-run-2", "job/wandb"):
         (folder / name).parent.mkdir(exist_ok=True)
