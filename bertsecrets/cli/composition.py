@@ -179,6 +179,12 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         key = match.group(1)
         line = next((line for line in overrides if line.startswith(f"+{key}=")), f"+{key}=<value>")
         return f"'{line}' adds a key that is there already; write {line.removeprefix('+')}"
+    if match := re.search(r"Could not delete '(\w+)'\. No match in the defaults list", text):
+        # A group of which several choices are taken, or none.
+        group = match.group(1)
+        return (
+            f"'~{group}' does not say which {group}; write {group}=[] for none, or '~{group}.<name>' to leave one out."
+        )
     deleted = re.search(r"Could not delete from config\. '([^']+)' does not exist", text)
     if match := deleted or re.search(
         r"Could not (?:override|append to|delete from|find) (?:config )?'?([\w./@]+)'?", text

@@ -173,7 +173,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     if screen is not None and disabled is None:
         if opening:
             # The answer is a smaller model: its figure says more than a grid of heads.
-            screen, of_scores_in_words = None, [screen.summary]
+            of_scores_in_words = [screen.summary]
+            screen = None
         else:
             # The grid alone does not say what an analysis found.
             screen = replace(screen, notes=[*firsts[:1], *screen.notes])

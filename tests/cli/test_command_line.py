@@ -54,6 +54,7 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["-m", "task=glob(demo_*,exclude=demo_coreference)", "seed=1,-2"], "seed is -2"),
         (["model=folder"], "Config key 'model.path' has no value"),
         (["seed"], "write key=value"),
+        (["~measure"], r"'~measure' does not say which measure; write measure=\[\] for none, or '~measure.<name>'"),
     ],
 )
 def test_the_nearest_valid_name_is_suggested(arguments: list[str], message: str) -> None:
