@@ -79,9 +79,11 @@ class Ledger:
             *versions_in_words(runs),
             *left_out(unfinished),
         ]
-        sections = [_section(entry) for entry in entries]
+        # Those with a verdict first; statements that were named stay in their order.
+        listed = entries if self.names else sorted(entries, key=lambda entry: VERDICTS.index(entry.verdict))
+        sections = [_section(entry) for entry in listed]
         # Sections 1 and 2 are the overview and the table by model.
-        links = [f"#section-{index + 3}" for index in range(len(entries))]
+        links = [f"#section-{index + 3}" for index in range(len(listed))]
         report = Report(
             title="Published statements about heads, tested on your models",
             subtitle=f"{len(entries)} statements, from {len(runs)} run{'s' * (len(runs) > 1)}",
@@ -97,7 +99,7 @@ class Ledger:
             sections=[
                 Section(
                     "All statements",
-                    tables=[overview(entries, "All statements; click one to see how it was tested", links)],
+                    tables=[overview(listed, "All statements; click one to see how it was tested", links)],
                 ),
                 Section(
                     "By model and task",
@@ -109,7 +111,7 @@ class Ledger:
                         ],
                     ]
                     or ["No statement is shown to hold in one model and to be refuted in another."],
-                    tables=[_by_subject(entries, links)],
+                    tables=[_by_subject(listed, links)],
                 ),
                 *sections,
                 _READING,
