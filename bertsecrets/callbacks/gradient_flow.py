@@ -21,6 +21,7 @@ from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.curves import gradient_flow
+from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
@@ -148,16 +149,23 @@ class GradientFlow(pl.Callback, Experiment):
         norms, ratios = layers.history("gradient_norm"), layers.history("update_ratio")
         if not norms:
             return None
+        norm_TL = np.stack([value_L1[:, 0] for _, value_L1 in norms])
+        mean_L = norm_TL.mean(axis=0)
+        most, least = int(mean_L.argmax()), int(mean_L.argmin())
         figure = partial(
             gradient_flow,
             [step for step, _ in norms],
-            np.stack([value_L1[:, 0] for _, value_L1 in norms]),
+            norm_TL,
             np.stack([value_L1[:, 0] for _, value_L1 in ratios]),
             title="Gradients and updates by layer",
             batch_size=int(view.extras.get("batch_size", 1)),
         )
         return Section(
             view.title,
+            [
+                f"Over {len(norms)} steps gradients were largest in layer {most} (mean norm {number(mean_L[most])}) and smallest in "
+                f"layer {least} ({number(mean_L[least])})."
+            ],
             paragraphs=[
                 "Norms are taken before clipping. The update ratio is the size of one optimiser step relative to the weights."
             ],

@@ -181,6 +181,9 @@ def test_gradients_are_joined_with_drift(tmp_path: Path) -> None:
         "Over 3 layers the rank correlation of mean gradient norm and drift is 1.00 (not judged: fewer than 8 points): "
         "too few layers to judge it by."
     ]
+    assert by_title["Gradient flow"].findings == [
+        "Over 2 steps gradients were largest in layer 1 (mean norm 3.500) and smallest in layer 0 (1.500)."
+    ]
     (block,) = by_title["Gradient flow"].figures
     assert any("n = 32" in text.get_text() for text in block.figure.texts)
     assert len(block.figure.axes[0].lines[0].get_xdata()) == 2
