@@ -95,17 +95,19 @@ def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[
         state = claim_folder(plain(config), folder)
     if state == "finished":
         return SKIPPED, "already finished"
-    failure = records / f"{number}.failure"
     command = [sys.executable, *json.loads(os.environ[PROGRAM]), *_arguments(config, folder, state == "resumable")]
-    environment: dict[str, str | None] = {FAILURE: str(failure), **dict.fromkeys(_slurm_ranks())}
 
     def started(process: int) -> None:
         (records / f"{number}.process").write_text(f"{process} {os.getpid()} {socket.gethostname()}", "utf-8")
         if (records / INTERRUPTED).exists():
             raise Interrupted(signal.SIGTERM)
 
-    with _leased_gpus(config) as devices:
-        status = run_process(command, Path(HydraConfig.get().runtime.cwd), {**environment, **devices}, started)
+    # Where the job says why it fails: not on the sweep's disk, which may be full.
+    with _leased_gpus(config) as devices, tempfile.TemporaryDirectory() as scratch:
+        failure = Path(scratch) / "failure.json"
+        variables = {FAILURE: str(failure), **dict.fromkeys(_slurm_ranks()), **devices}
+        status = run_process(command, Path(HydraConfig.get().runtime.cwd), variables, started)
+        content = json.loads(failure.read_text("utf-8")) if failure.is_file() else None
     (records / f"{number}.process").unlink(missing_ok=True)
     if status == 0:
         return (
@@ -113,9 +115,8 @@ def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[
             if _has_finished(folder)
             else (FAILED, "it ended without finishing; resume=true continues it.")
         )
-    if not failure.is_file():
+    if content is None:
         return FAILED, f"{describe_exit(status)}."
-    content = json.loads(failure.read_text("utf-8"))
     return (SKIPPED if content["error"] == BusyError.__name__ else FAILED), content["reason"]
 
 

@@ -4,6 +4,7 @@ A run is identified by a key: a digest of its settings, of the code that makes n
 analyses. ``begun.json`` is written first and ``finished.json`` last, so that a sweep can tell which of its jobs are done.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -182,7 +183,9 @@ def report_failure(name: str, reason: str) -> None:
     path = os.environ.get(FAILURE)
     # The first process to fail knows the reason; the others fail because of it.
     if path and not Path(path).exists():
-        _write_json(Path(path), {"error": name, "reason": reason})
+        # Of a disk that is full, the process itself has the sentence.
+        with contextlib.suppress(UserError):
+            _write_json(Path(path), {"error": name, "reason": reason})
 
 
 def mark_finished(folder: Path, key: str, config: str, seconds: float) -> None:

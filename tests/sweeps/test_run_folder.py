@@ -18,6 +18,7 @@ from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import write_config
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.run_folder import (
+    FAILURE,
     claim_folder,
     config_digest,
     exclusive_run,
@@ -25,6 +26,7 @@ from bertsecrets.sweeps.run_folder import (
     hold,
     mark_finished,
     read_finished,
+    report_failure,
     run_key,
     set_aside,
 )
@@ -203,3 +205,12 @@ def test_only_a_damaged_file_is_damage(finished: Path, monkeypatch: pytest.Monke
         ):
             claim_folder({}, finished)
         assert (finished / "heads.parquet").is_file()
+
+
+def test_a_failure_that_cannot_be_reported_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(FAILURE, str(tmp_path / "file" / "failure.json"))
+    report_failure("UserError", "The disk is full.")
+    monkeypatch.setenv(FAILURE, str(tmp_path / "failure.json"))
+    report_failure("UserError", "The disk is full.")
+    assert json.loads((tmp_path / "failure.json").read_text()) == {"error": "UserError", "reason": "The disk is full."}

@@ -16,13 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "scontrol")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "munge", "sbatch", "scontrol")
 """What must be installed."""
 
 _PORT = 16900
 """The controller's; the nodes' follow it."""
-
-_MUNGE = Path("/run/munge/munge.socket.2")
 
 _PATIENCE = 30
 """Seconds for the nodes to come up."""
@@ -95,12 +93,13 @@ def cluster(folder: Path, nodes: int) -> Iterator[Path]:
 
 
 def _start_munge() -> None:
-    if _MUNGE.is_socket():
+    # A daemon that was killed leaves its socket behind.
+    if subprocess.run(["munge", "--no-input"], capture_output=True, check=False).returncode == 0:
         return
     for path in (Path("/run/munge"), Path("/var/log/munge"), Path("/var/lib/munge")):
         path.mkdir(exist_ok=True)
         shutil.chown(path, "munge", "munge")
-    subprocess.run(["su", "-s", "/bin/sh", "munge", "-c", shutil.which("munged") or "munged"], check=True)
+    subprocess.run(["su", "-s", "/bin/sh", "munge", "-c", f"{shutil.which('munged')} --force"], check=True)
 
 
 def _wait_for_nodes(environment: dict[str, str], nodes: int) -> None:

@@ -1,4 +1,4 @@
-"""Sweeps on a real Slurm of two simulated nodes: a job that is cancelled, and a node that is drained."""
+"""Sweeps on a real Slurm of two simulated nodes: a job that is cancelled, a node that is drained, DDP over both."""
 
 import json
 import os
@@ -18,9 +18,7 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"needs {', '.join(missing())}"),
 ]
 ROOT = Path(__file__).resolve().parents[3]
-SWEEP = (
-    "-m",
-    "seed=1,2",
+SETTINGS = (
     "data.limit_train=64",
     "data.limit_eval=40",
     "trainer.max_epochs=1",
@@ -41,11 +39,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Scores of a sweep without a cluster."""
-    folder = tmp_path_factory.mktemp("local") / "sweep"
+    return local_scores(tmp_path_factory.mktemp("local") / "sweep")
+
+
+def local_scores(folder: Path, *settings: str, seeds: str = "1,2") -> dict[str, Any]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [sys.executable, "train.py", *SWEEP, f"hydra.sweep.dir={folder}"], cwd=ROOT, env=environment, check=True
-    )
+    command = [sys.executable, "train.py", "-m", *SETTINGS, f"seed={seeds}", *settings, f"hydra.sweep.dir={folder}"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
     return scores(folder)
 
 
@@ -70,8 +70,17 @@ def running(environment: dict[str, str]) -> list[str]:
     raise TimeoutError("two jobs did not start within two minutes")
 
 
-def start(environment: dict[str, str], folder: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "train.py", *SWEEP, *NODES, f"hydra.sweep.dir={folder}"]
+def start(environment: dict[str, str], folder: Path, *settings: str, seeds: str = "1,2") -> "subprocess.Popen[str]":
+    command = [
+        sys.executable,
+        "train.py",
+        "-m",
+        *SETTINGS,
+        f"seed={seeds}",
+        *NODES,
+        *settings,
+        f"hydra.sweep.dir={folder}",
+    ]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -112,3 +121,16 @@ def test_jobs_of_a_drained_node_run_on_another(
     assert scores(folder) == local
     records = [json.loads(path.read_text()) for path in folder.glob("*/finished.json")]
     assert len(records) == 2
+
+
+def test_a_run_over_two_nodes_gives_the_numbers_of_two_processes_on_one(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    run = [sys.executable, "train.py", *SETTINGS, "seed=1", "trainer=ddp_cpu"]
+    two = [*run, "trainer.devices=1", "trainer.num_nodes=2", f"hydra.run.dir={tmp_path / 'two'}"]
+    # Names of simulated nodes have no address.
+    nodes = {**environment, "MASTER_ADDR": "127.0.0.1"}
+    subprocess.run(["srun", "--nodes=2", "--ntasks-per-node=1", *two], cwd=ROOT, env=nodes, check=True, timeout=600)
+    one = [*run, "trainer.devices=2", f"hydra.run.dir={tmp_path / 'one'}"]
+    subprocess.run(one, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=600)
+    assert scores(tmp_path)["two"] == scores(tmp_path)["one"]
