@@ -1,26 +1,37 @@
 """Smaller models side by side: ours, and what else one would do, with the same data and the same steps of training.
 
-    python benchmarks/shrink.py <run folder> ... --speedup 2 --rows 6000 --seeds 1 2 3
-    python benchmarks/shrink.py          # the table of docs/pruning.md again, from the stored results
+    python benchmarks/shrink.py <run folder> ... --speedup 2 --rows 3000 --seeds 1 2 3
+    python benchmarks/shrink.py --analysis <folder of analysis=shrink>         # ours, from a search that is finished
+    python benchmarks/shrink.py --smaller <run folder> <run folder of a smaller model>
+    python benchmarks/shrink.py          # the table of docs/shrink.md again, from the stored results
+    python benchmarks/shrink.py --check  # fail where the page differs from them
 
-Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32):
+Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32), but for the last two:
 
 - ours: heads and neurons by Fisher information and the latency table, refitted by least squares, distilled
 - ours, no training: the same without the distillation
+- ours, int8: the first with 8-bit weights
+- layers: the upper layers go, distilled (Sajjad et al. 2023)
 - magnitude: heads and neurons with the smallest weights go, the same share of each layer, distilled (Han et al. 2015)
 - first order: those with the smallest mean absolute product of output and gradient go, as above (Michel et al. 2019; Molchanov et al. 2017)
-- layers: the upper layers go, distilled (Sajjad et al. 2023)
+- Torch-Pruning: the same share of heads and neurons of each layer by the magnitude of all weights that depend on one another (Fang et al.
+  2023), distilled; models of BERT, where the package torch-pruning is installed
+- int8: the whole model with 8-bit weights (ONNX Runtime, dynamic, a scale for each channel), no training
+- smaller model: another model, fine-tuned directly
 
 Every method is distilled on the same rows with the same learning rate. Scores are those of the development set, which no method sees.
 """
 
 import argparse
 import copy
+import importlib.util
 import json
 import statistics
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +44,39 @@ from bertsecrets.cli.build import begin
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import read_analyze
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import TRAIN
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.component_scores import ComponentScores, fisher_information
+from bertsecrets.pruning.export import OnnxClassifier, export_int8
 from bertsecrets.pruning.latency import compare_latency
 from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.settings import ShrinkSettings
-from bertsecrets.pruning.shrink import answers, make_smaller, plan, tests_of
+from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tests_of
+from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "shrink.md"
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
-BATCH, EXAMPLES, ROUNDS = 32, 1024, 10
-METHODS = ("ours", "ours, no training", "magnitude", "first order", "layers")
+BEGIN, END = "<!-- begin: peers -->\n", "<!-- end: peers -->"
+BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
+OURS, OURS_INT8, UNTRAINED, INT8, TORCH_PRUNING, SMALLER = (
+    "ours",
+    "ours, int8",
+    "ours, no training",
+    "int8",
+    "Torch-Pruning",
+    "smaller model",
+)
+METHODS = (OURS, UNTRAINED, OURS_INT8, "layers", "magnitude", "first order", TORCH_PRUNING, INT8, SMALLER)
 
 
 def load(run: Path) -> tuple[TaskData, nn.Module]:
     """Data and model of a run's folder."""
-    overrides = [f"checkpoint={run}", "progress=false"]
+    overrides = [f"checkpoint={run}", "progress=false", f"data.eval_batch_size={BATCH}"]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = with_run_settings(compose("analyze", overrides=overrides), overrides)
     settings = read_analyze(plain(config))
@@ -127,133 +152,263 @@ def without_upper_layers(model: nn.Module, layers: int) -> Any:
     return smaller
 
 
-def as_fast(model: Any, make: Callable[[float], Any], speedup: float, length: int) -> Any:
-    """What ``make`` gives for the smallest demand with which it is measured to be as fast as asked."""
-    demand = speedup
-    for _ in range(5):
-        smaller = make(demand).eval()
-        latency = compare_latency(model, smaller, length, [BATCH], ROUNDS)[BATCH]
-        if latency.whole / latency.smaller >= speedup:
-            break
-        demand *= 1.02 * speedup / (latency.whole / latency.smaller)
+def by_dependencies(model: nn.Module, share: float) -> Any:
+    """A copy of a BERT that keeps a share of the heads and neurons of each layer, chosen by Torch-Pruning; its width stays."""
+    import torch_pruning
+
+    smaller: Any = copy.deepcopy(describe(model).model)
+    smaller.set_attn_implementation("eager")
+    encoder = describe(smaller)
+    assert encoder.family is not None
+    attentions = [layer.attention.self for layer in encoder.layers]
+    maps = [linear for attention in attentions for linear in (attention.query, attention.key, attention.value)]
+    # What writes to the residual stream, whose width the distillation matches.
+    written = [site.projection for site in encoder.sites] + [
+        encoder.family.feed_forward(layer).output for layer in encoder.layers
+    ]
+    ids_BS = torch.full((1, 8), 5)
+    pruner = torch_pruning.pruner.BasePruner(
+        smaller,
+        {"input_ids": ids_BS, "attention_mask": torch.ones_like(ids_BS)},
+        importance=torch_pruning.importance.GroupMagnitudeImportance(p=2),
+        pruning_ratio=1 - share,
+        head_pruning_ratio=1 - share,
+        num_heads=dict.fromkeys(maps, encoder.num_heads),
+        prune_num_heads=True,
+        prune_head_dims=False,
+        ignored_layers=[*written, smaller.classifier, smaller.base_model.pooler],
+        output_transform=lambda output: output.logits.sum(),
+    )
+    pruner.step()
+    smaller.set_attn_implementation("sdpa")
     return smaller
 
 
-def rows_of(run: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row for each method and seed on one model."""
-    data, model = load(run)
-    network: Any = model
-    evaluation, task = data.evaluation_names[0], data.task
-    lengths = data.evaluation_dataset(evaluation).lengths
-    length, device = round(sum(lengths) / len(lengths)), torch.device("cpu")
-    table = measure_latency(model, batch_size=BATCH, length=length, rounds=ROUNDS)
-    whole = answers(network, data.evaluation_loader(evaluation), task, nullcontext, device)
-    scores = {
-        "ours": fisher_information(model, data.training_sample(EXAMPLES), context=nullcontext),
-        "magnitude": magnitudes(model),
-        "first order": first_order(model, data),
-    }
+class Peers:
+    """One fine-tuned model, its data and its answers, beside which smaller models are judged."""
 
-    def teaching() -> Any:
-        return data.training_sample(options.rows)
+    def __init__(self, run: Path, options: argparse.Namespace) -> None:
+        self.data, self.model = load(run)
+        self.network: Any = self.model
+        self.name, self.options = name_of(run), options
+        self.evaluation = self.data.evaluation_names[0]
+        lengths = self.data.evaluation_dataset(self.evaluation).lengths
+        self.length, self.examples = round(sum(lengths) / len(lengths)), len(lengths)
+        self.whole = self.answers(self.network, self.data)
 
-    def choosing() -> Any:
-        return data.training_sample(EXAMPLES)
+    def answers(self, model: Any, data: TaskData) -> Answers:
+        return answers(model, data.evaluation_loader(self.evaluation), data.task, nullcontext, torch.device("cpu"))
 
-    for method in options.methods:
-        for seed in options.seeds if method != "ours, no training" else options.seeds[:1]:
-            settings = ShrinkSettings.read(
-                "shrink",
-                {"epochs": 0 if "no training" in method else 1, "seed": seed, "learning_rate": options.learning_rate},
-            )
-            how = {
-                "epochs": settings.epochs,
-                "learning_rate": settings.learning_rate,
-                "seed": seed,
-                "context": nullcontext,
-            }
-            if method.startswith("ours"):
-                plans: dict[int, Kept] = {}
+    def teaching(self) -> Any:
+        return self.data.training_sample(self.options.rows)
 
-                def cut(demand: float, plans: dict[int, Kept] = plans) -> Any:
-                    plans[0] = plan(scores["ours"], table, demand)
-                    return keep_only(model, plans[0])
+    def choosing(self) -> Any:
+        return self.data.training_sample(EXAMPLES)
 
-                as_fast(network, cut, options.speedup, length)
-                smaller = make_smaller(model, plans[0], choosing, teaching, settings, context=nullcontext)
-            elif method == "layers":
-                total = describe(model).num_layers
-                sizes = iter(range(total - 1, 0, -1))
-                smaller = as_fast(
-                    network, lambda _, sizes=sizes: without_upper_layers(model, next(sizes)), options.speedup, length
-                )  # type: ignore[misc]
-                distill(model, smaller, teaching, matched=range(smaller.config.num_hidden_layers), **how)
-            else:
-                own = scores[method]
-                smaller = as_fast(
-                    network,
-                    lambda demand, own=own: keep_only(model, same_share(own, table, demand)),
-                    options.speedup,
-                    length,
-                )  # type: ignore[misc]
-                distill(model, smaller, teaching, **how)
-            smaller.eval()
-            latencies = compare_latency(network, smaller, length, [1, BATCH], 3 * ROUNDS)
-            after = answers(smaller, data.evaluation_loader(evaluation), task, nullcontext, device)
-            (test, *_) = tests_of(whole, after, task, 0.01, 0.95)
-            yield {
-                "run": run.name,
-                "method": method,
-                "seed": seed,
-                "metric": test.metric,
-                "examples": len(lengths),
-                "whole": test.whole,
-                "smaller": test.smaller,
-                "bound": float(test.outcome.bound_V[0]),
-                "speedup": {str(size): latency.whole / latency.smaller for size, latency in latencies.items()},
-                "rows": options.rows if settings.epochs else 0,
-                "threads": torch.get_num_threads(),
-                "length": length,
-            }
+    def row(self, method: str, seed: int, smaller: Any, rows: int, data: TaskData | None = None) -> dict[str, Any]:
+        """Times and tests of a smaller model."""
+        latencies = compare_latency(self.network, smaller, self.length, [1, BATCH], 2 * ROUNDS)
+        after = self.answers(smaller, data or self.data)
+        return {
+            "run": self.name,
+            "method": method,
+            "seed": seed,
+            "examples": self.examples,
+            "tests": [test.as_dict() for test in tests_of(self.whole, after, self.data.task, 0.01, 0.95)],
+            "speedup": {str(size): latency.whole / latency.smaller for size, latency in latencies.items()},
+            "rows": rows,
+            "threads": torch.get_num_threads(),
+            "length": self.length,
+        }
+
+    def quantised(self, method: str, seed: int, model: Any, rows: int) -> dict[str, Any]:
+        """The row of a model with 8-bit weights."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            export_int8(model, path, self.data.max_length)
+            return self.row(method, seed, OnnxClassifier(path), rows)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each method and seed; all methods of one seed before the next."""
+        options, model = self.options, self.model
+        cut: dict[str, Any] = {}
+        table = cache(lambda: measure_latency(model, batch_size=BATCH, length=self.length, rounds=ROUNDS))
+        for seed in options.seeds:
+            settings = ShrinkSettings.read("shrink", {"seed": seed, "learning_rate": options.learning_rate})
+            for method in options.methods:
+                if method == INT8 and seed == options.seeds[0]:
+                    yield self.quantised(method, seed, self.network, 0)
+                elif method in (OURS, UNTRAINED) and (method == OURS or seed == options.seeds[0]):
+                    if OURS not in cut:
+                        fisher = fisher_information(model, self.choosing(), context=nullcontext)
+                        cut[OURS] = self._as_fast(partial(plan, fisher, table()), partial(keep_only, model))
+                    own = settings.model_copy(update={"epochs": int(method == OURS)})
+                    smaller = make_smaller(model, cut[OURS], self.choosing, self.teaching, own, context=nullcontext)
+                    yield self.row(method, seed, smaller.eval(), options.rows * own.epochs)
+                    if method == OURS and OURS_INT8 in options.methods:
+                        yield self.quantised(OURS_INT8, seed, smaller, options.rows)
+                elif method in ("layers", "magnitude", "first order", TORCH_PRUNING):
+                    if method not in cut:
+                        cut[method] = self._cut(method, table)
+                    smaller = copy.deepcopy(cut[method])
+                    # The classifier reads what the last layer gives.
+                    layers = describe(model).num_layers
+                    matched = [*range(smaller.config.num_hidden_layers - 1), layers - 1] if method == "layers" else None
+                    distill(
+                        model,
+                        smaller,
+                        self.teaching,
+                        epochs=1,
+                        learning_rate=options.learning_rate,
+                        seed=seed,
+                        context=nullcontext,
+                        matched=matched,
+                    )
+                    yield self.row(method, seed, smaller.eval(), options.rows)
+
+    def _cut(self, method: str, table: Callable[[], LatencyTable]) -> Any:
+        """A model before its distillation."""
+        model = self.model
+        if method == "layers":
+            sizes = iter(range(describe(model).num_layers - 1, 0, -1))
+            return self._as_fast(lambda _: without_upper_layers(model, next(sizes)), lambda smaller: smaller)
+        if method == TORCH_PRUNING:
+            heads = describe(model).num_heads
+            shares = iter(count / heads for count in range(heads - 1, 0, -1))
+            return self._as_fast(lambda _: by_dependencies(model, next(shares)), lambda smaller: smaller, heads)
+        scores = magnitudes(model) if method == "magnitude" else first_order(model, self.data)
+        kept = self._as_fast(partial(same_share, scores, table()), partial(keep_only, model))
+        return keep_only(model, kept)
+
+    def _as_fast(self, make: Callable[[float], Any], built: Callable[[Any], Any], trials: int = 6) -> Any:
+        """What ``make`` gives for the smallest demand with which the model built from it is measured to be as fast as asked."""
+        demand = speedup = self.options.speedup
+        for _ in range(trials):
+            smaller = make(demand)
+            latency = compare_latency(self.network, built(smaller).eval(), self.length, [BATCH], ROUNDS)[BATCH]
+            measured = latency.whole / latency.smaller
+            if measured >= speedup:
+                break
+            demand *= 1.02 * speedup / measured
+        return smaller
+
+
+def name_of(run: Path) -> str:
+    """Model and task of a run or of an analysis."""
+    opened = Run.open(run)
+    return f"{opened.model} on {opened.task}"
+
+
+def rows_of_analysis(folder: Path) -> Iterator[dict[str, Any]]:
+    """The models of a finished ``analysis=shrink``."""
+    run = Run.open(folder)
+    content = json.loads(run.extras_path(Shrinking.name).read_text("utf-8"))["model"]
+    for attempt in content["attempts"]:
+        yield {
+            "run": name_of(folder),
+            "method": OURS_INT8 if attempt["int8"] else OURS if content["epochs"] else UNTRAINED,
+            "seed": run.config()["shrink"]["seed"],
+            "examples": content["judged_on"],
+            "tests": attempt["tests"],
+            "speedup": {size: time["whole"] / time["smaller"] for size, time in attempt["latency"].items()},
+            "rows": content["taught_on"] * content["epochs"],
+            "threads": content["table"]["threads"],
+            "length": content["table"]["length"],
+        }
+
+
+def mean_of(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float:
+    return statistics.mean(map(value, rows))
+
+
+def change_of(row: dict[str, Any]) -> float:
+    """Change of the task's first score, in points."""
+    test = row["tests"][0]
+    return 100 * float(test["smaller"] - test["whole"])
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The table of docs/pruning.md: means over seeds."""
+    """The table of docs/shrink.md, means over seeds, and where ours loses."""
     lines = [
-        "| model | method | seeds | times as fast (batch 32; 1) | score | change (points) | not ruled out |",
+        "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (over seeds) | largest loss not ruled out |",
         "|---|---|---|---|---|---|---|",
     ]
+    notes = []
     for run in dict.fromkeys(row["run"] for row in rows):
+        own = [row for row in rows if row["run"] == run]
+        first = own[0]["tests"][0]
+        lines.append(
+            f"| **{run}**: {first['metric']} {first['whole']:.3f} on {own[0]['examples']:,} examples | | | | | | |"
+        )
+        means, speed, bounds = {}, {}, {}
         for method in METHODS:
-            own = [row for row in rows if (row["run"], row["method"]) == (run, method)]
-            if not own:
+            of_method = [row for row in own if row["method"] == method]
+            if not of_method:
                 continue
-            speed = [statistics.mean(row["speedup"][size] for row in own) for size in (str(BATCH), "1")]
-            score, whole, bound = (statistics.mean(row[name] for row in own) for name in ("smaller", "whole", "bound"))
+            changes = sorted(map(change_of, of_method))
+            means[method] = statistics.mean(changes)
+            spread = f" ({changes[0]:+.1f} to {changes[-1]:+.1f})" if len(changes) > 1 else ""
+            speeds = [mean_of(of_method, lambda row, size=size: row["speedup"][size]) for size in (str(BATCH), "1")]  # type: ignore[misc]
+            speed[method] = speeds[0]
+            score = mean_of(of_method, lambda row: row["tests"][0]["smaller"])
+            bounds[method] = mean_of(of_method, lambda row: 100 * row["tests"][0]["bound"])
             lines.append(
-                f"| {run} | {method} | {len(own)} | {speed[0]:.2f}; {speed[1]:.2f} | {score:.3f} | {100 * (score - whole):+.1f} | {100 * bound:.1f} |"
+                f"| {method} | {len(changes)} | {of_method[0]['rows']:,} | {speeds[0]:.2f}; {speeds[1]:.2f} | {score:.3f} | "
+                f"{means[method]:+.1f}{spread} | {bounds[method]:.1f} |".replace("-", "\N{MINUS SIGN}").replace(
+                    "Torch\N{MINUS SIGN}", "Torch-"
+                )
             )
-    return "\n".join(lines)
+        # Better is a higher score, or a smaller loss left open at no less speed.
+        better = [
+            f"{method} ({means[method] - means[OURS]:+.1f} points, {speed[method]:.2f} in place of {speed[OURS]:.2f} times as fast, losses above "
+            f"{bounds[method]:.1f} in place of {bounds[OURS]:.1f} points ruled out)".replace("(-", "(\N{MINUS SIGN}")
+            for method in means
+            if method not in (OURS, OURS_INT8)
+            and OURS in means
+            and (means[method] > means[OURS] or (speed[method] >= speed[OURS] and bounds[method] < bounds[OURS]))
+        ]
+        if better:
+            notes.append(f"On {run}, ours loses to {' and to '.join(better)}.")
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    """docs/shrink.md with the table of these rows."""
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{table_of(rows)}\n\n{END}{rest.partition(END)[2]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("--analysis", nargs="*", default=[], type=Path)
+    parser.add_argument("--smaller", nargs=2, type=Path)
     parser.add_argument("--speedup", type=float, default=2.0)
-    parser.add_argument("--rows", type=int, default=6000)
+    parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rows = json.loads(RESULTS.read_text()) if RESULTS.is_file() else []
-    for run in options.runs:
-        for row in rows_of(run, options):
-            rows = [old for old in rows if any(old[name] != row[name] for name in ("run", "method", "seed"))] + [row]
-            RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-            print(json.dumps(row), flush=True)
-    print(table_of(rows))
+    if importlib.util.find_spec("torch_pruning") is None:
+        options.methods = [method for method in options.methods if method != TORCH_PRUNING]
+    rows = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else []
+    sources = [rows_of_analysis(folder) for folder in options.analysis]
+    sources += [Peers(run, options).rows() for run in options.runs]
+    if options.smaller:
+        data, model = load(options.smaller[1])
+        taught = len(data.encoded(TRAIN))
+        sources.append(iter([Peers(options.smaller[0], options).row(SMALLER, 1, model, taught, data)]))
+    for row in (row for source in sources for row in source):
+        rows = [old for old in rows if any(old[name] != row[name] for name in ("run", "method", "seed"))] + [row]
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+        print(json.dumps(row), flush=True)
+    new = page(rows)
+    if options.check and new != DOCUMENT.read_text("utf-8"):
+        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python benchmarks/shrink.py.")
+    DOCUMENT.write_text(new, "utf-8")
 
 
 if __name__ == "__main__":

@@ -112,6 +112,10 @@ def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path,
         (("shrink.speedup=500", "shrink.max_loss=60"), "shrink.speedup is 500, but with one head left"),
         (("shrink.speedup=[2,1.5]", "shrink.max_loss=60"), "expected ascending numbers above 1"),
         (("shrink.speedup=0.5",), "shrink.speedup is 0.5"),
+        (
+            ("trainer.accelerator=cpu", "trainer.devices=2", "+trainer.strategy=ddp"),
+            "there are 2; set trainer.devices=1 and trainer.num_nodes=1",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(

@@ -1,0 +1,40 @@
+"""The table of smaller models side by side: as stored, and what it says of them."""
+
+import json
+from typing import Any
+
+from benchmarks.shrink import DOCUMENT, RESULTS, page, table_of
+
+
+def row(method: str, seed: int, smaller: float, speedup: float = 2.0) -> dict[str, Any]:
+    return {
+        "run": "minilm on sst2",
+        "method": method,
+        "seed": seed,
+        "examples": 872,
+        "tests": [{"metric": "accuracy", "whole": 0.85, "smaller": smaller, "bound": 0.01 * seed}],
+        "speedup": {"1": speedup / 2, "32": speedup},
+        "rows": 3000,
+    }
+
+
+def test_the_documentation_shows_the_stored_table() -> None:
+    stored = json.loads(RESULTS.read_text("utf-8"))
+    assert page(stored) == DOCUMENT.read_text("utf-8")
+    stored[0]["tests"][0]["smaller"] -= 0.1
+    assert page(stored) != DOCUMENT.read_text("utf-8")
+
+
+def test_the_table_has_means_over_seeds_and_says_where_ours_loses() -> None:
+    rows = [row("ours", 1, 0.84), row("ours", 2, 0.86), row("layers", 3, 0.83), row("int8", 1, 0.855, 2.5)]
+    table = table_of(rows)
+    assert "| ours | 2 | 3,000 | 2.00; 1.00 | 0.850 | +0.0 (−1.0 to +1.0) | 1.5 |" in table
+    assert "| layers | 1 | 3,000 | 2.00; 1.00 | 0.830 | −2.0 | 3.0 |" in table
+    assert table.endswith(
+        "On minilm on sst2, ours loses to int8 (+0.5 points, 2.50 in place of 2.00 times as fast, losses above 1.0 in place of 1.5 points "
+        "ruled out)."
+    )
+    assert "loses" not in table_of(rows[:3])
+    # A lower score, but less of a loss left open and no less speed.
+    assert "loses to int8 (−0.5 points" in table_of([*rows[:3], row("int8", 1, 0.845)])
+    assert "loses" not in table_of([*rows[:3], row("int8", 1, 0.845, 1.9)])
