@@ -367,9 +367,9 @@ def own_data(invocation: Invocation) -> list[str]:
         if key.startswith("data.") and not settings[key].is_sweep_override()
     }
     # A slow import that only this path needs.
-    from bertsecrets.data.own import own_task
+    from bertsecrets.data.inferred import inferred_task
 
-    facts = own_task(SourceConfig.read("data", {"source": source, **section}))
+    facts = inferred_task(SourceConfig.read("data", {"source": source, **section}))
     added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in settings}
     choice = [] if "task" in settings else [f"task={OWN_DATA}"]
     return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]

@@ -126,8 +126,10 @@ class Sweep:
         started = [path.read_text("utf-8").split() for path in self.records.glob("*.process")]
         here = socket.gethostname()
         # Processes of other machines have numbers that may be those of anybody here.
-        own = [int(process) for process, starter, host in started if host == here and int(starter) != os.getpid()]
-        ask_to_end(own, number)
+        processes_here = [
+            int(process) for process, starter, host in started if host == here and int(starter) != os.getpid()
+        ]
+        ask_to_end(processes_here, number)
 
     def close(self, compare: Callable[[Path, bool | str], object], *, complete: bool = True) -> list[JobRecord]:
         """Print the table of jobs, compare their runs, say how to run what failed again, and return their records.

@@ -10,7 +10,7 @@ import datasets
 import pytest
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.own import own_task
+from bertsecrets.data.inferred import inferred_task
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.sources.held_out import held_out
 from bertsecrets.data.task import Task, task_from_config
@@ -34,7 +34,7 @@ def csv_data(folder: Path, content: str | bytes = REVIEWS, name: str = "reviews.
 
 
 def task_of(config: SourceConfig) -> Task:
-    return task_from_config({**own_task(config), "training": TRAINING})
+    return task_from_config({**inferred_task(config), "training": TRAINING})
 
 
 def test_columns_classes_and_name_come_from_the_file(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_wrong_file_is_reported_in_one_sentence(
     tmp_path: Path, content: str | bytes, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        own_task(csv_data(tmp_path, content, **settings))
+        inferred_task(csv_data(tmp_path, content, **settings))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -163,7 +163,7 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"pipe.csv' is a pipe or a device; write its content to a file and give that\.$"
     ):
-        own_task(config)
+        inferred_task(config)
 
 
 def test_rows_left_out_are_counted(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_folder_in_the_layout_of_the_hub_serves_imdb(tmp_path: Path) -> None:
 )
 def test_a_wrong_data_set_is_reported(tmp_path: Path, splits: dict[str, datasets.Dataset], message: str) -> None:
     with pytest.raises(UserError) as error:
-        own_task(saved(tmp_path, **splits))
+        inferred_task(saved(tmp_path, **splits))
     assert message in str(error.value)
 
 
@@ -304,7 +304,7 @@ def test_an_unreachable_data_set_points_to_a_local_folder(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
     with pytest.raises(UserError, match=r"'ag_news' could not be loaded \(no route\); .* data\.path=<folder>\.$"):
-        own_task(SourceConfig.read("data", {"source": "hub", "dataset": "ag_news"}))
+        inferred_task(SourceConfig.read("data", {"source": "hub", "dataset": "ag_news"}))
 
 
 def test_evaluation_rows_that_were_trained_on_are_counted_and_refused_if_all_are(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ _LONGEST_NAME = 60
 _LONGEST_CLASS = 100
 
 
-def own_task(config: SourceConfig) -> dict[str, Any]:
+def inferred_task(config: SourceConfig) -> dict[str, Any]:
     """The keys of a ``conf/task`` that describe a data set: its name, columns, classes or range of scores, and metrics.
 
     Args:
