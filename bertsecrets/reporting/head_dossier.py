@@ -29,7 +29,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, shortened
 from bertsecrets.results.progress import progress_over, reported
-from bertsecrets.results.report.content import Report, Section, Table
+from bertsecrets.results.report.content import NextStep, Report, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation
@@ -457,6 +457,10 @@ def _page(
 ) -> Report:
     """The page: the run's grid of heads with this one selected, and the sections."""
     report = report_run(run, heads=1, figures=0).report
+    screen = report.overview
+    if screen is not None:
+        # What the run's page says of all heads together is not about this one.
+        screen = replace(screen, start=head, notes=[] if disabled is None else disabled.notes())
     verdict = None if disabled is None else disabled.verdicts.get(head)
     together = [section for section in report.sections if section.joint is not None]
     return Report(
@@ -464,5 +468,13 @@ def _page(
         subtitle=f"{run.name}: {count:,} examples of {evaluation}",
         facts=report.facts,
         sections=[*sections, *together],
-        overview=None if report.overview is None else replace(report.overview, start=head),
+        overview=screen,
+        steps=[
+            NextStep("Which heads can stand in for it?", f"{run.analyze_command} analysis=redundancy", "a few minutes"),
+            NextStep(
+                "What does it attend to in a sentence of yours?",
+                f'python -m bertsecrets view checkpoint={run.analysed} text="The food was cold."',
+                "about 15 s",
+            ),
+        ],
     )

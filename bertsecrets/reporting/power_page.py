@@ -84,7 +84,8 @@ class PowerPlan(PageView):
     def __init__(self, planned: Planned, names: Sequence[str] = (), costs: Costs | None = None) -> None:
         self.planned, self.costs = planned, costs
         sections = [_settling(planned, costs), _goals(planned)]
-        super().__init__(Report(_TITLE, ", ".join(names), facts=_facts(planned), sections=sections))
+        title = sections[0].headline or _TITLE
+        super().__init__(Report(title, ", ".join(names), facts=_facts(planned), sections=sections))
 
     def __repr__(self) -> str:
         return "\n".join(self.report.lead)

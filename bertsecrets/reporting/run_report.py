@@ -1,7 +1,6 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,9 +29,6 @@ from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView
-
-_TITLE = 170
-"""Letters of the longest finding that serves as a title."""
 
 
 @dataclass(frozen=True)
@@ -238,21 +234,11 @@ def _title(
         return disabled.title()
     if analysis:
         answer = next((section.summary for section in sections.values() if section.summary), "")
-        finding = next((section.line for section in sections.values() if section.findings), "")
-        return answer or _short_sentence(finding) or _analysis_title(run, experiments)
+        headline = next((section.headline for section in sections.values() if section.findings), "")
+        return answer or headline or _analysis_title(run, experiments)
     if not learned:
         return f"{run.model} is not shown to have learned {run.task}; its heads are not judged."
     return f"What changed inside {run.model} on {run.task}"
-
-
-def _short_sentence(finding: str) -> str:
-    """A finding as a title, without what stands in brackets or after a semicolon; empty if it is still long.
-
-    >>> _short_sentence("5 of 6 heads differ (p < 0.05); largest: layer 0 · head 1.")
-    '5 of 6 heads differ.'
-    """
-    sentence = re.sub(r" \([^()]*\)", "", finding).split("; ")[0].rstrip(".")
-    return f"{sentence}." if 0 < len(sentence) <= _TITLE else ""
 
 
 def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:

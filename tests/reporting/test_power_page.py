@@ -45,6 +45,7 @@ def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     plan = bs.plan(disabled(tmp_path / "run"), repeats=20)
     assert repr(plan).startswith("To settle 80 % of the 8 heads without a verdict: about ")
     assert "cannot be told from one run" in repr(plan)
+    assert plan.report.title.startswith("To settle 80 % of the 8 heads without a verdict: about ")
     frame = plan.to_pandas()
     settled = frame[frame["goal"] == "settled"]
     assert settled["examples"].tolist() == [COUNT * 2**times for times in range(7)]

@@ -228,6 +228,10 @@ class Highlights:
     heads: Sequence[HeadLine]
 
 
+_LONGEST_TITLE = 170
+"""Letters of the longest finding that serves as a title."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A headed part of the page: findings and paragraphs, then tables, then figures.
@@ -268,6 +272,16 @@ class Section:
         """What it says in a line: its summary, or the first sentence of its first finding or paragraph."""
         sentences = [self.summary, *self.findings, *self.paragraphs]
         return next((re.split(r"(?<=[.!?]) (?=[A-Z])", sentence)[0] for sentence in sentences if sentence), "")
+
+    @property
+    def headline(self) -> str:
+        """Its line as a title, without what stands in brackets or after a semicolon; empty if that is still long.
+
+        >>> Section("Entropy", ["5 of 6 heads differ (p < 0.05); largest: layer 0 · head 1."]).headline
+        '5 of 6 heads differ.'
+        """
+        sentence = re.sub(r" \([^()]*\)", "", self.line).split("; ")[0].rstrip(".")
+        return f"{sentence}." if 0 < len(sentence) <= _LONGEST_TITLE else ""
 
     def flat(self) -> Iterator["Section"]:
         """The section and all that follow it."""
