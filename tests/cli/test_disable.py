@@ -118,6 +118,7 @@ def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path)
         "Answers that change most without it",
         "Where it attends strongly",
         "Pairs of tokens it attends to",
+        "analysis=redundancy",
     ):
         assert heading in page
     with pytest.raises(UserError, match=r"There is no head 3\.0; the model has layers 0 to 2 and heads 0 to 3"):
