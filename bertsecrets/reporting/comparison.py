@@ -24,7 +24,7 @@ from bertsecrets.results.files import displayed, write_parquet
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
 from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.ranks import rank_correlation
@@ -229,8 +229,11 @@ def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
 
 def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
     """Commands that look closer at the same runs."""
-    folders = shlex.quote(f"runs=[{','.join(str(displayed(run.folder)) for run in runs)}]")
-    compare = f"python -m bertsecrets compare {folders}"
+    parent, *others = {run.folder.parent for run in runs}
+    listed = f"[{','.join(str(displayed(run.folder)) for run in runs)}]"
+    # The folder of a sweep stands for all of its runs.
+    whole = not others and len(runs) > 1 and len([*parent.glob(f"*/{FINISHED}")]) == len(runs)
+    compare = f"python -m bertsecrets compare {shlex.quote(f'runs={displayed(parent) if whole else listed}')}"
     return [
         NextStep("Which published statements hold in these models?", f"{compare} paper=statements", "about a minute"),
         NextStep(

@@ -326,7 +326,7 @@ def compare_conditions(comparison: Comparison) -> Section | None:
             repeated = {label: grid.value_RLH for label, grid in grids.items() if len(grid.value_RLH) > 1}
             if repeated:
                 tables.append(agreement_table(repeated, f"{heading}: agreement between seeds"))
-                findings.append(agreement_in_words(repeated, lower_first(heading)))
+                findings.append(agreement_in_words(repeated, f"{lower_first(column.label)} ({lower_first(title)})"))
             differences = _differences(measure, column, heading, replicates, comparison.contrasts)
             if differences is not None:
                 block, sentence = differences
@@ -466,7 +466,7 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     worst = min(defined, key=lambda label: defined[label])
     best = max(defined, key=lambda label: defined[label])
     if len(defined) == 1:
-        return f"Between seeds, the order of heads by {title} has a rank correlation of {number(defined[worst], 2)}."
+        return f"The rank correlation of two seeds over heads is {number(defined[worst], 2)} by {title}."
     if number(defined[worst], 2) == number(defined[best], 2):
         return (
             f"Between seeds, the order of heads by {title} agrees equally in all {len(defined)} conditions (rank correlation "

@@ -96,6 +96,11 @@ def test_the_page_says_which_condition_scores_highest_and_what_to_do_next(sweep:
     )
     commands = re.findall(r"<code>(python -m bertsecrets [^<]*)</code>", text)
     assert [command.split()[3] for command in commands] == ["compare", "compare", "report"]
+    # All runs of a folder are named by it.
+    assert commands[0] == f"python -m bertsecrets compare runs={sweep} paper=statements"
+    some, _ = find_runs([str(sweep / f"pretrained-{seed}") for seed in (1, 2)])
+    text = write_comparison(some, [], sweep / "some", heads=False).read_text()
+    assert f"[{sweep}/pretrained-1,{sweep}/pretrained-2]" in text
 
 
 def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
