@@ -40,7 +40,9 @@ examples without all of them, and ``metrics``: metric -> baseline, score, delta,
 _ANALYSES_START = 15
 """Seconds that any command takes to start."""
 
-_ANNOUNCED = "announced at its start"
+ANNOUNCED = "announced at its start"
+"""How long a command takes that says so itself."""
+
 _MINUTES = "a few minutes"
 
 _BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
@@ -369,7 +371,7 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         trained = run.config().get("trained") or {}
         done = (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file()
         open_questions = [
-            (not done, "Which heads does the model need?", f"{command} analysis=disable", _ANNOUNCED),
+            (not done, "Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED),
             (done and "pruning" not in experiments, "How many heads can go together?", _prune(run), _MINUTES),
             (done and "shrinking" not in experiments, "How fast can it get?", f"{command} shrink.speedup=2", _MINUTES),
             (
@@ -391,7 +393,7 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         NextStep(together, _prune(run), _MINUTES),
         _tell_more(run, disabled, unsettled)
         if unsettled
-        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", _MINUTES),
+        else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", ANNOUNCED),
         view,
     ]
 
@@ -412,7 +414,7 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     return NextStep(
         f"{heads} About {rounded(examples):,} of the {sample['of']:,} at hand would settle 80 % of them.",
         f"{run.analyze_command} analysis=disable ablation.max_examples={rounded(examples)}",
-        _ANNOUNCED,
+        ANNOUNCED,
     )
 
 
@@ -425,7 +427,7 @@ def _steps_before_training(run: Run) -> list[NextStep]:
         NextStep(
             "Which heads does it need once it is fine-tuned?",
             f"python -m bertsecrets train model={model['name']}",
-            _ANNOUNCED,
+            ANNOUNCED,
         ),
         NextStep(
             "What does each head attend to in a sentence of yours?",
