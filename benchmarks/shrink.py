@@ -6,7 +6,7 @@
     python benchmarks/shrink.py          # the table of docs/shrink.md again, from the stored results
     python benchmarks/shrink.py --check  # fail where the page differs from them
 
-Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32), but for the last two:
+Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole layers within 5 %), but for the last two:
 
 - ours: heads and neurons by Fisher information and the latency table, refitted by least squares, distilled
 - ours, no training: the same without the distillation
@@ -63,6 +63,9 @@ DOCUMENT = ROOT / "docs" / "shrink.md"
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
 BEGIN, END = "<!-- begin: peers -->\n", "<!-- end: peers -->"
 BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
+_SLACK = 0.05
+"""How much slower than asked a model of whole layers may be: without another layer it would be far faster."""
+
 OURS, OURS_INT8, UNTRAINED, INT8, TORCH_PRUNING, SMALLER = (
     "ours",
     "ours, int8",
@@ -271,7 +274,9 @@ class Peers:
         model = self.model
         if method == "layers":
             sizes = iter(range(describe(model).num_layers - 1, 0, -1))
-            return self._as_fast(lambda _: without_upper_layers(model, next(sizes)), lambda smaller: smaller)
+            return self._as_fast(
+                lambda _: without_upper_layers(model, next(sizes)), lambda smaller: smaller, slack=_SLACK
+            )
         if method == TORCH_PRUNING:
             heads = describe(model).num_heads
             shares = iter(count / heads for count in range(heads - 1, 0, -1))
@@ -280,14 +285,16 @@ class Peers:
         kept = self._as_fast(partial(same_share, scores, table()), partial(keep_only, model))
         return keep_only(model, kept)
 
-    def _as_fast(self, make: Callable[[float], Any], built: Callable[[Any], Any], trials: int = 6) -> Any:
+    def _as_fast(
+        self, make: Callable[[float], Any], built: Callable[[Any], Any], trials: int = 6, slack: float = 0.0
+    ) -> Any:
         """What ``make`` gives for the smallest demand with which the model built from it is measured to be as fast as asked."""
         demand = speedup = self.options.speedup
         for _ in range(trials):
             smaller = make(demand)
             latency = compare_latency(self.network, built(smaller).eval(), self.length, [BATCH], ROUNDS)[BATCH]
             measured = latency.whole / latency.smaller
-            if measured >= speedup:
+            if measured >= (1 - slack) * speedup:
                 break
             demand *= 1.02 * speedup / measured
         return smaller
