@@ -48,10 +48,10 @@ def assert_legible(figure: Figure) -> None:
         for text in (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts):
             if text.get_text():
                 box = text.get_window_extent()
-                assert box.x0 >= page.x0 - 2, text
-                assert box.x1 <= page.x1 + 2, text
-                assert box.y0 >= page.y0 - 2, text
-                assert box.y1 <= page.y1 + 2, text
+                assert box.x0 >= page.x0 - 3, text
+                assert box.x1 <= page.x1 + 3, text
+                assert box.y0 >= page.y0 - 3, text
+                assert box.y1 <= page.y1 + 3, text
 
 
 @pytest.mark.parametrize("shape", [(6, 12), (12, 12), (24, 16), (2, 2), (12, 1), (1, 1)])

@@ -1,4 +1,4 @@
-"""Sweeps on a real Slurm of two simulated nodes: a job that is cancelled, a node that is drained, DDP over both."""
+"""Sweeps on a real Slurm of two simulated nodes: a job that is cancelled, a node that is drained, a full disk, DDP over both nodes."""
 
 import json
 import os
@@ -121,6 +121,26 @@ def test_jobs_of_a_drained_node_run_on_another(
     assert scores(folder) == local
     records = [json.loads(path.read_text()) for path in folder.glob("*/finished.json")]
     assert len(records) == 2
+
+
+def test_jobs_on_a_full_disk_say_so_and_finish_once_there_is_room(
+    environment: dict[str, str], local: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=150M", "none", str(folder)], check=True)
+    try:
+        sweep = start(environment, folder / "sweep")
+        output, _ = sweep.communicate(timeout=600)
+        assert sweep.returncode == 1
+        assert output.count("cannot be written (no space left on device)") == 2, output
+        assert "Traceback" not in output, output
+        subprocess.run(["mount", "-o", "remount,size=3G", str(folder)], check=True)
+        again = [sys.executable, "-m", "bertsecrets", "resume", f"folder={folder / 'sweep'}"]
+        subprocess.run(again, cwd=ROOT, env=environment, check=True, timeout=600)
+        assert scores(folder / "sweep") == local
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_run_over_two_nodes_gives_the_numbers_of_two_processes_on_one(
