@@ -50,7 +50,7 @@ class AttentionCall:
         mask = self.mask[:, heads] if self.mask is not None and self.mask.shape[1] > 1 else self.mask
         dtype = torch.promote_types(query_BHQd.dtype, torch.float32)
         with torch.autocast(query_BHQd.device.type, enabled=False):
-            # As SDPA's math path: scale, then mask, then softmax, all wide. In place, as maps are the largest tensors.
+            # In place: maps are the largest tensors.
             scores_BHQK = torch.matmul(query_BHQd.to(dtype), key_BHKd.to(dtype).transpose(-1, -2)).mul_(self.scaling)
             if mask is not None:
                 if mask.dtype == torch.bool:

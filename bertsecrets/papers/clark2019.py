@@ -224,7 +224,7 @@ def positions(models: Studied) -> Section | None:
         [
             f"{name} token",
             model.name,
-            f"{head_label(*(place := highest(model.view.value(column))))}: {number(model.view.value(column)[place])}",
+            f"{head_label(*(head := highest(model.view.value(column))))}: {number(model.view.value(column)[head])}",
             _heads(np.argwhere(model.view.value(column) > _HALF)),
             _heads(theirs),
         ]

@@ -151,9 +151,10 @@ def _typed(value: Any) -> str:
 
 def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
     """The command that gives this model: one that failed holds with its largest loss that is not ruled out as margin."""
-    if attempt["passed"]:
+    bound = float(np.max([test["bound"] for test in attempt["tests"]]))
+    # An undefined score, such as the correlation of a constant answer, holds with no margin.
+    if attempt["passed"] or not math.isfinite(bound):
         return _command(run, speedup=attempt["asked"])
-    bound = max(test["bound"] for test in attempt["tests"])
     return _command(run, speedup=attempt["asked"], max_loss=math.ceil(1000 * bound + 1e-9) / 10)
 
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from pydantic import Field
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.settings import Settings
 from bertsecrets.sweeps.hydra_arguments import parse_overrides
 
@@ -151,7 +151,7 @@ class Search(Sweeper):
 def open_study(folder: Path, settings: SearchSettings, space: Mapping[str, "BaseDistribution"]) -> "Study":
     """A new study in the folder's database that will ask for the trials recorded there first.
 
-    Recorded values that do not belong to the space are left out: a folder may come from somebody else.
+    Recorded values that do not belong to the space are left out: it may be narrower now, or the folder from somebody else.
     """
     import optuna
 
@@ -168,8 +168,15 @@ def open_study(folder: Path, settings: SearchSettings, space: Mapping[str, "Base
 
 
 def _fits(value: Any, values: "BaseDistribution") -> bool:
-    choices = getattr(values, "choices", None)
-    return value in choices if choices is not None else isinstance(value, (int, float))
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    # Optuna warns of an enqueued value outside of its range, and takes it.
+    if isinstance(values, CategoricalDistribution):
+        return value in values.choices
+    if isinstance(values, IntDistribution):
+        return isinstance(value, int) and value in range(values.low, values.high + 1, values.step)
+    assert isinstance(values, FloatDistribution)
+    return isinstance(value, (int, float)) and values.low <= value <= values.high
 
 
 def ask(study: "Study", settings: SearchSettings, space: Mapping[str, "BaseDistribution"], number: int) -> "Trial":
@@ -206,8 +213,7 @@ def write_best(study: "Study", path: Path) -> None:
     if not finished:
         return
     best = study.best_trial
-    with atomic_write(path) as temporary:
-        content = {"name": "optuna", "best_params": best.params, "best_value": best.value}
-        temporary.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+    content = {"name": "optuna", "best_params": best.params, "best_value": best.value}
+    write_text(path, yaml.safe_dump(content, sort_keys=False))
     settings = " ".join(f"{key}={value}" for key, value in best.params.items())
     print(f"Best of {len(finished)}: {settings} ({best.value:.4g})", flush=True)  # noqa: T201

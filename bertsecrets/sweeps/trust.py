@@ -66,7 +66,7 @@ _HYDRA_SETTINGS = {
     "hydra.sweep.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
     "hydra.sweeper.direction": "minimize|maximize",
     "hydra.sweeper.max_batch_size": _COUNT,
-    "hydra.sweeper.n_jobs": rf"-1|{_COUNT}",
+    "hydra.sweeper.n_jobs": _COUNT,
     "hydra.sweeper.n_trials": _COUNT,
     "hydra.sweeper.sampler": "tpe|gp|random",
     "hydra.sweeper.seed": _COUNT,
@@ -87,11 +87,11 @@ _DATA = (str, int, float, type(None), RangeSweep, IntervalSweep)
 """What the values of a recorded setting can be."""
 
 _WANDB_RUNS = "*run-*"
+"""The folders of W&B's runs, which it never writes to again, and which hold links to its log."""
 
 _SUBMITTED = ".submitit/.submission_file_*.sh"
 """The links that submitit leaves to its scripts by absolute paths, which lead out of a copied sweep; each name is used once, so that
 nothing is ever written through them."""
-"""The folders of W&B's runs, which it never writes to again, and which hold links to its log."""
 
 
 @functools.cache

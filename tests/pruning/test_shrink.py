@@ -534,3 +534,7 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
         "Most stays of layer 1 (2 of 4 heads, 42% of the neurons), least of layer 0 (1 of 4 heads, 21% of the neurons)."
     ]
     assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
+    undefined = attempt(False)
+    undefined["tests"][0]["bound"] = math.nan
+    report = report_run(analysis_of(tmp_path / "undefined", {**CONTENT, "attempts": [undefined]}), 4).report
+    assert list(report.sections[0].commands) == list(frontier.commands)[:1]

@@ -185,6 +185,13 @@ def test_values_of_a_foreign_database_do_not_reach_a_job(tmp_path: Path) -> None
         assert len(values) == 2
 
 
+def test_a_narrower_space_is_kept_to(tmp_path: Path) -> None:
+    search(tmp_path, "rate=interval(0.1, 0.9)", "size=range(1, 9)", n_trials=8)
+    narrow = search(tmp_path, "rate=interval(0.4, 0.6)", "size=range(1, 9, 3)", n_trials=8).jobs
+    values = [dict(line.split("=") for line in job) for job in narrow]
+    assert all(0.4 <= float(value["rate"]) <= 0.6 and value["size"] in "147" for value in values)
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

@@ -247,8 +247,8 @@ class Section:
         highlights: The heads that it highlights, if any.
         rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
         parts: Sections that follow it under headings of their own.
-        summary: What it says in a few words, for the page's contents. That of an analysis of a smaller model is the title, and its first
-            figure opens the page in place of the grid of heads.
+        summary: What it says in a few words, for the page's contents. On the page of an analysis it is the title, and the section's
+            first figure opens the page in place of the grid of heads.
         commands: Commands to type, such as one that would add to it.
         steps: What to do next, with the same effect.
     """
