@@ -36,7 +36,7 @@ def attention_at_offset(attention_BHQK: Tensor, real_BS: Tensor, offset: int, me
     of Clark et al.
     """
     size = real_BS.shape[1]
-    # diagonal() would raise, where a short text merely has no such pair.
+    # A short text merely has no such pair; `last` would be negative, and count from the other end.
     if abs(offset) >= size:
         return attention_BHQK.new_full(attention_BHQK.shape[:2], torch.nan if mean_over == "pairs" else 0.0)
     first, last = max(0, -offset), size - max(0, offset)
