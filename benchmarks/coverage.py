@@ -86,7 +86,7 @@ def _statement(name: str, model: str) -> str:
 
 
 def _cell(page: str, caption: str, where: str, column: str) -> str:
-    wanted = dict(pair.split("=") for pair in where.split("; "))
+    wanted = {name: value for name, _, value in (pair.partition("=") for pair in where.split("; "))}
     cells = [
         row[table["header"].index(column)]
         for table in stored("papers")["tables"]

@@ -147,11 +147,13 @@ def features(view: MeasureView) -> Record:
         place = highest(rise_LH)
         result[name] = {
             "before": float(np.nanmean(change.other_LH)),
-            "after": float(np.nanmean(change.own_LH)),
+            "after": float(np.nanmean(change.model_LH)),
             "uniform": float(np.nanmean(view.value(name + UNIFORM))),
             "up": int((change.differs_LH & (change.delta_LH > 0)).sum()),
             "down": int((change.differs_LH & (change.delta_LH < 0)).sum()),
-            "rise": [place, float(change.other_LH[place]), float(change.own_LH[place])] if rise_LH[place] > 0 else None,
+            "rise": [place, float(change.other_LH[place]), float(change.model_LH[place])]
+            if rise_LH[place] > 0
+            else None,
         }
         if name in SPECIAL:
             result[name]["layers"] = of_layers(view.grid(name))

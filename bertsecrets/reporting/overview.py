@@ -390,7 +390,9 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         else "How small can the model get?"
     )
     return [
-        NextStep(together, _prune(run), _MINUTES),
+        NextStep("How fast can it get?", f"{command} shrink.speedup=2", _MINUTES)
+        if "pruning" in experiments
+        else NextStep(together, _prune(run), _MINUTES),
         _tell_more(run, disabled, unsettled)
         if unsettled
         else NextStep("Do heads stand in for each other?", f"{command} analysis=redundancy", ANNOUNCED),

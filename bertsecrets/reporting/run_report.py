@@ -193,7 +193,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             *next_steps(run, disabled, experiments),
         ],
     )
-    answered = [report.title] if report.answers else []
+    answered = [report.title] if disabled is not None else []
     printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or answered)
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
 

@@ -154,8 +154,13 @@ def scales_by_hand(first_NVC: torch.Tensor, clean_NC: torch.Tensor, pilot: list[
     return torch.from_numpy(np.sqrt(np.sqrt(((change_NV / usual_V) ** 2).mean(1))))
 
 
-@pytest.mark.parametrize("max_tokens", [None, 20])
-def test_predictions_are_those_of_the_exact_sweep_and_the_rest_are_estimates(max_tokens: int | None) -> None:
+@pytest.mark.parametrize(("max_tokens", "bytes_of_layers"), [(None, None), (20, None), (None, 0)])
+def test_predictions_are_those_of_the_exact_sweep_and_the_rest_are_estimates(
+    max_tokens: int | None, bytes_of_layers: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bytes_of_layers is not None:
+        # Pairs that become active late then get an unedited pass of their own.
+        monkeypatch.setattr(screening_module, "_KEPT_BYTES", bytes_of_layers)
     model = scaled_model()
     plan = plan_of(model)
     exact = exact_sweep(model, plan, batches())

