@@ -402,7 +402,8 @@ def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, m
     monkeypatch.setitem(forecast_module.NOMINAL, "cpu", 1e4)
     run, lines = swept(tmp_path / "long", limit=600)
     assert re.match(
-        r"Not disabling heads: 15 variants take about [\d.]+ (min|h); run python analyze\.py checkpoint=", lines[0]
+        r"Not disabling heads: 15 variants take about [\d.]+ (min|h); run python -m bertsecrets analyze checkpoint=",
+        lines[0],
     )
     assert not run.ablation_path.exists()
     monkeypatch.setitem(forecast_module.NOMINAL, "cpu", nominal)
