@@ -193,7 +193,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     findings = [_extremes_in_words(metric, by_label) for (*_, metric), by_label in means.items() if len(by_label) > 1]
     findings += (
         [
-            f"On average no better than a constant answer: {'; '.join(losers)}. The heads of such models say little about the "
+            f"On average no better than a constant answer: {', '.join(losers)}. The heads of such models say little about the "
             "task."
         ]
         if losers
@@ -210,6 +210,8 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         ],
         [Table(header, cells, "Mean over seeds, of the model and of the constant answer")],
         [FigureBlock("scores", figure, "Every seed's score, by condition.", "Dot chart of scores by condition.")],
+        # Of such models this is the answer, whatever their heads do.
+        summary="On average no model is better than a constant answer." if losers and len(losers) == len(drawn) else "",
     )
 
 

@@ -468,8 +468,9 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     if len(defined) == 1:
         return f"The rank correlation of two seeds over heads is {number(defined[worst], 2)} by {title}."
     if number(defined[worst], 2) == number(defined[best], 2):
+        where = "both" if len(defined) == 2 else f"all {len(defined)}"
         return (
-            f"Between seeds, the order of heads by {title} agrees equally in all {len(defined)} conditions (rank correlation "
+            f"Between seeds, the order of heads by {title} agrees equally in {where} conditions (rank correlation "
             f"{number(defined[best], 2)})."
         )
     return (

@@ -197,8 +197,9 @@ def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_p
         scores = json.loads((folder / "scores.json").read_text())
         scores["sets"]["val"].update(model={"pearson": -0.05}, constant={"pearson": None})
         (folder / "scores.json").write_text(json.dumps(scores))
-    page = compare(tmp_path / "sweep")
-    assert "On average no better than a constant answer: minilm · pearson" in page.read_text()
+    text = compare(tmp_path / "sweep").read_text()
+    assert "On average no better than a constant answer: minilm · pearson" in text
+    assert "<title>On average no model is better than a constant answer" in text
 
 
 @pytest.mark.parametrize("overrides", [[], ["hydra.run.dir=elsewhere"]])

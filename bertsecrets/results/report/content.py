@@ -274,13 +274,22 @@ class Section:
         return next((re.split(r"(?<=[.!?]) (?=[A-Z])", sentence)[0] for sentence in sentences if sentence), "")
 
     @property
+    def brief(self) -> str:
+        """Its line without what stands in brackets, for a section that is folded.
+
+        >>> Section("Entropy", ["5 of 6 heads differ (p < 0.05); largest: layer 0 · head 1."]).brief
+        '5 of 6 heads differ; largest: layer 0 · head 1.'
+        """
+        return re.sub(r" \([^()]*\)", "", self.line)
+
+    @property
     def headline(self) -> str:
         """Its line as a title, without what stands in brackets or after a semicolon; empty if that is still long.
 
         >>> Section("Entropy", ["5 of 6 heads differ (p < 0.05); largest: layer 0 · head 1."]).headline
         '5 of 6 heads differ.'
         """
-        sentence = re.sub(r" \([^()]*\)", "", self.line).split("; ")[0].rstrip(".")
+        sentence = self.brief.split("; ")[0].rstrip(".")
         return f"{sentence}." if 0 < len(sentence) <= _LONGEST_TITLE else ""
 
     def flat(self) -> Iterator["Section"]:
