@@ -203,7 +203,9 @@ def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
         assert (
             json.loads((a / "scores.json").read_text())["sets"] == json.loads((b / "scores.json").read_text())["sets"]
         )
-        assert HeadTable.read(a / "heads.parquet").table.equals(HeadTable.read(b / "heads.parquet").table)
+        # An undefined error equals another in pandas, not in pyarrow.
+        first, second = (HeadTable.read(run / "heads.parquet").table.to_pandas() for run in (a, b))
+        assert first.equals(second)
 
 
 @pytest.mark.slow
