@@ -40,7 +40,7 @@ from bertsecrets.sweeps.trust import foreign_code, outside
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _ASSIGNED_BY = ("SLURM_JOB_ID", "RAY_JOB_ID")
-"""Variables that a cluster sets which assigns GPUs to its jobs itself."""
+"""Set in the jobs of clusters that assign GPUs themselves."""
 _SWEEP_SETTINGS = (
     "hydra.sweep",
     "hydra.launcher",
