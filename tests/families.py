@@ -79,6 +79,7 @@ _MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "xlm-roberta-xl": ("xlm-roberta-xl", {}),
     "esm": ("esm", {"pad_token_id": 0, "mask_token_id": 4, "position_embedding_type": "rotary"}),
     "megatron-bert": ("megatron-bert", {}),
+    "luke": ("luke", {**_SPECIAL, "entity_vocab_size": 9, "entity_emb_size": 16}),
     "mobilebert": (
         "mobilebert",
         {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 2},

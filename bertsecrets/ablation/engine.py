@@ -409,14 +409,14 @@ class EnginePass:
         module = self.encoder.layers[layer]
         arguments = self._arguments(layer, len(nodes))
         if not any(self.engine.edits_VL[node[0]][layer] for node in nodes):
-            return first_of(module(hidden_states=hidden_RSD, **arguments))
+            return first_of(module(hidden_RSD, **arguments))
 
         def edit(output_RSD: Tensor, value_RHd: Tensor) -> Tensor:
             return self._replace(layer, output_RSD, value_RHd, nodes)
 
         rows = self._left_out(layer, nodes)
         with self._at_projection(layer, len(nodes), edit), left_out(self.encoder, layer, lambda: rows):
-            return skip(rows, hidden_RSD, first_of(module(hidden_states=hidden_RSD, **arguments)))
+            return skip(rows, hidden_RSD, first_of(module(hidden_RSD, **arguments)))
 
     def _fork(self, layer: int, hidden_RSD: Tensor, nodes: Sequence[Sequence[int]]) -> tuple[Tensor, list[list[int]]]:
         """Run a layer in which variants of one node differ: those that change it branch off.
@@ -431,9 +431,7 @@ class EnginePass:
             return output_RSD
 
         with self._at_projection(layer, len(nodes), keep):
-            next_RSD = first_of(
-                self.encoder.layers[layer](hidden_states=hidden_RSD, **self._arguments(layer, len(nodes)))
-            )
+            next_RSD = first_of(self.encoder.layers[layer](hidden_RSD, **self._arguments(layer, len(nodes))))
         # One call: the layer ran once, for all nodes.
         (output_RSD, value_RHd), *_ = seen
         self._branch(layer, hidden_RSD, output_RSD, value_RHd, nodes)

@@ -146,7 +146,7 @@ class Pairs:
                     name: value if name in family.unbatched else pick_rows(value, len(real_BS), row_R)
                     for name, value in layers[above].arguments.items()
                 }
-                hidden_RSD = first_of(encoder.layers[above](hidden_states=hidden_RSD, **arguments))
+                hidden_RSD = first_of(encoder.layers[above](hidden_RSD, **arguments))
         return wide(family.classify(encoder.model, hidden_RSD, real_RS[:, : hidden_RSD.shape[1]]))
 
 

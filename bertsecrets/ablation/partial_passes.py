@@ -44,12 +44,14 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
     outputs: list[Tensor] = []
     values: list[Tensor] = []
     signature = inspect.signature(type(encoder.layers[0]).forward)
+    # After self; families name it differently.
+    name_of_hidden = list(signature.parameters)[1]
 
     def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # By name, whether the model passes them by position or not: layers are called again by name.
+        # By name, whether the model passes them by position or not: layers are called again with them by name.
         bound = signature.bind(module, *args, **kwargs)
         named = {name: value for name, value in bound.arguments.items() if name not in ("self", "kwargs")}
-        hidden.append(named.pop("hidden_states"))
+        hidden.append(named.pop(name_of_hidden))
         arguments.append({**named, **bound.arguments.get("kwargs", {})})
 
     def project(site: AttentionSite, output_BSD: Tensor) -> None:

@@ -94,6 +94,7 @@ class ForwardPass:
         self._calls: dict[int, int] = {}
         # Callers pass the mask by position or by name; the signature knows which.
         self._signature = inspect.signature(type(encoder.base).forward)
+        self._other_positions = () if encoder.family is None else encoder.family.other_positions
         self._mask_BS: Tensor | None = None
         self._ids_BS: Tensor | None = None
         self._running = False
@@ -112,6 +113,12 @@ class ForwardPass:
         # Hooks and the current layer are shared by all threads: a second one would get the edits of the first.
         _check_owner(module)
         arguments = self._signature.bind_partial(module, *args, **kwargs).arguments
+        for name in self._other_positions:
+            if arguments.get(name) is not None:
+                raise UserError(
+                    f"The model got {name}, whose positions are not tokens of the text, so heads cannot be watched or replaced; leave "
+                    "it out."
+                )
         self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
         self._ids_BS = arguments.get("input_ids", kwargs.get("input_ids"))
         self._calls.clear()

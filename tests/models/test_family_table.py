@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import CONFIGS, HEADS, LAYERS, tiny_batch, tiny_model
-from transformers import AutoModelForSequenceClassification
+from families import CONFIGS, HEADS, LAYERS, SHAPE, tiny_batch, tiny_model
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from bertsecrets.ablation.engine import Engine
@@ -53,10 +53,10 @@ def test_the_table_of_families_is_what_they_can_do() -> None:
     text = PAGE.read_text("utf-8")
     rows = [row(name) for name in sorted(CONFIGS)]
     assert all(f"\n{line}\n" in text for line in rows), "the table of docs/models.md should be\n" + "\n".join(rows)
-    # Each adapter has a tiny model, where transformers has its family; one refuses all of its models.
+    # Each adapter has a tiny model, where transformers has its family; two refuse all of their models.
     types = {CONFIGS[name]().model_type for name in CONFIGS} | (set(FAMILIES) - set(CONFIG_MAPPING))
     adapters = {id(FAMILIES[model_type]) for model_type in types}
-    assert {kind for kind, family in FAMILIES.items() if id(family) not in adapters} == {"longformer"}
+    assert {kind for kind, family in FAMILIES.items() if id(family) not in adapters} == {"longformer", "convbert"}
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,41 @@ def test_the_table_of_families_is_what_they_can_do() -> None:
     [
         ("longformer", "Longformer attends within windows"),
         ("big_bird", r"This BigBird attends in blocks \(attention_type is 'block_sparse'\)"),
-        ("convbert", "'convbert' has no adapter and does not use the library's attention interface"),
-        ("luke", "'luke' has no adapter and does not use the library's attention interface"),
+        ("convbert", "ConvBERT convolves each token with its neighbours, padding among them"),
     ],
 )
 def test_a_model_whose_heads_cannot_be_watched_is_refused_with_the_reason(name: str, message: str) -> None:
-    shape = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    own = {"longformer": {"attention_window": [8] * LAYERS}, "luke": {"entity_vocab_size": 9}}.get(name, {})
-    config = CONFIG_MAPPING[name](**shape, intermediate_size=48, max_position_embeddings=128, pad_token_id=0, **own)
     with pytest.raises(UserError, match=message):
-        describe(AutoModelForSequenceClassification.from_config(config))
+        describe(untried(name))
+
+
+def test_padding_changes_the_answers_of_convbert_as_its_refusal_says() -> None:
+    model, lone = untried("convbert").eval(), tiny_batch((7,))
+    padded = tiny_batch((7,), pad=4)
+    with torch.no_grad():
+        assert (model(**lone).logits - model(**padded).logits).abs().max() > 1e-4
+
+
+def test_luke_is_refused_with_entities() -> None:
+    model, batch = tiny_model("luke"), tiny_batch()
+    entities = {"entity_ids": torch.ones(3, 2, dtype=torch.long), "entity_position_ids": torch.zeros(3, 2, 1).long()}
+    with (
+        torch.no_grad(),
+        watch(model, lambda layer, attention: None),
+        pytest.raises(UserError, match="The model got entity_ids, whose positions are not tokens of the text"),
+    ):
+        model(**batch, **entities)
+    # The context leaves nothing behind.
+    assert model(**batch, **entities).logits.shape == (3, 3)
+
+
+def untried(name: str) -> PreTrainedModel:
+    """A small model of a family without a tiny one that all tests run on."""
+    own = {"longformer": {"attention_window": [8] * LAYERS}}.get(name, {})
+    config = CONFIG_MAPPING[name](**SHAPE, pad_token_id=0, **own)
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model

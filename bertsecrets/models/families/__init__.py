@@ -11,10 +11,12 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.models.families.albert import Albert
 from bertsecrets.models.families.base import Family
 from bertsecrets.models.families.bert import Bert, BigBird, MegatronBert, PreNorm, RemBert, RoFormer
+from bertsecrets.models.families.convbert import ConvBert
 from bertsecrets.models.families.deberta import Deberta
 from bertsecrets.models.families.deberta_v2 import DebertaV2
 from bertsecrets.models.families.distilbert import DistilBert
 from bertsecrets.models.families.longformer import Longformer
+from bertsecrets.models.families.luke import Luke
 from bertsecrets.models.families.mobilebert import MobileBert
 from bertsecrets.models.families.modernbert import ModernBert
 from bertsecrets.models.families.mpnet import MPNet
@@ -27,6 +29,7 @@ _ADAPTERS: tuple[Family, ...] = (
     BigBird(),
     PreNorm(),
     MegatronBert(),
+    Luke(),
     MobileBert(),
     DistilBert(),
     Albert(),
@@ -38,6 +41,7 @@ _ADAPTERS: tuple[Family, ...] = (
     JinaV3(),
     EuroBert(),
     Longformer(),
+    ConvBert(),
 )
 
 FAMILIES: dict[str, Family] = {model_type: family for family in _ADAPTERS for model_type in family.model_types}

@@ -101,6 +101,9 @@ class Family:
     unbatched: tuple[str, ...] = ()
     """Tensor arguments of a layer's call that have no batch dimension."""
 
+    other_positions: tuple[str, ...] = ()
+    """Arguments of the model that add positions beside the tokens of the text; a pass with one is refused."""
+
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         """The layers in order; a module that serves several layers is repeated."""
         return list(self.part(base, self.layer_list))
