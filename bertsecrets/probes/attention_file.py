@@ -1,7 +1,7 @@
 """Attention between words of many sentences, in a file: read batch by batch, never held in memory as a whole."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
@@ -29,6 +29,20 @@ SPECIAL = 2
 _BYTES = 2
 
 
+def check_room(path: Path, size: int, what: str) -> None:
+    """Check that the disk has room for a new file.
+
+    Raises:
+        UserError: If it has not.
+    """
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise UserError(
+            f"{what} takes {size / 1e9:.1f} GB, but '{path.parent}' has "
+            f"{free / 1e9:.1f} GB left; free some space, or probe fewer sentences with data.limit_train=<number>."
+        )
+
+
 class AttentionFile(AbstractContextManager["AttentionFile"]):
     """Word-level attention of sentences, ``[n, n, C]`` float16 each: n = 2 + words, C = layers x heads.
 
@@ -49,12 +63,7 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
         self.sizes = [SPECIAL + count for count in words]
         lengths = [size * size * channels * _BYTES for size in self.sizes]
         self.starts = [0, *np.cumsum(lengths).tolist()]
-        free = shutil.disk_usage(path.parent).free
-        if self.bytes > free:
-            raise UserError(
-                f"The attention of {len(words):,} sentences takes {self.bytes / 1e9:.1f} GB, but '{path.parent}' has "
-                f"{free / 1e9:.1f} GB left; free some space, or probe fewer sentences with data.limit_train=<number>."
-            )
+        check_room(path, self.bytes, f"The attention of {len(words):,} sentences")
         # x: a file of another run must not be overwritten. Unbuffered: every read is of another sentence.
         self.file = path.open("x+b", buffering=0)
         self._variance_C = torch.zeros(channels, dtype=torch.float64)
@@ -130,18 +139,21 @@ def store_attention(
     """
     network = unwrap(model)
     device = next(network.parameters()).device
-    number_of = {row.position: number for number, row in enumerate(sentences.rows)}
-    sampler = BucketedEvalSampler(sentences.split.lengths, batch_size, positions=list(number_of))
     with evaluating(network):
-        for spec in sampler:
-            batch = sentences.split[spec].to(device)
-            numbers = [number_of[position] for position in spec.positions]
+        for numbers, batch in encoded_batches(sentences, batch_size, device):
             size = max(file.sizes[number] for number in numbers)
             maps_BnnC = _word_level(network, batch, size, context).cpu()
             for row, number in enumerate(numbers):
                 words_and_special = file.sizes[number]
                 file.write(number, maps_BnnC[row, :words_and_special, :words_and_special])
             progress(len(numbers))
+
+
+def encoded_batches(sentences: Sentences, batch_size: int, device: torch.device) -> Iterator[tuple[list[int], Batch]]:
+    """The tokens of all sentences in batches of similar length, with each sentence's number."""
+    number_of = {row.position: number for number, row in enumerate(sentences.rows)}
+    for spec in BucketedEvalSampler(sentences.split.lengths, batch_size, positions=list(number_of)):
+        yield [number_of[position] for position in spec.positions], sentences.split[spec].to(device)
 
 
 def _word_level(

@@ -16,6 +16,7 @@ from bertsecrets.probes.record import (
     RIGHT_BRANCHING,
     ProbesRecord,
     Share,
+    StructuralScore,
 )
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -26,6 +27,7 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
 _UNIT = "weight of one spread"
+_STRUCTURAL = "structural probe, edges without direction"
 WEIGHT, WEIGHT_FROM_HEAD = "weight", "weight_from_head"
 
 
@@ -63,6 +65,11 @@ class Probes(Experiment):
             ]
             if any(shares):
                 rows.append([label, *(percent(float(np.mean(some))) if some else MISSING for some in shares)])
+        structural = [
+            [record.structural.chosen.value for record in some if record.structural] for some in records.values()
+        ]
+        if any(structural):
+            rows.append([_STRUCTURAL, *(percent(float(np.mean(some))) if some else MISSING for some in structural)])
         return Section(
             Probes.title,
             [],
@@ -85,6 +92,8 @@ class Probes(Experiment):
             for score in record.scores
             if score.selectivity is not None
         }
+        if record.structural is not None:
+            values["structural/uuas"] = record.structural.chosen.value
         return values
 
 
@@ -120,7 +129,10 @@ def _section(view: MeasureView, record: ProbesRecord) -> Section:
         )
         caption = "What the attention-only probe relies on; a positive weight speaks for a word as the head."
         blocks.append(FigureBlock(f"{view.name}_weights", weights, caption, "Two heatmaps of heads."))
-    return Section(view.title, _findings(record), [_how(record)], [_table(record), _differences(record)], blocks)
+    tables = [_table(record), _differences(record)]
+    if record.structural is not None:
+        tables.append(_by_state(record.structural))
+    return Section(view.title, _findings(record), [_how(record)], tables, blocks)
 
 
 def _findings(record: ProbesRecord) -> list[str]:
@@ -136,7 +148,18 @@ def _findings(record: ProbesRecord) -> list[str]:
                 f"A probe on {LABELS[name]} finds the syntactic heads of {percent(uas_of[name].value)} % of the words of "
                 f"{record.task} ({_limits(uas_of[name])}){'; ' if beside else ''}{', '.join(beside)}."
             )
+    if (structural := record.structural) is not None:
+        findings.append(
+            f"The structural probe finds {percent(structural.chosen.value)} % of the trees' edges "
+            f"({_limits(structural.chosen)}) in the vectors of {state_label(structural.state)}; embeddings "
+            f"{percent(structural.uuas[0].value)} %, neighbouring words {percent(structural.neighbours.value)} %."
+        )
     return findings
+
+
+def state_label(state: int) -> str:
+    """Name of a hidden state: 0 is the embeddings, n the output of layer n - 1."""
+    return f"layer {state - 1}" if state else "the embeddings"
 
 
 def _how(record: ProbesRecord) -> str:
@@ -158,6 +181,13 @@ def _how(record: ProbesRecord) -> str:
         parts.append(
             "In the control task every word type attaches to itself, the first or the last word, drawn at random (Hewitt "
             "and Liang 2019); selectivity is UAS less the score of the same probe trained on it."
+        )
+    if (structural := record.structural) is not None:
+        parts.append(
+            f"The structural probe maps hidden states linearly to {structural.rank} dimensions in which squared distances "
+            "of two words are to be their distance in the tree (Hewitt and Manning 2019). The smallest tree that spans the "
+            f"scored words is compared with the annotated one: {structural.edges:,} edges, without direction. "
+            f"{structural.chosen_on:,} of the training sentences are left out of the training and choose the layer."
         )
     if record.vectors:
         parts.append(f"Word vectors: {record.vectors}; {record.without_vector:,} scored words have none.")
@@ -190,6 +220,16 @@ def _differences(record: ProbesRecord) -> Table:
         for one in record.differences
     ]
     return Table(["difference", "UAS, points"], rows, "Differences of probes on the same sentences")
+
+
+def _by_state(structural: StructuralScore) -> Table:
+    rows = [["neighbouring words", _with_limits(structural.neighbours)]]
+    rows += [
+        [f"{state_label(state)}{', chosen' if state == structural.state else ''}", _with_limits(share)]
+        for state, share in enumerate(structural.uuas)
+    ]
+    rows.append(["chosen less the embeddings", _with_limits(structural.gain, signed=True)])
+    return Table(["vectors of", "edges found, %"], rows, "Structural probe: edges of the trees, without direction")
 
 
 def _limits(share: Share) -> str:

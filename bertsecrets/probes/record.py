@@ -10,6 +10,7 @@ ATTENTION_WORDS = "attention_words"
 DISTANCES_WORDS = "distances_words"
 RANDOM_ATTENTION = "random_attention"
 RANDOM_ATTENTION_WORDS = "random_attention_words"
+STRUCTURAL = "structural"
 
 LABELS = {
     RIGHT_BRANCHING: "right-branching",
@@ -19,9 +20,9 @@ LABELS = {
     ATTENTION: "attention",
     ATTENTION_WORDS: "attention and words",
 }
-"""Names of the probes on pages, in the order of the table."""
+"""Names of the parsers on pages, in the order of the table."""
 
-PROBES = tuple(name for name in LABELS if name != RIGHT_BRANCHING)
+PROBES = (*(name for name in LABELS if name != RIGHT_BRANCHING), STRUCTURAL)
 """The probes that are trained."""
 
 DIFFERENCES = (
@@ -55,7 +56,7 @@ class ProbeScore:
         control: Share of right answers in the control task; None without one.
         selectivity: ``uas`` less ``control``; None without a control task.
         weights: Number of weights that choose the heads.
-        seconds: Time of the training, its control task included.
+        seconds: Time of training and answering, its control task included.
     """
 
     name: str
@@ -77,6 +78,36 @@ class ProbeDifference:
 
 
 @dataclass(frozen=True)
+class StructuralScore:
+    """Edges of the trees, without their direction, that the structural probe finds (UUAS; Hewitt and Manning 2019).
+
+    Args:
+        edges: Number of edges between scored words.
+        rank: Dimensions that the probe maps to.
+        chosen_on: Number of sentences that chose the state, neither trained on nor scored.
+        state: The chosen hidden state: 0 for the embeddings, n for the output of layer n - 1.
+        uuas: Share of edges found in each hidden state.
+        gain: That of the chosen state less that of the embeddings.
+        neighbours: Share of edges between neighbouring words, which takes no probe.
+        seconds: Time of all.
+    """
+
+    edges: int
+    rank: int
+    chosen_on: int
+    state: int
+    uuas: list[Share]
+    gain: Share
+    neighbours: Share
+    seconds: float
+
+    @property
+    def chosen(self) -> Share:
+        """Share of edges found in the chosen state."""
+        return self.uuas[self.state]
+
+
+@dataclass(frozen=True)
 class ProbesRecord:
     """The probes of a model on a treebank.
 
@@ -95,6 +126,7 @@ class ProbesRecord:
         read_seconds: Time to compute and store the attention of all sentences, by encoder.
         scores: The probes, in the order of ``LABELS``.
         differences: Those of ``DIFFERENCES`` whose probes there are.
+        structural: The structural probe; None without it.
     """
 
     task: str
@@ -112,6 +144,7 @@ class ProbesRecord:
     read_seconds: dict[str, float]
     scores: list[ProbeScore]
     differences: list[ProbeDifference]
+    structural: StructuralScore | None = None
 
     @classmethod
     def read(cls, extras: Mapping[str, Any]) -> "ProbesRecord | None":
@@ -120,7 +153,11 @@ class ProbesRecord:
             return None
         scores = [ProbeScore(**{**entry, **_shares(entry)}) for entry in extras["scores"]]
         differences = [ProbeDifference(**{**entry, **_shares(entry)}) for entry in extras["differences"]]
-        return cls(**{**extras, "scores": scores, "differences": differences})
+        structural = None
+        if entry := extras.get("structural"):
+            uuas = [Share(**value) for value in entry["uuas"]]
+            structural = StructuralScore(**{**entry, **_shares(entry), "uuas": uuas})
+        return cls(**{**extras, "scores": scores, "differences": differences, "structural": structural})
 
     def score(self, name: str) -> ProbeScore | None:
         """The scores of a probe; None if it was not trained."""

@@ -39,12 +39,34 @@ def right_branching(train: Sentences, evaluation: Sentences) -> Answers:
     return Answers(heads_N, labelled_N, None, 0.0, 0)
 
 
+class Resamples:
+    """Bootstrap samples of sentences; all shares of the same samples are paired.
+
+    Args:
+        words_N: Number of words scored in each sentence.
+        replicates: Number of bootstrap samples.
+        seed: Of the samples.
+    """
+
+    def __init__(self, words_N: NDArray[np.int64], replicates: int, seed: int) -> None:
+        size = len(words_N)
+        # How often each sentence is drawn: one product then gives the sums of all samples.
+        self.drawn_KN = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=replicates)
+        self.words_K = self.drawn_KN @ words_N
+        self.words = words_N.sum()
+
+    def share(self, right_N: NDArray[np.int64]) -> Share:
+        """The share of right words, with its 95 % interval."""
+        # A sample of sentences without a scored word has no share.
+        nonempty_K = self.words_K > 0
+        low, high = np.percentile((self.drawn_KN @ right_N)[nonempty_K] / self.words_K[nonempty_K], _LEVELS)
+        return Share(float(right_N.sum() / self.words), float(low), float(high))
+
+
 def probe_scores(
     answers: Mapping[str, Answers], words_N: NDArray[np.int64], replicates: int, seed: int
 ) -> tuple[list[ProbeScore], list[ProbeDifference]]:
     """The scores of probes and their differences, with 95 % intervals from bootstrap samples of sentences.
-
-    All shares are of the same samples, so that differences are paired.
 
     Args:
         answers: Right answers of each probe, by name.
@@ -52,17 +74,7 @@ def probe_scores(
         replicates: Number of bootstrap samples.
         seed: Of the samples.
     """
-    size = len(words_N)
-    # How often each sentence is drawn: one product then gives the sums of all samples.
-    drawn_KN = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=replicates)
-    words_K = drawn_KN @ words_N
-
-    def share(right_N: NDArray[np.int64]) -> Share:
-        # A sample of sentences without a scored word has no share.
-        nonempty_K = words_K > 0
-        low, high = np.percentile((drawn_KN @ right_N)[nonempty_K] / words_K[nonempty_K], _LEVELS)
-        return Share(float(right_N.sum() / words_N.sum()), float(low), float(high))
-
+    share = Resamples(words_N, replicates, seed).share
     scores = [
         ProbeScore(
             name=name,

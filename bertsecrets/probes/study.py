@@ -20,14 +20,15 @@ from bertsecrets.probes.record import (
     ATTENTION,
     ATTENTION_WORDS,
     DISTANCES_WORDS,
-    PROBES,
     RANDOM_ATTENTION,
     RANDOM_ATTENTION_WORDS,
     RIGHT_BRANCHING,
+    STRUCTURAL,
     ProbesRecord,
 )
 from bertsecrets.probes.scoring import probe_scores, right_branching
 from bertsecrets.probes.sentences import Sentences, relations_of
+from bertsecrets.probes.structural import HiddenStates, store_hidden_states, structural_score
 from bertsecrets.probes.training import Answers, Recipe, train_and_answer
 from bertsecrets.probes.vectors import WordVectors, embedding_vectors
 from bertsecrets.results.progress import progress_over
@@ -54,7 +55,7 @@ class Study:
     Args:
         train, evaluation: Sentences to train on, and to score.
         halves: Whether both are halves of one set.
-        probes: The probes, of ``PROBES``.
+        probes: The probes, of ``record.PROBES``.
         control: Whether each is trained on its control task, too.
         vectors: Word vectors; None for the encoder's own input embeddings.
         recipe: How to train.
@@ -93,7 +94,7 @@ def run_study(
 ) -> Findings:
     """Train and score all probes.
 
-    The attention of one encoder at a time is in a file in ``folder``, which is removed.
+    The attention of one encoder at a time, and then hidden states, are in files in ``folder``, which are removed.
 
     Args:
         study: What is probed.
@@ -121,7 +122,7 @@ def run_study(
     file_bytes = 0
     # Encoder by encoder: the file of one takes gigabytes, and is gone before the next begins.
     for source in (_PROBED, _RANDOM, None):
-        names = [name for name in PROBES if name in study.probes and _ENCODER[name] == source]
+        names = [name for name, seen in _ENCODER.items() if name in study.probes and seen == source]
         if not names:
             continue
         with ExitStack() as stack:
@@ -136,6 +137,21 @@ def run_study(
                 seconds[source] = time.monotonic() - started
             for name in names:
                 trained[name], answers[name] = _trained(study, model, name, files, vectors, folder, progress)
+    structural = None
+    if STRUCTURAL in study.probes:
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as states:
+            learned, scored = _states(study, model, Path(states), eval_batch_size, context, progress)
+            structural = structural_score(
+                study.train,
+                learned,
+                study.evaluation,
+                scored,
+                study.recipe,
+                replicates=study.replicates,
+                device=next(model.parameters()).device,
+                folder=folder,
+                progress=progress,
+            )
     words_N = torch.tensor([int(row.scored_W.sum()) for row in study.evaluation.rows]).numpy()
     scores, differences = probe_scores(answers, words_N, study.replicates, study.recipe.seed)
     record = ProbesRecord(
@@ -154,6 +170,7 @@ def run_study(
         read_seconds=seconds,
         scores=scores,
         differences=differences,
+        structural=structural,
     )
     weight_LH2 = None
     if ATTENTION in trained:
@@ -184,6 +201,24 @@ def _stored(
         for part, file in zip(parts.values(), files, strict=True):
             store_attention(network, part, file, eval_batch_size, context, advance)
     return files
+
+
+def _states(
+    study: Study,
+    model: nn.Module,
+    scratch: Path,
+    eval_batch_size: int,
+    context: Callable[[], AbstractContextManager[Any]],
+    progress: bool,
+) -> list[HiddenStates]:
+    """The hidden states of the training sentences and of those to score."""
+    parts = {"train_states": study.train, "evaluation_states": study.evaluation}
+    total = sum(len(part.rows) for part in parts.values())
+    with progress_over(total, "hidden states", visible=progress, unit="sentence") as advance:
+        return [
+            store_hidden_states(model, part, scratch / name, eval_batch_size, context, advance)
+            for name, part in parts.items()
+        ]
 
 
 def _trained(

@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import pytorch_lightning as pl
@@ -20,8 +20,10 @@ from torch.utils.data import DataLoader
 
 from bertsecrets.probes.batches import NO_RELATION, ProbeBatch, ProbeDataset, ProbeSampler
 from bertsecrets.probes.models import Probe
+from bertsecrets.probes.sentences import Sentences
 
 Counts = NDArray[np.int64]
+TrainingT = TypeVar("TrainingT", bound=pl.LightningModule)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Answers:
     Args:
         heads_N, labelled_N: Words with the right head, and with the right head and relation.
         control_N: Words with the right answer in the control task; None without one.
-        seconds: Time of the training.
+        seconds: Time of training and answering.
         weights: Number of trained weights that choose the heads, those of the relations left out.
     """
 
@@ -59,7 +61,29 @@ class Answers:
     weights: int
 
 
-class ProbeTraining(pl.LightningModule):
+class RecipeTraining(pl.LightningModule):
+    """What all probes share: Adam with a learning rate that falls linearly to 0.
+
+    Args:
+        recipe: How to train.
+        steps: Number of steps in all.
+    """
+
+    def __init__(self, recipe: Recipe, steps: int) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.steps = steps
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        return batch.to(device)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.recipe.learning_rate)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=self.steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class ProbeTraining(RecipeTraining):
     """A probe, and a second one for its control task, trained side by side without sharing a weight.
 
     The loss is the cross entropy of the heads plus that of the relations given the right heads, each word with the same weight.
@@ -73,15 +97,10 @@ class ProbeTraining(pl.LightningModule):
     """
 
     def __init__(self, probe: Probe, control: Probe | None, recipe: Recipe, steps: int, words: float) -> None:
-        super().__init__()
+        super().__init__(recipe, steps)
         self.probe = probe
         self.control = control
-        self.recipe = recipe
-        self.steps = steps
         self.words = words
-
-    def transfer_batch_to_device(self, batch: ProbeBatch, device: torch.device, dataloader_idx: int) -> ProbeBatch:
-        return batch.to(device)
 
     def training_step(self, batch: ProbeBatch, batch_idx: int) -> Tensor:
         counts_BW = batch.counts_BW
@@ -95,11 +114,6 @@ class ProbeTraining(pl.LightningModule):
             loss = loss + head_loss(scores_BWT, batch.control_candidate_BWT, batch.control_BW, counts_BW)
         # Divided by the same number in all batches: each word has the same weight.
         return loss / self.words
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
-        optimizer = torch.optim.Adam(self.parameters(), lr=self.recipe.learning_rate)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=self.steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def predict_step(self, batch: ProbeBatch, batch_idx: int) -> dict[str, Tensor]:
         """The number of right answers of each sentence."""
@@ -147,16 +161,59 @@ def train_and_answer(
         folder: Folder of Lightning's files.
         progress: Whether to show a progress bar.
     """
+    counted = sum(int(row.counts_W.sum()) for row in train.sentences.rows)
+
+    def module(steps: int) -> ProbeTraining:
+        words = counted / (steps // recipe.epochs)
+        return ProbeTraining(build(), build() if control else None, recipe, steps, words)
+
     started = time.monotonic()
+    trained, [counts] = fit_and_predict(
+        module, train, [evaluation], recipe, device=device, folder=folder, progress=progress
+    )
+    probe = trained.probe
+    weights = sum(value.numel() for name, value in probe.named_parameters() if not name.startswith("relation"))
+    seconds = time.monotonic() - started
+    return probe, Answers(counts["heads"], counts["labelled"], counts.get("control"), seconds, weights)
+
+
+class SentenceDataset(Protocol):
+    """A dataset whose items are batches of some sentences."""
+
+    sentences: Sentences
+
+    def __getitem__(self, numbers: Sequence[int]) -> Any:
+        """The batch of the sentences with these numbers."""
+
+
+def fit_and_predict(
+    build: Callable[[int], TrainingT],
+    train: SentenceDataset,
+    evaluations: Sequence[SentenceDataset],
+    recipe: Recipe,
+    *,
+    device: torch.device,
+    folder: Path,
+    progress: bool,
+) -> tuple[TrainingT, list[dict[str, Counts]]]:
+    """Train a module and let it answer.
+
+    Args:
+        build: Builds the module for a number of steps; its predictions are counts by name, and the sentences' ``number``.
+        train, evaluations: Sentences to train on, and to answer.
+        recipe: How to train.
+        device: Where to train.
+        folder: Folder of Lightning's files.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The module, and of each evaluation the counts in the order of its sentences.
+    """
     # The caller may be a validation loop, in which nothing can be differentiated.
     with _quiet(), torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(_indices(device)):
         torch.manual_seed(recipe.seed)
-        words = [len(row) for row in train.sentences.rows]
-        sampler = ProbeSampler(words, recipe.batch_size, recipe.seed)
-        counted = sum(int(row.counts_W.sum()) for row in train.sentences.rows)
-        module = ProbeTraining(
-            build(), build() if control else None, recipe, recipe.epochs * len(sampler), counted / len(sampler)
-        )
+        loader = _loader(train, recipe)
+        module = build(recipe.epochs * len(loader))
         trainer = pl.Trainer(
             accelerator=device.type if device.type != "cuda" else "gpu",
             devices=[device.index or 0] if device.type == "cuda" else 1,
@@ -170,23 +227,23 @@ def train_and_answer(
             use_distributed_sampler=False,
             default_root_dir=str(folder),
         )
-        trainer.fit(module, _loader(train, sampler))
-        seconds = time.monotonic() - started
-        lengths = [len(row) for row in evaluation.sentences.rows]
-        predicted = trainer.predict(module, _loader(evaluation, ProbeSampler(lengths, recipe.batch_size, recipe.seed)))
-    parts: list[dict[str, Tensor]] = [part for part in predicted or () if isinstance(part, dict)]
-    number_N = torch.cat([part["number"] for part in parts])
-    counts: dict[str, Counts] = {}
-    for name in parts[0].keys() - {"number"}:
-        count_N = np.zeros(len(evaluation), np.int64)
-        count_N[number_N.numpy()] = torch.cat([part[name] for part in parts]).numpy()
-        counts[name] = count_N
-    weights = sum(value.numel() for name, value in module.probe.named_parameters() if not name.startswith("relation"))
-    return module.probe, Answers(counts["heads"], counts["labelled"], counts.get("control"), seconds, weights)
+        trainer.fit(module, loader)
+        predicted = [trainer.predict(module, _loader(evaluation, recipe)) for evaluation in evaluations]
+    return module, [_in_order(parts or ()) for parts in predicted]
 
 
-def _loader(dataset: ProbeDataset, sampler: ProbeSampler) -> DataLoader[Any]:
-    return DataLoader(dataset, sampler=sampler, batch_size=None)
+def _in_order(parts: Sequence[Any]) -> dict[str, Counts]:
+    """The counts of all batches in the order of the sentences' numbers."""
+    order_N = torch.cat([part["number"] for part in parts]).argsort()
+    return {
+        name: torch.cat([part[name] for part in parts])[order_N].cpu().numpy().astype(np.int64)
+        for name in parts[0].keys() - {"number"}
+    }
+
+
+def _loader(dataset: SentenceDataset, recipe: Recipe) -> DataLoader[Any]:
+    sampler = ProbeSampler([len(row) for row in dataset.sentences.rows], recipe.batch_size, recipe.seed)
+    return DataLoader(cast(Any, dataset), sampler=sampler, batch_size=None)
 
 
 def _indices(device: torch.device) -> list[int]:

@@ -45,6 +45,7 @@ from bertsecrets.papers.page import find_page, read_page
 from bertsecrets.papers.statements.judge import HOLDS, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.probes.record import ProbeScore, ProbesRecord, Share, StructuralScore
 from bertsecrets.pruning.gates_experiment import LearnedGates
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
@@ -441,10 +442,21 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     with_extras(tmp_path / "coreference", "coreference", {"kinds": [kind]}, columns)
     rows_2 = rows_of(clark2019.coreference(models_in(tmp_path / "coreference")))
     assert [row[-1] for row in rows_2] == ["65", "27", "69"]
-    share = {"value": 0.5, "low": 0.45, "high": 0.55}
-    score = {"name": "attention", "uas": share, "las": share, "selectivity": None}
-    with_extras(tmp_path / "probes", "probes", {"scores": [score], "differences": []}, columns)
-    assert rows_of(clark2019.probes(models_in(tmp_path / "probes")))[0][-1] == "61"
+    half, fifth = Share(0.5, 0.45, 0.55), Share(0.2, 0.15, 0.25)
+    score = ProbeScore("attention", half, half, None, None, 1, 0.0)
+    structural = StructuralScore(9, 64, 10, 2, [fifth, fifth, half], half, fifth, 0.0)
+    counts = (100, 100, 900, False, 0, 0, "glove.txt", 30, 50)
+    probes = ProbesRecord("treebank", *counts, {}, 0, {}, [score], [], structural)
+    with_extras(tmp_path / "probes", "probes", asdict(probes), columns)
+    section = clark2019.probes(models_in(tmp_path / "probes"))
+    assert section is not None
+    assert section.paragraphs == ["Word vectors: glove.txt; 30 of 900 scored words have none."]
+    assert [(row[0], row[1], row[-1]) for row in rows_of(section)] == [
+        ("attention", "50.0 [45.0, 55.0]", "61"),
+        ("neighbouring words", "20.0 [15.0, 25.0]", "–"),
+        ("structural, vectors of the embeddings", "20.0 [15.0, 25.0]", "–"),
+        ("structural, vectors of layer 1", "50.0 [45.0, 55.0]", "80"),
+    ]
 
 
 def test_sinks_and_roles_are_counted(tmp_path: Path) -> None:

@@ -83,7 +83,10 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
         if score.control is not None and score.selectivity is not None:
             assert score.selectivity.value == pytest.approx(score.uas.value - score.control.value)
     assert [score.weights for score in record.scores[2:]] == [26, 26 + 96, 26, 26 + 96]
-    # No file of attention is left.
+    structural = record.structural
+    assert structural is not None
+    assert (structural.chosen_on, len(structural.uuas)) == (3, LAYERS + 1)
+    # No file of attention or hidden states is left.
     left = {path.name for path in run.folder.iterdir()}
     assert left == {"experiments.json", "heads.parquet", "probes.json"}
 
@@ -98,10 +101,15 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
     uas = attention.uas
     assert section.tables[0].rows[4][1] == f"{100 * uas.value:.1f} [{100 * uas.low:.1f}, {100 * uas.high:.1f}]"
     assert len(section.tables[1].rows) == 6
+    labels = ["neighbouring words", "the embeddings", *(f"layer {layer}" for layer in range(LAYERS))]
+    labels[1 + structural.state] += ", chosen"
+    assert [row[0] for row in section.tables[2].rows] == [*labels, "chosen less the embeddings"]
+    assert f"finds {100 * structural.chosen.value:.1f} % of the trees' edges" in section.findings[2]
     assert [block.name for block in section.figures] == ["probes", "probes_weights"]
     assert f"finds the syntactic heads of {100 * uas.value:.1f} % of the words of treebank" in section.findings[0]
     scalars = Probes.scalars(view)
     assert scalars["attention/uas"] == uas.value
+    assert scalars["structural/uuas"] == structural.chosen.value
     assert "right_branching/selectivity" not in scalars
     compared = Probes.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
     assert compared is not None
