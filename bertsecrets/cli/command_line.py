@@ -25,14 +25,14 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
 from bertsecrets.results.formatting import message
-from bertsecrets.results.run import is_first_process
+from bertsecrets.results.run import MERGED, is_first_process
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
-from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, key_of, offer_to_hydra, without_hydra
+from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, key_of, offer_to_hydra, quoted, without_hydra
 from bertsecrets.sweeps.job import start_job
 from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
-from bertsecrets.sweeps.output_folder import cannot_write, claimed
-from bertsecrets.sweeps.run_folder import exclusive_run, report_failure
+from bertsecrets.sweeps.output_folder import cannot_write, claimed, is_finished
+from bertsecrets.sweeps.run_folder import exclusive_run, report_failure, set_aside
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.search import offer_search
 from bertsecrets.sweeps.signals import Interrupted
@@ -186,15 +186,15 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
     except BaseException as error:
         if wait_for_other_jobs(error):
-            return sweep.close(_compare)
+            return sweep.close(_compare, _merge)
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.
         hurried = isinstance(error, (Interrupted, KeyboardInterrupt))
         try:
-            sweep.close((lambda folder, paper: None) if hurried else _compare, complete=False)
+            sweep.close((lambda folder, paper: None) if hurried else _compare, _merge, complete=False)
         except Exception as error:
             _log.warning(f"The table of jobs could not be printed ({type(error).__name__}: {error}).")
         raise
-    return sweep.close(_compare)
+    return sweep.close(_compare, _merge)
 
 
 def limit_kept_products() -> None:
@@ -240,6 +240,18 @@ def _compare(folder: Path, paper: bool | str) -> None:
 
     for page in compare_sweep(folder, paper=paper):
         print(page_line(page))  # noqa: T201
+
+
+def _merge(folder: Path) -> None:
+    target = folder / MERGED
+    words = [f"runs={quoted(str(folder))}", f"hydra.run.dir={quoted(str(target))}"]
+    invocation = parse(words, "merge")
+    assert invocation is not None
+    config = check(invocation)
+    if target.exists() and not is_finished(target, plain(without_hydra(config))):
+        # Of fewer layers, or of parts that ran again.
+        set_aside(target)
+    _run_single(invocation, config, target)
 
 
 def stop(sentence: str) -> NoReturn:

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pytorch_lightning as pl
@@ -26,7 +27,7 @@ from bertsecrets.results import wandb as tracking
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.console import print_summary
 from bertsecrets.results.files import write_parquet
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.results.wandb import artifact_name
 from bertsecrets.sweeps.run_processes import watched
@@ -75,7 +76,13 @@ def finish(
 
 
 def present(
-    run: Run, scores: RunScores, loggers: Sequence[Logger], *, report: ReportSettings, trusted: Sequence[str]
+    run: Run,
+    scores: RunScores,
+    loggers: Sequence[Logger],
+    *,
+    report: ReportSettings,
+    trusted: Sequence[str],
+    notes: Sequence[str] = (),
 ) -> None:
     """Write a run's scores, report and figures, log them to W&B, and print the summary.
 
@@ -85,9 +92,11 @@ def present(
         loggers: Its loggers.
         report: What the page shows.
         trusted: Classes of other packages that may describe their experiments, ``module:class``.
+        notes: Sentences for the page beside its own.
     """
     run.write_json(run.scores_path, scores.as_dict())
     summary = report_run(run, report.heads, trusted, report.figures)
+    summary = replace(summary, report=replace(summary.report, notes=[*notes, *summary.report.notes]))
     summary.write(run)
     for logger in loggers:
         if isinstance(logger, WandbLogger):
@@ -137,7 +146,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
 
 def _write_predictions(run: Run, module: SequenceClassifier) -> None:
     """One row for each example, so that later tests can be paired over examples."""
-    folder = run.folder / "predictions"
+    folder = run.folder / PREDICTIONS
     folder.mkdir(exist_ok=True)
     for name in module.evaluation_names:
         predictions = module.predictions[name]

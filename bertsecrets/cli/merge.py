@@ -1,8 +1,9 @@
 """Merge disabling sweeps that were spread over several runs into one."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,22 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.screening import COUNTS, SWEEP, missed_bound
-from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import FP32, AblationSettings
 from bertsecrets.ablation.sweep import Judged
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import run_folder
+from bertsecrets.cli.finish import present
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
-from bertsecrets.keys import MergeKeys
-from bertsecrets.reporting.runs import is_run
+from bertsecrets.keys import MergeKeys, ReportSettings
+from bertsecrets.reporting.runs import runs_in
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.captures import read_telling, write_telling
 from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.console import print_lines
-from bertsecrets.results.report.content import Report, joined
-from bertsecrets.results.report.page import save_figures, write_report
-from bertsecrets.results.run import CHECKPOINT, FINISHED, Run
+from bertsecrets.results.run import CHECKPOINT, FINISHED, PREDICTIONS, Run
+from bertsecrets.results.scores import RunScores
 from bertsecrets.settings import shown
 
 _PLAN_KEYS = frozenset(
@@ -54,6 +55,7 @@ class Part:
         settings: Its ``ablation`` section.
         step: Optimiser steps of the analysed checkpoint.
         code: Version of the code that made it.
+        report: What its page shows.
         outcomes: The outcomes.
         rows: Those of its ablation table.
     """
@@ -64,8 +66,23 @@ class Part:
     settings: AblationSettings
     step: int
     code: str
+    report: ReportSettings
     outcomes: Outcomes
     rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Merged(Run):
+    """A merged run, whose page is made before its configuration is written.
+
+    Args:
+        recorded: That configuration.
+    """
+
+    recorded: DictConfig = field(default_factory=OmegaConf.create)
+
+    def config(self) -> dict[str, Any]:
+        return plain(self.recorded)
 
 
 def merge_runs(config: DictConfig) -> AblationTable:
@@ -80,15 +97,28 @@ def merge_runs(config: DictConfig) -> AblationTable:
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
     first = parts[0]
-    run = Run(run_folder(), first.run.name, first.run.model, first.run.task, first.run.init)
+    identity = (first.run.name, first.run.model, first.run.task, first.run.init)
+    run = _Merged(run_folder(), *identity, recorded=_recorded(config, first))
     records = {SWEEP: screening_of(parts, outcomes)} if outcomes.is_screened else {}
     judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, records)
     judged.write(run, first.rows[0]["stage"], first.step)
-    table = run.ablation_table()
-    _report(run, table, parts, missing_layers(outcomes.plan))
+    write_telling(
+        run.folder / "ablation",
+        {head: example for part in parts for head, example in read_telling(part.run.folder / "ablation").items()},
+    )
+    if (first.run.folder / PREDICTIONS).is_dir():
+        shutil.copytree(first.run.folder / PREDICTIONS, run.folder / PREDICTIONS, dirs_exist_ok=True)
+    missing = missing_layers(outcomes.plan)
+    scores = [RunScores.read(part.run.scores_path) for part in parts]
+    whole = replace(scores[0], seconds=sum(part.seconds for part in scores))
+    present(run, whole, [], report=first.report, trusted=(), notes=missing)
     # Last: until here the folder's configuration is that of the merge, which resume= and the same command go on with.
-    write_config(_recorded(config, first), run.folder)
-    return table
+    write_config(run.recorded, run.folder)
+    print_lines(
+        *(f"Missing: {sentence}" for sentence in missing),
+        f"Merged the sweeps of {len(parts)} run{'s' * (len(parts) > 1)}.",
+    )
+    return run.ablation_table()
 
 
 def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
@@ -143,8 +173,7 @@ def find_parts(names: Sequence[str]) -> list[Path]:
         folder = Path(name)
         if not folder.is_dir():
             raise UserError(f"'{name}' is not a directory; give run folders of analysis=disable_* or a sweep's folder.")
-        inside = [folder] if is_run(folder) else sorted(path for path in folder.iterdir() if path.name[0] != ".")
-        parts = [path for path in inside if is_run(path) and _is_part(path)]
+        parts = [path for path in runs_in(folder) if _is_part(path)]
         unfinished = [path for path in parts if not (path / FINISHED).is_file()]
         if unfinished:
             listing = ", ".join(f"'{path}'" for path in unfinished)
@@ -180,6 +209,7 @@ def read_part(folder: Path) -> Part:
     config = run.config()
     try:
         task, settings = task_from_config(config["task"]), AblationSettings.read("ablation", config["ablation"])
+        report = ReportSettings.read("report", config["report"])
     except KeyError as error:
         raise UserError(
             f"'{run.config_path}' has no section {error}; give the folder of an analysis=disable_* of this project."
@@ -198,7 +228,7 @@ def read_part(folder: Path) -> Part:
     _, step, *_ = paths[0].name.split("-")
     if not step.isdecimal():
         raise UserError(f"'{paths[0]}' names no step; expected {CHECKPOINT}-<step>-<mode>.safetensors.")
-    return Part(run, config, task, settings, int(step), _code(folder), Outcomes.read(paths[0]), rows)
+    return Part(run, config, task, settings, int(step), _code(folder), report, Outcomes.read(paths[0]), rows)
 
 
 def check_parts(parts: Sequence[Part]) -> None:
@@ -264,20 +294,3 @@ def _code(folder: Path) -> str:
         return str(json.loads((folder / FINISHED).read_text("utf-8"))["code"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"'{folder / FINISHED}' cannot be read ({error}); run that part again.") from error
-
-
-def _report(run: Run, table: AblationTable, parts: Sequence[Part], missing: Sequence[str]) -> None:
-    section = joined(ablation_sections(table, run.checks()))
-    count = f"{len(parts)} run{'s' * (len(parts) > 1)}"
-    report = Report(
-        title=f"Which heads does {run.model} need on {run.task}?",
-        subtitle=f"{run.name}, merged from {count}",
-        facts=[("model", run.model), ("task", run.task), ("initialisation", run.init.replace("_", " "))],
-        notes=list(missing),
-        sections=[] if section is None else list(section.flat()),
-    )
-    save_figures(report.figures, run.figures)
-    write_report(run.report_path, report)
-    print_lines(
-        *(f"Missing: {sentence}" for sentence in missing), f"Merged the sweeps of {count}. Report: {run.report_path}"
-    )

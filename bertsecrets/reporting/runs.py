@@ -9,7 +9,7 @@ from typing import Any
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.run import FINISHED, Declaration, Run
+from bertsecrets.results.run import FINISHED, MERGED, Declaration, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
@@ -103,8 +103,7 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         folder = Path(name)
         if not folder.is_dir():
             raise UserError(f"'{name}' is not a directory; give run folders or a sweep's folder.")
-        inside = [folder] if is_run(folder) else sorted(folder.iterdir())
-        candidates = [path for path in inside if not path.name.startswith(".") and is_run(path)]
+        candidates = runs_in(folder)
         for path in candidates:
             if all((path / file).is_file() for file in _FILES):
                 runs.setdefault(path.resolve(), read_run(path))
@@ -123,6 +122,13 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
 def left_out(unfinished: Sequence[str]) -> list[str]:
     """The sentence that names the unfinished runs, if there are any."""
     return [f"Left out (not finished): {', '.join(unfinished)}."] if unfinished else []
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The folder if it is that of a run, else those of the runs directly inside it, in order, without a sweep's merged one."""
+    if is_run(folder):
+        return [folder]
+    return sorted(path for path in folder.iterdir() if path.name[0] != "." and path.name != MERGED and is_run(path))
 
 
 def is_run(folder: Path) -> bool:

@@ -25,8 +25,14 @@ TRAINING, CHECKPOINT = "training", "checkpoint"
 CAPTURES = "captures"
 """Name of the folder of captured maps in a run's folder."""
 
+PREDICTIONS = "predictions"
+"""Name of the folder of a run's predictions, a table for each evaluation set."""
+
 FINISHED = "finished.json"
 """Name of the marker that the folder of a finished run holds."""
+
+MERGED = "merged"
+"""Name of the run in a sweep's folder that its jobs are merged into."""
 
 _RUN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
 """Names of JSON files of the run's folder, beside which experiments write theirs."""

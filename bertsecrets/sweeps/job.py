@@ -19,11 +19,13 @@ from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
+from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import as_argument, key_of, quoted
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
 from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, hold, read_finished
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import (
+    CODE,
     FAILED,
     FINISHED,
     GPUS,
@@ -91,6 +93,11 @@ def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[
     """Run the job; return its status and why it was skipped or failed."""
     if (records / INTERRUPTED).exists():
         return FAILED, "the sweep was interrupted before this job began."
+    if os.environ[CODE] != code_version():
+        return FAILED, (
+            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {os.environ[CODE]}; install the "
+            "same on both."
+        )
     with hold(folder):
         state = claim_folder(plain(config), folder)
     if state == "finished":

@@ -47,10 +47,10 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     global _works
     _works = False
 
-    def is_finished() -> bool:
-        return _finished_before(folder) if resume else not overwrite and _is_finished(folder, config)
+    def needs_nothing() -> bool:
+        return _finished_before(folder) if resume else not overwrite and is_finished(folder, config)
 
-    if is_finished():
+    if needs_nothing():
         yield False
         return
     _check_writable(folder)
@@ -64,7 +64,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
             held.enter_context(hold(folder))
         except OSError as error:
             raise _cannot_use(folder, error) from error
-        if is_finished():
+        if needs_nothing():
             # By the process that held the folder until now.
             yield False
             return
@@ -113,7 +113,7 @@ def _used(folder: Path, content: str) -> UserError:
     )
 
 
-def _is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
+def is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
     """Whether a folder holds this run, finished and unchanged, by its settings, its code and its inputs."""
     if (folder / SWEEP_FILE).exists():
         return False

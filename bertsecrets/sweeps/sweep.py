@@ -45,11 +45,17 @@ PROGRAM = "BERTSECRETS_PROGRAM"
 JOBS = "BERTSECRETS_JOBS"
 """Environment variable: ``{"count": the number of jobs, or null if the sweeper decides, "swept": what they vary}``."""
 
+CODE = "BERTSECRETS_CODE"
+"""Environment variable: version of the code that the sweep was started with."""
+
 GPUS = "BERTSECRETS_GPUS"
 """Environment variable: names of the GPUs that the sweep may assign to its jobs, separated by commas."""
 
 INTERRUPTED = "interrupted"
 """Name of the file in the records of a sweep that was asked to end: no further job begins."""
+
+_SHARED_BY = "ablation.layer"
+"""The setting by which jobs share one disabling sweep."""
 
 RUNNING, FINISHED, FAILED, SKIPPED = "running", "finished", "failed", "skipped"
 """The states of a job."""
@@ -96,6 +102,7 @@ class Sweep:
         swept: The settings that the jobs vary.
         compares: Whether the sweep ends with a page that compares its runs.
         paper: The paper whose page it also ends with; true for Kovaleva et al., false for none.
+        merges: Whether its jobs are parts of one disabling sweep, which it ends with.
     """
 
     folder: Path
@@ -105,6 +112,7 @@ class Sweep:
     swept: tuple[str, ...]
     compares: bool
     paper: bool | str
+    merges: bool = False
 
     def overrides(self) -> list[str]:
         """Hydra's settings for this sweep, to be added to those of the user."""
@@ -114,6 +122,7 @@ class Sweep:
             PROGRAM: json.dumps(_program()),
             JOBS: json.dumps({"count": self.count, "swept": self.swept}),
             GPUS: ",".join(visible_gpus()),
+            CODE: code_version(),
         }
         return [
             f"hydra.sweep.dir={quoted(str(self.folder))}",
@@ -131,12 +140,18 @@ class Sweep:
         ]
         ask_to_end(processes_here, number)
 
-    def close(self, compare: Callable[[Path, bool | str], object], *, complete: bool = True) -> list[JobRecord]:
-        """Print the table of jobs, compare their runs, say how to run what failed again, and return their records.
+    def close(
+        self, compare: Callable[[Path, bool | str], object], merge: Callable[[Path], object], *, complete: bool = True
+    ) -> list[JobRecord]:
+        """Print the table of jobs, compare or merge their runs, say how to run what failed again, and return their records.
 
         Args:
             compare: Makes the pages of a sweep's folder, with or without that of the paper.
+            merge: Merges the runs in a sweep's folder.
             complete: Whether every job was started; a job without a record then counts as failed.
+
+        Raises:
+            UserError: If the jobs are not parts of one disabling sweep.
         """
         records = final_records(read_records(self.records), self.count if complete else None)
         if records:
@@ -152,6 +167,8 @@ class Sweep:
         if failed:
             again = f"python -m bertsecrets resume {shlex.quote(f'folder={displayed(self.folder)}')}"
             Console().print(Text(f"Run what failed again ({failed} of {len(records)} jobs): {again}"), soft_wrap=True)
+        elif self.merges and complete:
+            merge(self.folder)
         return records
 
 
@@ -212,6 +229,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         tuple(swept),
         compares=bool(ending.get("compare", False)),
         paper=ending.get("paper", False),
+        merges=content["command"] == "analyze" and swept == [_SHARED_BY] and not config.ablation.plan_only,
     )
 
 

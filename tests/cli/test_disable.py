@@ -1,6 +1,7 @@
 """Disabling sweeps through the doors: at validation time, on a checkpoint, in parts, on two processes."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -170,19 +171,34 @@ def test_an_analysis_equals_the_last_sweep_of_the_training(trained: Path, analys
 @pytest.mark.slow
 def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
     arguments = [a for a in analysis(tiny_bert, tmp_path, trained) if not a.startswith("hydra.run")]
-    spread = ["analysis=disable_heads", "ablation.layer=0,1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    result = door("analyze", "-m", *arguments, *spread)
-    assert result.returncode == 0, result.stderr
-    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'merged'}")
-    assert result.returncode == 0, result.stderr
-    whole, merged = (AblationTable.read(folder / "ablation.parquet") for folder in (analysed, tmp_path / "merged"))
-    same(whole, merged)
+    folder = tmp_path / "sweep"
+
+    def spread(layers: str, *extra: str) -> subprocess.CompletedProcess[str]:
+        sweep = (f"ablation.layer={layers}", f"hydra.sweep.dir={folder}", *extra)
+        return door("analyze", "-m", *arguments, "analysis=disable_heads", *sweep)
+
+    failed = spread("0,3")
+    assert failed.returncode == 1
+    assert "job 1 failed: ablation.layer" in failed.stdout
+    last = failed.stdout.strip().splitlines()[-1]
+    assert last == f"Run what failed again (1 of 2 jobs): python -m bertsecrets resume folder={folder}"
+    assert not (folder / "merged").exists()
+    for layers, missing in (("0,1", True), ("0,1,2", False)):
+        result = spread(layers, "resume=true")
+        assert result.returncode == 0, result.stderr
+        assert ("Missing: No part disables heads of layer 2." in result.stdout) == missing
+    merged = AblationTable.read(folder / "merged" / "ablation.parquet")
+    same(AblationTable.read(analysed / "ablation.parquet"), merged)
     one, two = (
-        HeadTable.read(folder / "heads.parquet").grid("ablation", "f1_uniform", "checkpoint", 24)[0]
-        for folder in (analysed, tmp_path / "merged")
+        HeadTable.read(path / "heads.parquet").grid("ablation", "f1_uniform", "checkpoint", 24)[0]
+        for path in (analysed, folder / "merged")
     )
     np.testing.assert_array_equal(one, two)
-    assert (tmp_path / "merged" / "report.html").is_file()
+    scores = [json.loads((path / "scores.json").read_text("utf-8"))["sets"] for path in (analysed, folder / "merged")]
+    assert scores[0] == scores[1]
+    again = spread("0,1,2", "resume=true")
+    assert "3 skipped" in again.stdout
+    assert f"The run in '{folder}/merged' is already finished" in again.stdout
 
 
 @pytest.mark.slow
@@ -191,17 +207,13 @@ def test_screened_parts_merge_and_say_so(trained: Path, analysed: Path, tiny_ber
     spread = ["ablation.sweep=screened", "ablation.layer=0,1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
     result = door("analyze", "-m", *arguments, "analysis=disable_heads", *spread)
     assert result.returncode == 0, result.stderr
-    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'merged'}")
-    assert result.returncode == 0, result.stderr
-    whole, merged = (
-        AblationTable.read(folder / "ablation.parquet").rows() for folder in (analysed, tmp_path / "merged")
-    )
+    folder = tmp_path / "sweep" / "merged"
+    whole, merged = (AblationTable.read(path / "ablation.parquet").rows() for path in (analysed, folder))
     assert {row["variant"]: row["score"] for row in merged} == {row["variant"]: row["score"] for row in whole}
-    record = json.loads((tmp_path / "merged" / "ablation" / "selection.json").read_text("utf-8"))["sweep_uniform"]
+    record = json.loads((folder / "ablation" / "selection.json").read_text("utf-8"))["sweep_uniform"]
     assert record["pairs"] == 12 * 37
     assert record["evaluated"] == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
-    assert "of the 444 pairs of a variant and an example" in (tmp_path / "merged" / "report.html").read_text("utf-8")
-    *_, path = sorted((tmp_path / "sweep").glob("*/ablation/selection.json"))
+    *_, path = sorted((tmp_path / "sweep").glob("*-analysis-*/ablation/selection.json"))
     path.write_text(path.read_text("utf-8").replace('"32-true"', '"bf16-mixed"'), "utf-8")
     result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
     assert result.returncode == 1

@@ -12,6 +12,7 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.cli.merge import Part, screening_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.keys import ReportSettings
 from bertsecrets.results.run import Run
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b"))
@@ -29,7 +30,7 @@ def outcomes(layers: list[int]) -> Outcomes:
 def part(folder: Path, layer: int, record: dict[str, Any] | None) -> Part:
     run = Run(folder, "run", "model", "toy", "pretrained")
     run.add_checks({} if record is None else {"sweep_uniform": record})
-    return Part(run, {}, TASK, AblationSettings(), 1, "code", outcomes([layer]), [])
+    return Part(run, {}, TASK, AblationSettings(), 1, "code", ReportSettings(), outcomes([layer]), [])
 
 
 def test_the_bound_is_one_over_all_parts(tmp_path: Path) -> None:

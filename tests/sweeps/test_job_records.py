@@ -58,6 +58,10 @@ def test_the_table_shows_what_jobs_do_not_share(tmp_path: Path) -> None:
     assert "model=minilm" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def ignore(*_: object) -> None:
+    pass
+
+
 def test_the_last_line_says_how_to_run_failed_jobs_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,17 +70,17 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     records.mkdir()
     sweep = Sweep(tmp_path / "my sweep", records, "val/accuracy", 2, (), compares=False, paper=False)
     JobRecord(0, ["seed=1"], "a", FINISHED, seconds=1.0).write(records)
-    sweep.close(lambda *_: None, complete=False)
+    sweep.close(ignore, ignore, complete=False)
     assert "again" not in capsys.readouterr().out
-    sweep.close(lambda *_: None, complete=False)
+    sweep.close(ignore, ignore, complete=False)
     assert "1 finished, 0 skipped, 0 failed" in capsys.readouterr().out
     # A job that was cancelled before it began has no record.
-    sweep.close(lambda *_: None)
+    sweep.close(ignore, ignore)
     printed = capsys.readouterr().out
     assert "job 1 failed: its process ended without reporting a result" in printed
     assert "1 finished, 0 skipped, 1 failed" in printed
     JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
-    sweep.close(lambda *_: None)
+    sweep.close(ignore, ignore)
     assert capsys.readouterr().out.splitlines()[-1] == (
         "Run what failed again (1 of 2 jobs): python -m bertsecrets resume 'folder=my sweep'"
     )
@@ -102,6 +106,36 @@ def test_the_number_of_jobs_is_known_before_the_first(settings: list[str], count
     invocation = parse_arguments(command, CONF, "train")
     assert invocation is not None
     assert open_sweep(invocation, check(invocation), command).count == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "merges"),
+    [
+        (["ablation.layer=0,1"], True),
+        (["ablation.layer=[0,1],2"], True),
+        (["ablation.layer=0,1", "ablation.mode=zero,mean"], False),
+        (["ablation.layer=0,1", "ablation.plan_only=true"], False),
+        (["seed=1,2"], False),
+    ],
+)
+def test_jobs_for_layers_alone_are_parts_of_one_sweep(settings: list[str], merges: bool, tmp_path: Path) -> None:
+    command = ["-m", "checkpoint=initial", "analysis=disable", *settings, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    invocation = parse_arguments(command, CONF, "analyze")
+    assert invocation is not None
+    assert open_sweep(invocation, check(invocation), command).merges == merges
+
+
+def test_parts_are_merged_once_all_are_there(tmp_path: Path) -> None:
+    merged: list[Path] = []
+    sweep = Sweep(tmp_path, tmp_path, "score", 2, ("ablation.layer",), compares=False, paper=False, merges=True)
+    JobRecord(0, ["ablation.layer=0"], "a", SKIPPED, "already finished").write(tmp_path)
+    JobRecord(1, ["ablation.layer=1"], "b", FAILED, "the disk is full.").write(tmp_path)
+    sweep.close(ignore, merged.append)
+    JobRecord(1, ["ablation.layer=1"], "b", FINISHED).write(tmp_path)
+    sweep.close(ignore, merged.append, complete=False)
+    assert not merged
+    sweep.close(ignore, merged.append)
+    assert merged == [tmp_path]
 
 
 def test_only_processes_of_this_machine_are_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

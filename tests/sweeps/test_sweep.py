@@ -17,6 +17,7 @@ from sweeps.sweeps import kill, left_of, start, sweep, sweep_arguments
 from wandb_log import read_log
 
 from bertsecrets.results.table import HeadTable
+from bertsecrets.sweeps.code_version import code_version
 
 
 def folders_of(folder: Path) -> list[Path]:
@@ -113,6 +114,15 @@ def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], t
     result = door("analyze", "-m", "seed=1,2", f"hydra.sweep.dir={folder}", "resume=true", "checkpoint=x")
     assert result.returncode == 1
     assert "it is a sweep of 'train', not of 'analyze'" in result.stderr
+
+
+def test_a_node_with_other_code_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    arguments = sweep_arguments(tiny_bert, tmp_path / "sweep", "seed=1,2")
+    other = "import bertsecrets.sweeps.job as job; job.code_version = lambda: '0.1.0+5eed'"
+    result = door("train", *arguments, before=other)
+    assert result.returncode == 1
+    sentence = rf"job 1 failed: \S+ has the code 0\.1\.0\+5eed, the sweep was started with {re.escape(code_version())};"
+    assert re.search(sentence, result.stdout), result.stdout
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Table
-from bertsecrets.results.run import TRAINING
+from bertsecrets.results.run import PREDICTIONS, TRAINING
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
@@ -320,7 +320,7 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
 
 def _correct(model: Model) -> dict[int, bool] | None:
     """Which examples of the first set the model answers right, by their index; None without predictions."""
-    path: Path = model.parts[0].folder / "predictions" / f"{next(iter(model.scores['sets']))}.parquet"
+    path: Path = model.parts[0].folder / PREDICTIONS / f"{next(iter(model.scores['sets']))}.parquet"
     if not path.is_file():
         return None
     table = pq.read_table(path)
