@@ -4,7 +4,8 @@ Every metric is a function of sums of *features* over examples: bootstrap resamp
 predictions become matrix products.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,12 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 
 Array = NDArray[np.float64]
+Weights = NDArray[np.float64] | NDArray[np.integer[Any]]
 Features = Callable[[Array, Array], Array]
 Score = Callable[[Array], Array]
 
-_CHUNK = 4_000_000
-"""Weights (resamples times examples) in memory at a time."""
+_AT_ONCE = 4_000_000
+"""Numbers of examples, such as weights of resamples, in memory at a time."""
 
 _NO_SPREAD = 1e-15
 """Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""
@@ -128,7 +130,7 @@ def check_metric(metric: str) -> None:
         raise UserError(f"Unknown metric '{metric}'; {choices(metric, METRICS)}.")
 
 
-def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
+def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Weights) -> Array:
     """The metric of V predictions under R weightings of the N examples, ``[R, V]`` float64.
 
     A whole-number weight gives exactly the score of a set with that many copies of the example. NaN where a
@@ -141,13 +143,24 @@ def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN
         weight_RN: Non-negative, each row with a positive sum.
     """
     check_metric(metric)
-    # A product of all resamples at once would need gigabytes for a large set.
-    rows = max(1, _CHUNK // max(1, len(label_N)))
     scores = [
-        _scores(metric, label_N, prediction_VN, weight_RN[start : start + rows])
-        for start in range(0, len(weight_RN), rows)
+        _scores(metric, label_N, prediction_VN, np.asarray(weight_RN[first : first + rows], np.float64))
+        for first, rows in parts_of(len(weight_RN), len(label_N))
     ]
     return np.concatenate(scores)
+
+
+def parts_of(rows: int, examples: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
+    """The first row and the number of rows of each part in which so many rows of numbers of examples fit into memory.
+
+    Args:
+        rows: Number of rows.
+        examples: Number of examples, the length of a row.
+        multiple: What the number of rows of each part but the last is a multiple of.
+    """
+    most = max(1, _AT_ONCE // max(1, examples) // multiple) * multiple
+    for first in range(0, rows, most):
+        yield first, min(most, rows - first)
 
 
 def scores(metric: str, label_N: Array, prediction_VN: Array) -> Array:

@@ -74,7 +74,7 @@ def selection_check(
         raise UserError(f"{count} examples and {repeats} splits are too few for a selection check; give four and two.")
     generator = np.random.default_rng([seed, 2])
     # Halves as weights: one call then scores all splits.
-    half_RN = np.zeros((repeats, count))
+    half_RN = np.zeros((repeats, count), np.int8)
     for row_N in half_RN:
         row_N[generator.permutation(count)[: count // 2]] = 1
     both_VN = np.concatenate([clean_N[None], prediction_VN])

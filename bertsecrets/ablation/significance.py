@@ -1,17 +1,22 @@
 """Significance of a change of score: the paired bootstrap, and paired tests of no change."""
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.scoring import METRICS, Array, Score, moments, weighted_ranks, weighted_scores
+from bertsecrets.ablation.scoring import METRICS, Array, Score, moments, parts_of, weighted_ranks, weighted_scores
 
 Flags = NDArray[np.bool_]
 
-# Memory: patterns times examples, in float64, at a time.
 _PATTERNS_AT_ONCE = 1000
 _RESAMPLES_AT_ONCE = 250
+"""The most at a time, which are fewer of many examples."""
+
+_SWAPS_OF_A_DRAW = 4
+"""A generator draws whole words of so many swaps: parts of whole words hold what one large draw holds."""
 
 
 def bootstrap_changes(
@@ -31,12 +36,11 @@ def bootstrap_changes(
     both_VN = np.concatenate([clean_N[None], prediction_VN])
     changes = []
     for start in range(0, resamples, _RESAMPLES_AT_ONCE):
-        # Counts of each example instead of lists of examples: scores then are weighted sums.
-        drawn_RN = generator.multinomial(
-            count, np.full(count, 1 / count), size=min(_RESAMPLES_AT_ONCE, resamples - start)
-        )
-        score_RV = weighted_scores(metric, label_N, both_VN, drawn_RN.astype(np.float64))
-        changes.append(score_RV[:, 1:] - score_RV[:, :1])
+        for _, rows in parts_of(min(_RESAMPLES_AT_ONCE, resamples - start), count):
+            # Counts of each example instead of lists of examples: scores then are weighted sums.
+            drawn_RN = generator.multinomial(count, np.full(count, 1 / count), size=rows)
+            score_RV = weighted_scores(metric, label_N, both_VN, drawn_RN)
+            changes.append(score_RV[:, 1:] - score_RV[:, :1])
     return np.concatenate(changes)
 
 
@@ -86,36 +90,69 @@ def swap_test(
     together, which stay exchangeable.
     """
     features, score = METRICS[metric]
-    pairs = [_pair(metric, clean_N, prediction_N) for prediction_N in prediction_VN]
+    of_label_N = label_N
     if metric in ("pearson", "spearman"):
         # Both sides are centred by the same numbers: a swap exchanges an example's features unchanged.
         features = moments
-        label_N = _ranks(label_N) if metric == "spearman" else label_N - label_N.mean()
-    feature_VPNF = [features(label_N, pair_PN) for pair_PN in pairs]
-    p_V = np.ones(len(pairs))
+        of_label_N = _ranks(label_N) if metric == "spearman" else label_N - label_N.mean()
+    swaps = [_Swaps.of(features(of_label_N, _pair(metric, clean_N, prediction_N))) for prediction_N in prediction_VN]
+    p_V = np.ones(len(swaps))
     random: list[int] = []
-    for variant, feature_PNF in enumerate(feature_VPNF):
-        moved_N = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
-        if len(moved_N) == 0:
+    for variant, swap in enumerate(swaps):
+        moved = len(swap.moved_M)
+        if moved == 0:
             continue
         # min: a power beyond 62 would be a number of thousands of digits.
-        if 2 ** min(len(moved_N), 62) <= permutations:
-            patterns = (np.arange(2 ** len(moved_N))[:, None] >> np.arange(len(moved_N))) & 1
-            p_V[variant] = _extreme(feature_PNF, moved_N, patterns.astype(np.float64), score).mean()
+        if 2 ** min(moved, 62) <= permutations:
+            patterns = (np.arange(2**moved)[:, None] >> np.arange(moved)) & 1
+            p_V[variant] = swap.extreme(patterns, score).mean()
         else:
             random.append(variant)
     if random:
-        beyond_V = np.zeros(len(pairs))
+        beyond_V = np.zeros(len(swaps))
         for start in range(0, permutations, _PATTERNS_AT_ONCE):
-            size = (min(_PATTERNS_AT_ONCE, permutations - start), len(label_N))
-            # Swaps of all examples, also of unmoved ones, so that all variants share their patterns.
-            swap_RN = generator.integers(0, 2, size=size, dtype=np.int8).astype(np.float64)
-            for variant in random:
-                feature_PNF = feature_VPNF[variant]
-                moved_N = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
-                beyond_V[variant] += _extreme(feature_PNF, moved_N, swap_RN[:, moved_N], score).sum()
+            for _, rows in parts_of(min(_PATTERNS_AT_ONCE, permutations - start), len(label_N), _SWAPS_OF_A_DRAW):
+                # Swaps of all examples, also of unmoved ones, so that all variants share their patterns.
+                swap_RN = generator.integers(0, 2, size=(rows, len(label_N)), dtype=np.int8)
+                for variant in random:
+                    beyond_V[variant] += swaps[variant].extreme(swap_RN[:, swaps[variant].moved_M], score).sum()
         p_V[random] = (beyond_V[random] + 1) / (permutations + 1)
     return p_V
+
+
+@dataclass(frozen=True)
+class _Swaps:
+    """What swaps of the two predictions of examples do to the sums of features of both sides.
+
+    Args:
+        moved_M: The M examples whose features differ between the sides.
+        difference_MF: By how much.
+        total_PF: Sums of the features of either side.
+        examples: Number of examples.
+    """
+
+    moved_M: NDArray[np.int64]
+    difference_MF: Array
+    total_PF: Array
+    examples: int
+
+    @classmethod
+    def of(cls, feature_PNF: Array) -> "_Swaps":
+        moved_M = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
+        difference_MF = feature_PNF[1, moved_M] - feature_PNF[0, moved_M]
+        return cls(moved_M, difference_MF, feature_PNF.sum(1), feature_PNF.shape[1])
+
+    def extreme(self, swap_RM: NDArray[np.integer[Any]], score: Score) -> Flags:
+        """Which patterns of swaps of the moved examples change the score at least as much as the variant."""
+        carried_RF = swap_RM.astype(np.float64) @ self.difference_MF
+        total_PF, count = self.total_PF, self.examples
+        change_R = score((total_PF[1] - carried_RF) / count) - score((total_PF[0] + carried_RF) / count)
+        observed = score(total_PF[1] / count) - score(total_PF[0] / count)
+        if np.isnan(observed):
+            return np.ones(len(swap_RM), dtype=bool)
+        # A score that a swap leaves undefined counts against the variant.
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.isnan(change_R) | (np.abs(change_R) >= abs(observed) - 1e-12))
 
 
 def _pair(metric: str, clean_N: Array, prediction_N: Array) -> Array:
@@ -133,18 +170,3 @@ def _ranks(value_N: Array) -> Array:
     """Mid-ranks, centred, divided by their number."""
     # scipy.stats.rankdata, scaled the same way, differs in the last bits: recorded p-values could change.
     return np.asarray(weighted_ranks(value_N, np.full((1, len(value_N)), 1 / len(value_N)))[0] - 0.5)
-
-
-def _extreme(feature_PNF: Array, moved_N: NDArray[np.int64], swap_RN: Array, score: Score) -> Flags:
-    """Which patterns of swaps change the score at least as much as the variant."""
-    total_PF = feature_PNF.sum(1)
-    count = feature_PNF.shape[1]
-    difference_NF = feature_PNF[1, moved_N] - feature_PNF[0, moved_N]
-    carried_RF = swap_RN @ difference_NF
-    change_R = score((total_PF[1] - carried_RF) / count) - score((total_PF[0] + carried_RF) / count)
-    observed = score(total_PF[1] / count) - score(total_PF[0] / count)
-    if np.isnan(observed):
-        return np.ones(len(swap_RN), dtype=bool)
-    # A score that a swap leaves undefined counts against the variant.
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.isnan(change_R) | (np.abs(change_R) >= abs(observed) - 1e-12))

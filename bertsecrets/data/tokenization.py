@@ -2,7 +2,7 @@
 
 import bisect
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
+
+_AT_ONCE = 1000
+"""Examples that are tokenised together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,12 @@ class EncodedSplit(Dataset[Batch]):
         self.pad_to = pad_to
         self.pad_to_multiple_of = pad_to_multiple_of or 1
         self.label_type = torch.float32 if regression else torch.int64
-        self.rows = _tokenise(examples, tokenizer, max_length)
+        # What a tokenizer returns takes many times the memory of what is kept of it.
+        self.rows = [
+            row
+            for first in range(0, len(examples), _AT_ONCE)
+            for row in _tokenise(examples[first : first + _AT_ONCE], tokenizer, max_length)
+        ]
         self.lengths = [len(row.ids) for row in self.rows]
         self.truncated = sum(row.truncated for row in self.rows)
         if pad_to is not None and pad_to < max(self.lengths):
@@ -120,7 +128,7 @@ class EncodedSplit(Dataset[Batch]):
         return tensor
 
 
-def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> list[Tokens]:
+def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Iterator[Tokens]:
     columns: list[list[str]] = [list(column) for column in zip(*(example.texts for example in examples), strict=True)]
     encoded: Any = tokenizer(
         *columns,
@@ -130,18 +138,14 @@ def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, m
         return_special_tokens_mask=True,
     )
     typed = "token_type_ids" in encoded
-    rows = []
     for i, example in enumerate(examples):
-        rows.append(
-            Tokens(
-                ids=tuple(encoded["input_ids"][i]),
-                types=tuple(encoded["token_type_ids"][i]) if typed else None,
-                special=tuple(bool(flag) for flag in encoded["special_tokens_mask"][i]),
-                words=tuple(_words(encoded, i, example)),
-                truncated=bool(encoded.encodings[i].overflowing),
-            )
+        yield Tokens(
+            ids=tuple(encoded["input_ids"][i]),
+            types=tuple(encoded["token_type_ids"][i]) if typed else None,
+            special=tuple(bool(flag) for flag in encoded["special_tokens_mask"][i]),
+            words=tuple(_words(encoded, i, example)),
+            truncated=bool(encoded.encodings[i].overflowing),
         )
-    return rows
 
 
 def _words(encoded: Any, row: int, example: Example) -> list[int]:

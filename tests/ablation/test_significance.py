@@ -10,7 +10,9 @@ from references import metric_value
 from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 
-from bertsecrets.ablation.significance import mcnemar_exact, swap_test
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.selection import selection_check
+from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,3 +76,35 @@ def test_swaps_find_what_is_there_and_leave_what_is_not() -> None:
         assert p_V[1] == 1.0
         assert p_V[2] > 0.9  # a correlation sees neither scale nor location
     assert spearmanr(worse_N, label_N).statistic < spearmanr(clean_N, label_N).statistic
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "macro_f1", "pearson", "spearman"])
+def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
+    metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = np.random.default_rng(0)
+    count = 101  # no multiple of the swaps that a generator draws together
+    label_N = generator.integers(0, 3 if metric == "macro_f1" else 2, count).astype(float)
+    prediction_VN = np.where(generator.random((4, count)) < 0.2, 1.0 - label_N.clip(max=1), label_N)
+    if metric in ("pearson", "spearman"):
+        prediction_VN += generator.normal(size=prediction_VN.shape)
+
+    def numbers() -> tuple[Array, ...]:
+        data = (metric, label_N, prediction_VN[0], prediction_VN[1:])
+        check = selection_check(*data, np.ones(3))
+        return (
+            bootstrap_changes(*data, 300, np.random.default_rng(1)),
+            swap_test(*data, 1999, np.random.default_rng(2)),
+            np.array([check.claimed, check.kept, check.low, check.high, *check.chosen]),
+        )
+
+    whole = numbers()
+    assert 0 < whole[1].min() < 1
+    # 7 rows of weights, and 4 of swaps.
+    monkeypatch.setattr("bertsecrets.ablation.scoring._AT_ONCE", 7 * count + 3)
+    for one, other in zip(whole, numbers(), strict=True):
+        if metric == "pearson":
+            # Sums of floats depend in their last bits on how many are taken at once.
+            np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-15)
+        else:
+            np.testing.assert_array_equal(other, one)

@@ -21,7 +21,10 @@ def real(batch: Batch, row: int, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece(), byte_level()], ids=["pieces", "bytes"])
-def test_a_batch_holds_what_naive_tokenisation_gives(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_batch_holds_what_naive_tokenisation_gives(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsecrets.data.tokenization._AT_ONCE", 16)
     examples = pairs(40)
     split = EncodedSplit(examples, tokenizer, MAX)
     positions = [3, 17, 0, 39, 8]
