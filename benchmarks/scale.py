@@ -1,16 +1,20 @@
-"""Time and peak memory of the commands by the number of evaluation rows, on a tiny model.
+"""Time and peak memory of the commands by the number of evaluation rows, and of a comparison by the number of runs, on a tiny model.
 
-    python benchmarks/scale.py --out benchmarks/results/scale.json     # 1,000, 10,000 and 100,000 rows, one core
-    python benchmarks/scale.py --table benchmarks/results/scale.json   # the table of docs/ablation.md
+    python benchmarks/scale.py --out benchmarks/results/scale.json     # 1,000 to 100,000 rows, 10 to 100 runs, one core
+    python benchmarks/scale.py --table benchmarks/results/scale.json   # the tables of docs/ablation.md and docs/sweeps.md
 
 A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a process ever held.
+The compared runs are copies of one run of 1,000 rows, with other seeds and other noise on the numbers of their heads.
 """
 
 import argparse
 import csv
+import hashlib
 import json
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,16 +67,20 @@ def cost(*arguments: str) -> dict[str, float]:
     return {"seconds": seconds, "elapsed": time.perf_counter() - started, "megabytes": usage.ru_maxrss / 1024}
 
 
-def costs(scratch: Path, rows: int) -> dict[str, Any]:
-    """What each command costs with so many evaluation rows."""
+def training(scratch: Path, rows: int) -> list[str]:
+    """The command of a training with so many evaluation rows, whose files it writes."""
     write_rows(scratch / "train.csv", 1000, seed=0)
     write_rows(scratch / "eval.csv", rows, seed=1)
-    run, sweep = scratch / f"run-{rows}", scratch / f"sweep-{rows}"
     data = ("data=csv", f"data.path={scratch / 'train.csv'}", f"data.eval_path={scratch / 'eval.csv'}")
     model = ("model=folder", f"model.path={scratch / 'model'}", "optimizer.learning_rate=0.003")
-    short = ("trainer.max_epochs=4", "callbacks=none", "measure=[]")
+    return ["train.py", *data, *model, "trainer.max_epochs=4", *QUIET]
+
+
+def costs(scratch: Path, rows: int) -> dict[str, Any]:
+    """What each command costs with so many evaluation rows."""
+    run, sweep = scratch / f"run-{rows}", scratch / f"sweep-{rows}"
     return {
-        "training": cost("train.py", *data, *model, *short, *QUIET, f"hydra.run.dir={run}"),
+        "training": cost(*training(scratch, rows), "callbacks=none", "measure=[]", f"hydra.run.dir={run}"),
         "disabling": cost("analyze.py", f"checkpoint={run}", "analysis=disable", *QUIET, f"hydra.run.dir={sweep}"),
         "measures": cost(
             "analyze.py", f"checkpoint={run}", "measure=[entropy,drift]", *QUIET, f"hydra.run.dir={scratch}/m-{rows}"
@@ -81,32 +89,71 @@ def costs(scratch: Path, rows: int) -> dict[str, Any]:
     }
 
 
+def copy_with_seed(run: Path, copy: Path, seed: int) -> None:
+    """A finished run that says it has another seed, with other noise of a hundredth on the numbers of its heads."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    shutil.copytree(run, copy)
+    config = copy / "config.yaml"
+    config.write_text(re.sub(r"(?m)^seed: \d+$", f"seed: {seed}", config.read_text("utf-8")), "utf-8")
+    table = pq.read_table(copy / "heads.parquet")
+    at = table.schema.get_field_index("value")
+    noise = 1 + 0.01 * np.random.default_rng(seed).standard_normal(len(table))
+    pq.write_table(
+        table.set_column(at, table.schema.field(at), pa.array(table["value"].to_numpy() * noise)),
+        copy / "heads.parquet",
+    )
+    finished = json.loads((copy / "finished.json").read_text("utf-8"))
+    for name in ("config.yaml", "heads.parquet"):
+        finished["files"][name] = hashlib.sha256((copy / name).read_bytes()).hexdigest()
+    (copy / "finished.json").write_text(json.dumps(finished), "utf-8")
+
+
+def costs_of_comparing(scratch: Path, runs: int) -> dict[str, Any]:
+    """What a comparison of so many runs costs."""
+    run, folder = scratch / "compared", scratch / f"compared-{runs}"
+    if not run.is_dir():
+        cost(*training(scratch, 1000), f"hydra.run.dir={run}")
+    for seed in range(runs):
+        copy_with_seed(run, folder / f"s{seed}", seed)
+    return {
+        "comparison": cost("-m", "bertsecrets", "compare", f"runs={folder}", f"hydra.run.dir={scratch}/page-{runs}")
+    }
+
+
 def table(results: dict[str, Any]) -> str:
-    """The results as a table in Markdown."""
-    names = next(iter(results.values()))
-    lines = [f"| evaluation rows | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
-    for rows, by_name in results.items():
-        cells = [f"{one['seconds']:,.0f} s, {one['megabytes'] / 1000:.1f} GB" for one in by_name.values()]
-        lines.append(f"| {int(rows):,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """The results as tables in Markdown."""
+    lines = []
+    for counted, what in (("rows", "evaluation rows"), ("runs", "compared runs")):
+        if results[counted]:
+            names = next(iter(results[counted].values()))
+            lines += ["", f"| {what} | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+        for count, by_name in results[counted].items():
+            cells = [f"{one['seconds']:,.0f} s, {one['megabytes'] / 1000:.1f} GB" for one in by_name.values()]
+            lines.append(f"| {int(count):,} | {' | '.join(cells)} |")
+    return "\n".join(lines[1:])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--rows", type=int, nargs="*", default=[1000, 10_000, 100_000])
+    parser.add_argument("--runs", type=int, nargs="*", default=[10, 30, 100])
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scale.json")
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
     if args.table is not None:
         print(table(json.loads(args.table.read_text("utf-8"))))
         return
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = {"rows": {}, "runs": {}}
     with tempfile.TemporaryDirectory() as scratch:
         save_model(Path(scratch) / "model")
-        for rows in args.rows:
-            results[str(rows)] = costs(Path(scratch), rows)
-            print(table(results), flush=True)
-            args.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        for counted, counts, of in (("runs", args.runs, costs_of_comparing), ("rows", args.rows, costs)):
+            for count in counts:
+                results[counted][str(count)] = of(Path(scratch), count)
+                print(table(results), flush=True)
+                args.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

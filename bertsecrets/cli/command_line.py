@@ -36,7 +36,7 @@ from bertsecrets.sweeps.run_folder import exclusive_run, report_failure, set_asi
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.search import offer_search
 from bertsecrets.sweeps.signals import Interrupted
-from bertsecrets.sweeps.slurm import followed_jobs, wait_for_other_jobs
+from bertsecrets.sweeps.slurm import followed_jobs, rejection, wait_for_other_jobs
 from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep
 from bertsecrets.sweeps.trust import may_be_given_again
 
@@ -185,6 +185,8 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
         # composes; the composition that checked the job before any started has no way there.
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
     except BaseException as error:
+        if (sentence := rejection(error, sweep.folder)) is not None:
+            raise UserError(sentence) from error
         if wait_for_other_jobs(error):
             return sweep.close(_compare, _merge)
         # Show which jobs are finished even if the launcher failed, without hiding its error behind another.

@@ -1,7 +1,8 @@
-"""Learn of the end of jobs on a Slurm cluster that keeps no accounts."""
+"""Learn of jobs that a Slurm cluster does not accept, and of the end of jobs where it keeps no accounts."""
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from bertsecrets.results.files import displayed
 
 _PAUSE = 5
 """Seconds between two looks at the queue."""
@@ -46,6 +49,24 @@ def followed_jobs() -> Iterator[None]:
             yield
         finally:
             os.environ["PATH"] = before
+
+
+def rejection(error: BaseException, folder: Path) -> str | None:
+    """The sentence for jobs that Slurm does not accept, such as those of an unknown partition; None for any other error.
+
+    Args:
+        error: What a launcher raised.
+        folder: Folder of the sweep.
+    """
+    if type(error).__name__ != "FailedJobError":
+        return None
+    # A line for each reason, the last of which says that submission failed.
+    reasons = [line.removeprefix("sbatch: error:").strip() for line in str(error).splitlines() if line.strip()]
+    again = shlex.quote(f"folder={displayed(folder)}")
+    return (
+        f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: python -m "
+        f"bertsecrets resume {again} hydra.launcher.<option>=<value>."
+    )
 
 
 def wait_for_other_jobs(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsecrets.sweeps.slurm import followed_jobs, wait_for_other_jobs
+from bertsecrets.sweeps.slurm import followed_jobs, rejection, wait_for_other_jobs
 
 STATES = '#!/bin/sh\necho "7_0|RUNNING|n1"\necho "7_1|CANCELLED|n2"\necho "$@" > {asked}\n'
 
@@ -62,3 +62,15 @@ def test_the_other_jobs_of_an_array_are_waited_for(tmp_path: Path, monkeypatch: 
     assert wait_for_other_jobs(UncompletedJobError("Job 31_1 (task: 0) has not produced any output"))
     assert not left.read_text().strip()
     assert not wait_for_other_jobs(RuntimeError("Job 31_1 is bad"))
+
+
+def test_jobs_that_slurm_does_not_accept_are_one_sentence() -> None:
+    class FailedJobError(RuntimeError):
+        pass
+
+    stderr = "sbatch: error: Memory specification can not be satisfied\nsbatch: error: Batch job submission failed\n"
+    assert rejection(FailedJobError(stderr), Path("/sweeps/one two")) == (
+        "Slurm does not accept the jobs (Memory specification can not be satisfied; Batch job submission failed); change the launcher's "
+        "options, such as partition or mem_gb: python -m bertsecrets resume 'folder=/sweeps/one two' hydra.launcher.<option>=<value>."
+    )
+    assert rejection(RuntimeError(stderr), Path("/sweeps")) is None
