@@ -1,16 +1,20 @@
-"""Sweeps on a real Slurm of two simulated nodes: a job that is cancelled, a node that is drained, a full disk, DDP over both nodes."""
+"""Sweeps on a real Slurm of two simulated nodes.
+
+Jobs are cancelled, refused, out of time, on a drained node or on a full disk, share one disabling sweep, or span both nodes.
+"""
 
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertsecrets.results.ablation_table import AblationTable
 from tools.slurm.cluster import cluster, missing
 
 pytestmark = [
@@ -59,28 +63,30 @@ def slurm(environment: dict[str, str], *command: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def running(environment: dict[str, str]) -> list[str]:
-    """Numbers of the running jobs, once there are two."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        jobs = slurm(environment, "squeue", "--noheader", "--states=running", "--format=%i").split()
-        if len(jobs) == 2:
-            return sorted(jobs)
+def wait_for(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 300
+    while not holds():
+        assert time.monotonic() < deadline, f"no {what} within five minutes"
         time.sleep(0.5)
-    raise TimeoutError("two jobs did not start within two minutes")
+
+
+def running(environment: dict[str, str], count: int = 2) -> list[str]:
+    """Numbers of the running jobs, once there are so many."""
+
+    def jobs() -> list[str]:
+        return slurm(environment, "squeue", "--noheader", "--states=running", "--format=%i").split()
+
+    wait_for(f"{count} running jobs", lambda: len(jobs()) == count)
+    return sorted(jobs())
 
 
 def start(environment: dict[str, str], folder: Path, *settings: str, seeds: str = "1,2") -> "subprocess.Popen[str]":
-    command = [
-        sys.executable,
-        "train.py",
-        "-m",
-        *SETTINGS,
-        f"seed={seeds}",
-        *NODES,
-        *settings,
-        f"hydra.sweep.dir={folder}",
-    ]
+    return begin(environment, "train.py", *SETTINGS, f"seed={seeds}", *settings, f"hydra.sweep.dir={folder}")
+
+
+def begin(environment: dict[str, str], program: str, *settings: str) -> "subprocess.Popen[str]":
+    """Begin a sweep on the cluster; settings come after those of its nodes."""
+    command = [sys.executable, program, "-m", *NODES, *settings]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -121,6 +127,66 @@ def test_jobs_of_a_drained_node_run_on_another(
     assert scores(folder) == local
     records = [json.loads(path.read_text()) for path in folder.glob("*/finished.json")]
     assert len(records) == 2
+
+
+def test_a_job_that_runs_out_of_time_is_queued_again_and_resumes(environment: dict[str, str], tmp_path: Path) -> None:
+    folder, longer = tmp_path / "sweep", "trainer.max_epochs=60"
+    # Up to ten minutes, submitit takes any warning for one of the time limit.
+    limits = ("hydra.launcher.timeout_min=10", "hydra.launcher.signal_delay_s=30")
+    sweep = start(environment, folder, longer, *limits, seeds="1")
+    (job,) = running(environment, 1)
+    wait_for("checkpoint", lambda: any(folder.glob("*/checkpoints/last.ckpt")))
+
+    def limit(minutes: int) -> None:
+        slurm(environment, "scontrol", "update", f"jobid={job}", f"timelimit={minutes}")
+
+    # The speed of the machine does not matter: now the time is over, and for the next attempt there is enough.
+    limit(1)
+    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+    wait_for("job that is queued again", lambda: slurm(environment, *state).strip() == "PENDING")
+    limit(60)
+    output, _ = sweep.communicate(timeout=1200)
+    assert sweep.returncode == 0, output
+    logs = "".join(path.read_text() for path in folder.glob(".submitit/*/*_log.*"))
+    assert logs.count("this job is timed-out") == 1
+    assert "Resuming" in logs
+    assert scores(folder) == local_scores(tmp_path / "local", longer, seeds="1")
+
+
+def test_jobs_that_are_not_accepted_end_the_sweep_in_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:
+    for setting, reason in (
+        ("partition=nowhere", "invalid partition specified: nowhere"),
+        ("mem_gb=900", "Memory spec"),
+    ):
+        sweep = start(environment, tmp_path / setting, f"hydra.launcher.{setting}")
+        output, _ = sweep.communicate(timeout=300)
+        assert sweep.returncode == 1
+        assert f"error: Slurm does not accept the jobs ({reason}" in output
+        assert "Traceback" not in output
+
+
+def test_one_disabling_sweep_is_shared_by_jobs_and_merged(environment: dict[str, str], tmp_path: Path) -> None:
+    local_scores(tmp_path / "runs", seeds="1")
+    (run,) = tmp_path.glob("runs/*-s1-*")
+    settings = (f"checkpoint={run}", "analysis=disable", "logger=none", "progress=false", "report.figures=0")
+    whole, folder = tmp_path / "whole", tmp_path / "shared"
+    command = [sys.executable, "analyze.py", *settings, f"hydra.run.dir={whole}", "ablation.sweep=exact"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=600)
+    layers = ("ablation.layer=[0,1,2],[3,4,5]", f"hydra.sweep.dir={folder}", "ablation.sweep=exact")
+    sweep = begin(environment, "analyze.py", *settings, *layers)
+    slurm(environment, "scancel", running(environment)[-1])
+    output, _ = sweep.communicate(timeout=600)
+    assert sweep.returncode == 1
+    assert not (folder / "merged").exists()
+    command = [sys.executable, *output.strip().splitlines()[-1].partition(": python ")[2].split()]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=600)
+    rows = [
+        sorted(AblationTable.read(path / "ablation.parquet").rows(), key=lambda row: (row["metric"], row["variant"]))
+        for path in (whole, folder / "merged")
+    ]
+    assert len(rows[0]) == len(rows[1]) > 0
+    for one, other in zip(*rows, strict=True):
+        assert other == pytest.approx(one, rel=1e-12, abs=0, nan_ok=True)
 
 
 def test_jobs_on_a_full_disk_say_so_and_finish_once_there_is_room(
