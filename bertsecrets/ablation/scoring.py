@@ -143,11 +143,13 @@ def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN
         weight_RN: Non-negative, each row with a positive sum.
     """
     check_metric(metric)
-    scores = [
-        _scores(metric, label_N, prediction_VN, np.asarray(weight_RN[first : first + rows], np.float64))
-        for first, rows in parts_of(len(weight_RN), len(label_N))
-    ]
-    return np.concatenate(scores)
+    score_RV = np.empty((len(weight_RN), len(prediction_VN)))
+    for first, rows in parts_of(len(weight_RN), len(label_N)):
+        part_RN = np.asarray(weight_RN[first : first + rows], np.float64)
+        for start, variants in parts_of(len(prediction_VN), len(label_N)):
+            part_VN = prediction_VN[start : start + variants]
+            score_RV[first : first + rows, start : start + variants] = _scores(metric, label_N, part_VN, part_RN)
+    return score_RV
 
 
 def parts_of(rows: int, examples: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
@@ -226,6 +228,14 @@ def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
         prediction_VN: Predictions of the same kind.
     """
     check_metric(metric)
+    parts = [
+        _influences(metric, label_N, prediction_VN[first : first + variants])
+        for first, variants in parts_of(len(prediction_VN), len(label_N))
+    ]
+    return np.concatenate(parts)
+
+
+def _influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
     if metric == "spearman":
         mean_VF, feature_VNF = _rank_moments(label_N, prediction_VN)
     else:

@@ -10,7 +10,7 @@ from references import metric_value
 from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.scoring import Array, influences
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 
@@ -96,12 +96,13 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
             bootstrap_changes(*data, 300, np.random.default_rng(1)),
             swap_test(*data, 1999, np.random.default_rng(2)),
             np.array([check.claimed, check.kept, check.low, check.high, *check.chosen]),
+            influences(metric, label_N, prediction_VN),
         )
 
     whole = numbers()
     assert 0 < whole[1].min() < 1
-    # 7 rows of weights, and 4 of swaps.
-    monkeypatch.setattr("bertsecrets.ablation.scoring._AT_ONCE", 7 * count + 3)
+    # 3 rows of weights, 3 variants, and 4 rows of swaps.
+    monkeypatch.setattr("bertsecrets.ablation.scoring._AT_ONCE", 3 * count + 3)
     for one, other in zip(whole, numbers(), strict=True):
         if metric == "pearson":
             # Sums of floats depend in their last bits on how many are taken at once.
