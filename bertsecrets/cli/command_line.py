@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,15 @@ from bertsecrets.results.formatting import message
 from bertsecrets.results.run import MERGED, is_first_process
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
-from bertsecrets.sweeps.hydra_arguments import Invocation, is_multirun, key_of, offer_to_hydra, quoted, without_hydra
+from bertsecrets.sweeps.hydra_arguments import (
+    Invocation,
+    as_argument,
+    is_multirun,
+    key_of,
+    offer_to_hydra,
+    quoted,
+    without_hydra,
+)
 from bertsecrets.sweeps.job import start_job
 from bertsecrets.sweeps.job_processes import end_at_once, end_with_parent
 from bertsecrets.sweeps.output_folder import cannot_write, claimed, is_finished
@@ -244,9 +253,9 @@ def _compare(folder: Path, paper: bool | str) -> None:
         print(page_line(page))  # noqa: T201
 
 
-def _merge(folder: Path) -> None:
+def _merge(folder: Path, parts: Sequence[str]) -> None:
     target = folder / MERGED
-    words = [f"runs={quoted(str(folder))}", f"hydra.run.dir={quoted(str(target))}"]
+    words = [f"runs={as_argument(parts)}", f"hydra.run.dir={quoted(str(target))}"]
     invocation = parse(words, "merge")
     assert invocation is not None
     config = check(invocation)

@@ -25,7 +25,7 @@ from bertsecrets.keys import top_level
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.files import DamagedFileError, describe_os_error, read_parquet, write_text
-from bertsecrets.results.run import FINISHED, MERGED, is_first_process
+from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
 from bertsecrets.sweeps.hydra_arguments import without_hydra
 
@@ -115,7 +115,7 @@ def run_key(config: Mapping[str, Any]) -> str:
         # A run's marker holds the digests of its results.
         for pattern in (FINISHED, "ablation.parquet"):
             for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):
-                if file.is_file() and file != Path(name) / MERGED / pattern:
+                if file.is_file():
                     digest.update(_file_digest(file).encode())
     return digest.hexdigest()
 

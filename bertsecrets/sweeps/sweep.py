@@ -141,13 +141,17 @@ class Sweep:
         ask_to_end(processes_here, number)
 
     def close(
-        self, compare: Callable[[Path, bool | str], object], merge: Callable[[Path], object], *, complete: bool = True
+        self,
+        compare: Callable[[Path, bool | str], object],
+        merge: Callable[[Path, Sequence[str]], object],
+        *,
+        complete: bool = True,
     ) -> list[JobRecord]:
         """Print the table of jobs, compare or merge their runs, say how to run what failed again, and return their records.
 
         Args:
             compare: Makes the pages of a sweep's folder, with or without that of the paper.
-            merge: Merges the runs in a sweep's folder.
+            merge: Merges the runs of its jobs, by their folders, into one in the sweep's folder.
             complete: Whether every job was started; a job without a record then counts as failed.
 
         Raises:
@@ -168,7 +172,7 @@ class Sweep:
             again = f"python -m bertsecrets resume {shlex.quote(f'folder={displayed(self.folder)}')}"
             Console().print(Text(f"Run what failed again ({failed} of {len(records)} jobs): {again}"), soft_wrap=True)
         elif self.merges and complete:
-            merge(self.folder)
+            merge(self.folder, [record.folder for record in records])
         return records
 
 

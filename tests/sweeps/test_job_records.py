@@ -126,16 +126,16 @@ def test_jobs_for_layers_alone_are_parts_of_one_sweep(settings: list[str], merge
 
 
 def test_parts_are_merged_once_all_are_there(tmp_path: Path) -> None:
-    merged: list[Path] = []
+    merged: list[list[str]] = []
     sweep = Sweep(tmp_path, tmp_path, "score", 2, ("ablation.layer",), compares=False, paper=False, merges=True)
     JobRecord(0, ["ablation.layer=0"], "a", SKIPPED, "already finished").write(tmp_path)
     JobRecord(1, ["ablation.layer=1"], "b", FAILED, "the disk is full.").write(tmp_path)
-    sweep.close(ignore, merged.append)
+    sweep.close(ignore, lambda _, folders: merged.append(list(folders)))
     JobRecord(1, ["ablation.layer=1"], "b", FINISHED).write(tmp_path)
-    sweep.close(ignore, merged.append, complete=False)
+    sweep.close(ignore, lambda _, folders: merged.append(list(folders)), complete=False)
     assert not merged
-    sweep.close(ignore, merged.append)
-    assert merged == [tmp_path]
+    sweep.close(ignore, lambda _, folders: merged.append(list(folders)))
+    assert merged == [["a", "b"]]
 
 
 def test_only_processes_of_this_machine_are_asked_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
