@@ -289,7 +289,7 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     reach = _reach(rows)
     counts = [row["count"] for row in rows]
     few, many = min(counts), max(counts)
-    examples = f"with {many} examples" if few == many else f"with {few} to {many} examples"
+    examples = f"with {many:,} examples" if few == many else f"with {few:,} to {many:,} examples"
     if not math.isfinite(reach):
         return f"{examples} it cannot be estimated how large a loss would be found."
     return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."

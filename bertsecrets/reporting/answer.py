@@ -18,6 +18,7 @@ from bertsecrets.ablation.section import (
     smallest_loss_in_words,
 )
 from bertsecrets.ablation.verdicts import VERDICTS
+from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import Section
@@ -118,10 +119,15 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
         else related.in_words
     )
     plan = views["ablation"].run.checks().get(f"{POWER_PLAN}_{rows[0]['mode']}")
-    needed = f"{_needed_in_words(rows, plan)} {_layers_in_words(views['ablation'])}".strip()
+    disabled = DisabledHeads.of(views["ablation"].run)
+    needed = [
+        _needed_in_words(rows, plan),
+        _layers_in_words(views["ablation"]),
+        "" if disabled is None else disabled.disagreement,
+    ]
     return [
         ("Changed", _changed_in_words(views["drift"], sections["drift"])),
-        (f"Needed{by_metric}", needed),
+        (f"Needed{by_metric}", " ".join(filter(None, needed))),
         ("Changed and needed", relation),
     ]
 
@@ -174,9 +180,12 @@ def _needed_in_words(rows: Sequence[Row], plan: Mapping[str, Any] | None) -> str
                 f" The largest loss of {metric}, without {head_label(worst['layer'], worst['head'])}, is "
                 f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
             )
+    spared = f"{first} {counts[DISPENSABLE]} can be spared ({ruled_out_in_words(rows[0])})"
+    if not counts[INCONCLUSIVE]:
+        return f"{spared}."
     return (
-        f"{first} {counts[DISPENSABLE]} can be spared ({ruled_out_in_words(rows[0])}); for {counts[INCONCLUSIVE]} there are not "
-        f"enough examples to tell: {smallest_loss_in_words(rows)}{more_examples_in_words(rows, plan)}"
+        f"{spared}; for {counts[INCONCLUSIVE]} there are not enough examples to tell: {smallest_loss_in_words(rows)}"
+        f"{more_examples_in_words(rows, plan)}"
     )
 
 

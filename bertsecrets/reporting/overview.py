@@ -156,18 +156,23 @@ class DisabledHeads:
         ]
         if any(reaches_zero(row) for rows in self.heads.values() for row in rows.values()):
             notes[0] += f" {ONE_SIDED}"
-        if len(self.heads) > 1:
-            counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
-            differ = len({tuple(count[code] for code in WORDS) for count in counts.values()}) > 1
-            by_metric = "; ".join(
-                f"{metric_label(metric)} "
-                + ", ".join(f"{count[code]} {word}" for code, word in WORDS.items() if count[code])
-                for metric, count in counts.items()
-            )
-            rule = "A head counts as needed if any metric shows a loss, and as spared if every metric rules one out."
-            if differ:
-                notes.append(f"The metrics disagree: {by_metric}. {rule}")
-        return notes
+        return [*notes, self.disagreement] if self.disagreement else notes
+
+    @property
+    def disagreement(self) -> str:
+        """The verdicts by metric and how they are joined; empty if all metrics count alike."""
+        counts = {metric: Counter(map(shown_verdict, rows.values())) for metric, rows in self.heads.items()}
+        if len({tuple(count[code] for code in WORDS) for count in counts.values()}) == 1:
+            return ""
+        by_metric = "; ".join(
+            f"{metric_label(metric)} "
+            + ", ".join(f"{count[code]} {word}" for code, word in WORDS.items() if count[code])
+            for metric, count in counts.items()
+        )
+        return (
+            f"The metrics disagree: {by_metric}. A head counts as needed if any metric shows a loss, and as spared if every metric "
+            "rules one out."
+        )
 
     def colourings(self) -> list[Colouring]:
         """Verdicts over all metrics with the first one's numbers, then each metric's own."""

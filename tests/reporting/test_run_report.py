@@ -314,8 +314,18 @@ def test_an_answer_says_by_which_of_several_metrics_heads_are_needed(tmp_path: P
     run = trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA)
     rows = run.ablation_table().rows()
     AblationTable.from_rows([*rows, *({**row, "metric": "f1"} for row in rows)]).write(run.ablation_path)
-    headings = [heading for heading, _ in report_run(run, heads=2).report.answers]
-    assert headings == ["Changed", "Needed by accuracy", "Changed and needed"]
+    answers = dict(report_run(run, heads=2).report.answers)
+    assert list(answers) == ["Changed", "Needed by accuracy", "Changed and needed"]
+    assert "disagree" not in answers["Needed by accuracy"]
+    # The title counts over all metrics, the answer by the first one: where the counts differ, it says why.
+    settled = [{**row, "metric": "f1", "significant": False, "verdict": "dispensable"} for row in rows]
+    AblationTable.from_rows([*settled, *rows]).write(run.ablation_path)
+    answer = dict(report_run(run, heads=2).report.answers)["Needed by F1"]
+    assert (
+        "6 can be spared (a loss of 1.0 point or more is ruled out). The metrics disagree: F1 6 can be spared; accuracy"
+        in answer
+    )
+    assert "enough examples to tell:" not in answer
 
 
 @pytest.mark.parametrize(("slope", "words"), [(-1, "are needed more"), (1, "are needed less"), (0, "cannot be told")])
