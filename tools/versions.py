@@ -1,8 +1,8 @@
 """Try the versions that pyproject.toml promises: install them in a fresh environment, and run a quick set of tests there.
 
-    python tools/versions.py lowest                          # direct dependencies at their lowest; some minutes after the installation
+    python tools/versions.py lowest                          # direct dependencies at their lowest; ten minutes on one core
     python tools/versions.py newest --python 3.13            # another interpreter, by version or path
-    python tools/versions.py lowest --tests tests/measures   # other tests
+    python tools/versions.py newest --tests run              # fewer tests: a group, or paths
     python tools/versions.py lowest --store                  # keep the outcome in benchmarks/results/versions.json
     python tools/versions.py table                           # the outcomes, as docs/develop.md shows them
 
@@ -25,8 +25,20 @@ RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 """The sets of versions, and what uv calls them: the lowest of each direct dependency, what these need at its newest."""
 
 SHOWN = ("torch", "pytorch-lightning", "transformers", "datasets", "numpy", "wandb", "hydra-core", "filelock")
-QUICK = ("attention", "models", "data", "statistics", "results", "test_notebook.py", "cli/test_runs.py")
-"""Tests of every room that meets a library, and of whole runs: training, W&B, several processes, analyses."""
+ROOMS = ("attention", "models", "data", "statistics", "results")
+RUNS = tuple(
+    f"cli/test_{name}.py" for name in ("runs", "tracking", "disable", "importance", "sinks_and_probes", "view")
+)
+GROUPS = {
+    "rooms": (*ROOMS, "test_notebook.py", RUNS[0]),
+    "runs": RUNS,
+    "run": ("cli/test_tracking.py", "cli/test_view.py", "test_notebook.py"),
+}
+"""Tests, in the folder of tests: of the rooms that meet a library, and of a run; of training, W&B, several processes, analyses and a
+view; of a training with W&B, its analysis and a view. All but the second also of the notebook interface."""
+
+QUICK = {"lowest": "rooms", "newest": "runs"}
+"""The group that is run with a set."""
 
 
 def lowest_torch(project: str) -> str:
@@ -61,16 +73,26 @@ def outcome(closing: str) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in words if word in counts)
 
 
+def paths(tests: str) -> list[str]:
+    """The paths of a group of tests, or those that are named.
+
+    >>> paths("run"), paths("tests/measures tests/probes")
+    (['tests/cli/test_tracking.py', 'tests/cli/test_view.py', 'tests/test_notebook.py'], ['tests/measures', 'tests/probes'])
+    """
+    return [f"tests/{name}" for name in GROUPS[tests]] if tests in GROUPS else tests.split()
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """The outcomes as a table in Markdown."""
-    head = ["versions", "Python", *SHOWN, "tests"]
+    head = ["versions", "Python", *SHOWN, "tests", "outcome"]
     lines = [head, ["---"] * len(head)]
     for row in sorted(rows, key=lambda row: (row["set"], [int(part) for part in row["python"].split(".")])):
-        lines.append([row["set"], row["python"], *(row["packages"].get(name, "") for name in SHOWN), row["tests"]])
+        packages = (row["packages"].get(name, "") for name in SHOWN)
+        lines.append([row["set"], row["python"], *packages, row["tests"], row["outcome"]])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def try_versions(name: str, python: str, tests: list[str]) -> tuple[dict[str, Any], int]:
+def try_versions(name: str, python: str, tests: str) -> tuple[dict[str, Any], int]:
     """Install a set of versions and run the tests; the outcome, and pytest's exit status."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", f"{folder}/uv"], check=True)
@@ -91,7 +113,7 @@ def try_versions(name: str, python: str, tests: list[str]) -> tuple[dict[str, An
            f"--constraint={constraint}", f"--output-file={listed}", "pyproject.toml")  # fmt: skip
         uv("pip", "install", f"--constraint={listed}", "-e", ".[test]")
         uv("pip", "check")
-        command = [interpreter, "-m", "pytest", *tests]
+        command = [interpreter, "-m", "pytest", *paths(tests)]
         lines: list[str] = []
         with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -103,7 +125,8 @@ def try_versions(name: str, python: str, tests: list[str]) -> tuple[dict[str, An
             "set": name,
             "python": version.decode().strip(),
             "packages": pinned(listed.read_text("utf-8")),
-            "tests": outcome(lines[-1] if lines else ""),
+            "tests": tests,
+            "outcome": outcome(lines[-1] if lines else ""),
         }
         return row, process.returncode
 
@@ -113,14 +136,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("set", choices=[*RESOLUTIONS, "table"])
     parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}")
-    parser.add_argument("--tests", nargs="+", default=[f"tests/{name}" for name in QUICK])
+    parser.add_argument("--tests", nargs="+", help=f"one of {', '.join(GROUPS)}, or paths; without it {QUICK}")
     parser.add_argument("--store", action="store_true")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(STORED.read_text("utf-8")) if STORED.is_file() else []
     if options.set == "table":
         print(table(rows))
         return 0
-    row, status = try_versions(options.set, options.python, options.tests)
+    tests = QUICK[options.set] if options.tests is None else " ".join(options.tests)
+    row, status = try_versions(options.set, options.python, tests)
     print(table([row]))
     if options.store:
         kept = [other for other in rows if (other["set"], other["python"]) != (row["set"], row["python"])]
