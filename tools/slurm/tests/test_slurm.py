@@ -184,7 +184,7 @@ def test_one_disabling_sweep_is_shared_by_jobs_and_merged(environment: dict[str,
     ]
     assert len(rows[0]) == len(rows[1]) > 0
     for one, other in zip(*rows, strict=True):
-        assert other == pytest.approx(one, rel=1e-12, abs=0, nan_ok=True)
+        assert repr(other) == repr(one)
 
 
 def test_jobs_on_a_full_disk_say_so_and_finish_once_there_is_room(
