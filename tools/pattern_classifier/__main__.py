@@ -1,7 +1,7 @@
 """Train the pattern classifier on generated and annotated maps, and evaluate it on held-out maps.
 
 python -m tools.pattern_classifier <output folder>                             # the project's maps; four minutes on two cores
-python -m tools.pattern_classifier <output folder> --maps <annotation folder>  # yours
+python -m tools.pattern_classifier <output folder> --maps <annotation folder>  # yours; or several
 python -m tools.pattern_classifier <output folder> fit.seed=1 margin=0.2
 """
 
@@ -24,7 +24,12 @@ from bertsecrets.patterns.classifier import PatternClassifier, save_classifier
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import Settings
-from tools.pattern_classifier.annotated_maps import PROJECT_MAPS, AnnotatedMaps, read_annotated_maps
+from tools.pattern_classifier.annotated_maps import (
+    PROJECT_MAPS,
+    AnnotatedMaps,
+    check_enough_to_train,
+    read_annotated_maps,
+)
 from tools.pattern_classifier.crossvalidation import (
     HeldOutAnswers,
     PreparedMaps,
@@ -68,7 +73,9 @@ class TrainingSettings(Settings):
     resamples: int = Field(default=2000, ge=100, description="a whole number from 100")
 
 
-def train_classifier(source: Path, folder: Path, settings: TrainingSettings, progress: bool = True) -> Evaluation:
+def train_classifier(
+    sources: Sequence[Path], folder: Path, settings: TrainingSettings, progress: bool = True
+) -> Evaluation:
     """Train and evaluate the classifier, and print its scores.
 
     Writes ``weights.safetensors`` and ``weights.json`` (a classifier for the ``classifier`` setting of the patterns
@@ -76,16 +83,17 @@ def train_classifier(source: Path, folder: Path, settings: TrainingSettings, pro
     figures.
 
     Args:
-        source: Folder of annotated maps.
+        sources: Folders of annotated maps.
         folder: Output folder; created if missing.
         settings: Settings of the training and of the evaluation.
         progress: Whether to show progress bars.
 
     Raises:
-        UserError: If ``source`` holds no annotated maps, or too few for cross-validation.
+        UserError: If a source holds no annotated maps, or all hold too few for cross-validation.
     """
     fit = settings.fit
-    annotated = read_annotated_maps(source)
+    annotated = read_annotated_maps(*sources)
+    check_enough_to_train(annotated)
     folder.mkdir(parents=True, exist_ok=True)
     with progress_over(fit.generated + _UNSEEN, "maps generated", progress, unit="map") as advance:
         maps, pattern_N, first_segment_N = generated_maps(fit.generated, fit.seed, advance)
@@ -112,7 +120,7 @@ def train_classifier(source: Path, folder: Path, settings: TrainingSettings, pro
         heads=len(set(annotated.heads)),
         tasks=sorted(set(annotated.tasks)),
         patterns=dict(zip(PATTERNS, counts, strict=True)),
-        passes=pass_scores(source, annotated, answers),
+        passes=pass_scores(sources, annotated, answers),
         temperature=temperature,
         generated=generated_scores(network, start, *unseen, annotated, prepared),
         held_out={
@@ -171,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "settings", nargs="*", metavar="key=value", help="fit.<key> (see the README), margin, mistakes, resamples"
     )
-    parser.add_argument("--maps", type=Path, default=PROJECT_MAPS, help="annotation folder with imported labels")
+    parser.add_argument(
+        "--maps", type=Path, nargs="+", default=[PROJECT_MAPS], help="annotation folders with imported labels"
+    )
     parsed = parser.parse_args(arguments)
     try:
         values: Any = OmegaConf.to_container(OmegaConf.from_dotlist(parsed.settings))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
-from tools.pattern_labels.labels import LABELS, consensus, read_labels, votes
+from tools.pattern_labels.labels import LABELS, Label, consensus, read_labels, votes
 from tools.pattern_labels.map_set import TABLE, MapRow, MapSet
 
 PROJECT_MAPS = Path(__file__).resolve().parents[1] / "pattern_labels" / "annotated_maps"
@@ -57,32 +57,48 @@ class AnnotatedMaps:
         return np.array([row.first_segment for row in self.rows])
 
 
-def read_annotated_maps(folder: Path) -> AnnotatedMaps:
-    """The maps of an annotation folder with a consensus.
+def read_annotated_maps(*folders: Path) -> AnnotatedMaps:
+    """The maps of annotation folders with a consensus.
 
     Raises:
-        UserError: If the folder holds no labelled maps, or maps of fewer than six heads or three tasks.
+        UserError: If a folder holds no labelled maps, or none of all has a consensus.
     """
-    if not (folder / TABLE).is_file() or not (folder / LABELS).is_file():
-        raise UserError(
-            f"Folder '{folder}' holds no {TABLE} with {LABELS}; give an annotation folder with imported labels."
-        )
-    maps, labels = MapSet.read(folder), read_labels(folder)
+    maps = MapSet()
+    labels: list[Label] = []
+    for folder in folders:
+        if not (folder / TABLE).is_file() or not (folder / LABELS).is_file():
+            raise UserError(
+                f"Folder '{folder}' holds no {TABLE} with {LABELS}; give an annotation folder with imported labels."
+            )
+        more = MapSet.read(folder)
+        maps = maps.add(more.rows, more.maps)
+        labels += read_labels(folder)
     pattern_of, pattern_by_pass = consensus(labels), votes(labels)
     rows = [row for row in maps.rows if row.map in pattern_of]
     answers = [[PATTERNS.index(pattern) for pattern in pattern_by_pass[row.map].values()] for row in rows]
     counts = [np.bincount(numbers, minlength=len(PATTERNS)) for numbers in answers]
     count_NP = np.array(counts, np.float64).reshape(-1, len(PATTERNS))
-    annotated = AnnotatedMaps(
+    if not rows:
+        raise UserError(
+            f"No map in '{', '.join(map(str, folders))}' has a consensus; import labels of at least two passes that agree."
+        )
+    return AnnotatedMaps(
         rows,
         [maps[row.map] for row in rows],
         np.array([PATTERNS.index(pattern_of[row.map]) for row in rows], np.int64),
         count_NP / count_NP.sum(1, keepdims=True),
     )
+
+
+def check_enough_to_train(annotated: AnnotatedMaps) -> None:
+    """Check that the maps can be held out by heads and by tasks.
+
+    Raises:
+        UserError: If they are of fewer than six heads or three tasks.
+    """
     heads, tasks = len(set(annotated.heads)), len(set(annotated.tasks))
     if heads < _LEAST_HEADS or tasks < _LEAST_TASKS:
         raise UserError(
-            f"Folder '{folder}' has {len(rows)} maps with a consensus, of {heads} heads and {tasks} tasks; label maps of "
-            f"at least {_LEAST_HEADS} heads and {_LEAST_TASKS} tasks, which cross-validation needs."
+            f"{len(annotated.rows)} maps have a consensus, of {heads} heads and {tasks} tasks; label maps of at least "
+            f"{_LEAST_HEADS} heads and {_LEAST_TASKS} tasks, which cross-validation needs."
         )
-    return annotated

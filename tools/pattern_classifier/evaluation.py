@@ -25,10 +25,9 @@ from tools.pattern_classifier.scoring import (
     macro_f1,
     reliability,
 )
-from tools.pattern_labels.labels import majority_of_others, read_labels, votes
+from tools.pattern_labels.labels import CLEAR, majority_of_others, read_labels, votes
 
 _LEAST_MAPS = 10
-_CLEAR = 0.8
 
 Mask = NDArray[np.bool_]
 
@@ -180,7 +179,7 @@ def generated_scores(
         maps=len(unseen),
         macro_f1=float(macro_f1(confusion(unseen_N, predicted_N))),
         macro_f1_of_annotated_without_learning_from_them=float(
-            macro_f1(confusion(annotated.pattern_N, start_N), _judged(annotated.pattern_N))
+            macro_f1(confusion(annotated.pattern_N, start_N), judged_patterns(annotated.pattern_N))
         ),
     )
 
@@ -207,7 +206,7 @@ def scheme_scores(
     parts = {name: chosen_N for name, chosen_N in _parts(annotated).items() if chosen_N.any()}
     model_N = np.array(annotated.models)
     of_model = {model: model_N == model for model in sorted(set(annotated.models))}
-    clear_N = annotated.vote_NP.max(1) >= _CLEAR
+    clear_N = annotated.vote_NP.max(1) >= CLEAR
 
     def compare(chosen: Mapping[str, Mask]) -> dict[str, RulesComparison]:
         return {
@@ -224,7 +223,7 @@ def scheme_scores(
         macro_f1_of_all_patterns=float(macro_f1(table_PP)),
         without_segments={
             name: float(
-                macro_f1(confusion(label_N[chosen_N], without_segments_N[chosen_N]), _judged(label_N[chosen_N]))
+                macro_f1(confusion(label_N[chosen_N], without_segments_N[chosen_N]), judged_patterns(label_N[chosen_N]))
             )
             for name, chosen_N in {"all": everything_N, **parts}.items()
         },
@@ -237,7 +236,7 @@ def scheme_scores(
         },
         uncertain=float(uncertain_N.mean()),
         macro_f1_of_the_certain=float(
-            macro_f1(confusion(label_N[~uncertain_N], predicted_N[~uncertain_N]), _judged(annotated.pattern_N))
+            macro_f1(confusion(label_N[~uncertain_N], predicted_N[~uncertain_N]), judged_patterns(annotated.pattern_N))
         ),
         calibration_error=calibration_error(bins),
         calibration_error_before_temperature=calibration_error(reliability(uncalibrated_NP, label_N)),
@@ -245,18 +244,20 @@ def scheme_scores(
     )
 
 
-def pass_scores(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, HeldOutAnswers]) -> dict[str, PassScores]:
+def pass_scores(
+    folders: Sequence[Path], annotated: AnnotatedMaps, answers: dict[Scheme, HeldOutAnswers]
+) -> dict[str, PassScores]:
     """Score each pass, and the network and the rules on the same maps, against the majority of the other passes.
 
     Args:
-        folder: The annotation folder.
-        annotated: Its maps.
+        folders: The annotation folders.
+        annotated: Their maps.
         answers: The answers of each scheme.
     """
-    labels = read_labels(folder)
+    labels = [label for folder in folders for label in read_labels(folder)]
     pattern_by_pass = votes(labels)
     index_of = {row.map: number for number, row in enumerate(annotated.rows)}
-    judged_P = _judged(annotated.pattern_N)
+    judged_P = judged_patterns(annotated.pattern_N)
     scores = {}
     for number in sorted({label.number for label in labels}):
         others = {name: pattern for name, pattern in majority_of_others(labels, number).items() if name in index_of}
@@ -280,7 +281,7 @@ def pass_scores(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, He
 def _parts(annotated: AnnotatedMaps) -> dict[str, Mask]:
     """Parts of the maps. Maps sampled for a pattern are harder: classifiers chose them, with their own mistakes."""
     share_N = annotated.vote_NP.max(1)
-    clear_N = share_N >= _CLEAR
+    clear_N = share_N >= CLEAR
     sought_N = np.array([bool(row.sought) for row in annotated.rows])
     return {
         "clear": clear_N,
@@ -298,7 +299,7 @@ def _compare_with_rules(
     label_N, predicted_N = annotated.pattern_N[chosen_N], answers.probability_NP.argmax(1)[chosen_N]
     rules_N = answers.rules_N[chosen_N]
     heads = [head for head, chosen in zip(annotated.heads, chosen_N, strict=True) if chosen]
-    judged_P = _judged(label_N)
+    judged_P = judged_patterns(label_N)
     network, rules, difference = bootstrap_f1(
         label_N, [predicted_N, rules_N], heads, judged_P, resamples=resamples, seed=seed
     )
@@ -313,7 +314,7 @@ def _compare_with_rules(
     )
 
 
-def _judged(pattern_N: NDArray[np.int64]) -> Mask:
+def judged_patterns(pattern_N: NDArray[np.int64]) -> Mask:
     """The patterns with enough maps for a meaningful F1."""
     return np.bincount(pattern_N, minlength=len(PATTERNS)) >= _LEAST_MAPS
 

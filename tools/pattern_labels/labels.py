@@ -13,6 +13,8 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.results.files import atomic_write
 
 LABELS = "labels.csv"
+CLEAR = 0.8
+"""Least share of a map's passes that name one pattern, for the map to count as clear: four of five."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,15 @@ def consensus(labels: Iterable[Label]) -> dict[str, str]:
             last = max(number for number, pattern in answers.items() if count[pattern] == most)
             decided[name] = answers[last]
     return decided
+
+
+def clear_maps(labels: Iterable[Label]) -> set[str]:
+    """Maps on which at least ``CLEAR`` of the passes name one pattern."""
+    return {
+        name
+        for name, answers in votes(labels).items()
+        if max(Counter(answers.values()).values()) >= CLEAR * len(answers)
+    }
 
 
 def majority_of_others(labels: Iterable[Label], number: int) -> dict[str, str]:

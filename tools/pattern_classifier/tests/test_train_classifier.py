@@ -18,7 +18,7 @@ from bertsecrets.patterns.segments import UNKNOWN
 from tools.pattern_classifier import __main__ as command
 from tools.pattern_classifier import crossvalidation, fitting
 from tools.pattern_classifier.__main__ import TrainingSettings
-from tools.pattern_classifier.annotated_maps import AnnotatedMaps, read_annotated_maps
+from tools.pattern_classifier.annotated_maps import AnnotatedMaps, check_enough_to_train, read_annotated_maps
 from tools.pattern_classifier.crossvalidation import SCHEMES, PreparedMaps, folds, schemes_of
 from tools.pattern_classifier.fitting import (
     FitSettings,
@@ -34,6 +34,8 @@ from tools.pattern_classifier.fitting import (
     variants_of,
 )
 from tools.pattern_classifier.generator import generate, measure_strengths
+from tools.pattern_classifier.score import main as scoring_command
+from tools.pattern_classifier.score import score_classifier
 from tools.pattern_labels.labels import Label, write_labels
 from tools.pattern_labels.map_set import MapRow, MapSet
 from tools.pattern_labels.rules import masses
@@ -238,7 +240,7 @@ def test_from_annotated_maps_to_a_classifier(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.setattr(command, "_UNSEEN", 50)
     settings = TrainingSettings.read("", {"fit": {**FEW, "seed": 0}, "resamples": 100, "mistakes": 3})
-    evaluation = command.train_classifier(source, out, settings, progress=False)
+    evaluation = command.train_classifier([source], out, settings, progress=False)
     content = json.loads((out / "evaluation.json").read_text())
     assert content == json.loads(json.dumps(evaluation.as_dict()))
     assert evaluation.maps == 89
@@ -268,14 +270,55 @@ def test_from_annotated_maps_to_a_classifier(tmp_path: Path, monkeypatch: pytest
     load_classifier(out)
 
 
+def test_maps_of_several_folders_are_read_together(tmp_path: Path) -> None:
+    rows, maps, patterns = annotated(40)
+    at = "2026-01-31T12:00:00+00:00"
+    for folder, members in (("first", slice(0, 25)), ("second", slice(25, 40))):
+        named = {row.map: map_LL for row, map_LL in zip(rows[members], maps[members], strict=True)}
+        MapSet().add(rows[members], named).write(tmp_path / folder)
+        pairs = list(zip(named, patterns[members], strict=True))
+        write_labels(
+            tmp_path / folder, [Label(name, pattern, "a", number, at) for name, pattern in pairs for number in (1, 2)]
+        )
+    together = read_annotated_maps(tmp_path / "first", tmp_path / "second")
+    assert list(together.rows) == rows
+    assert [PATTERNS[number] for number in together.pattern_N] == patterns
+    assert all(torch.equal(one_LL, other_LL) for one_LL, other_LL in zip(together.maps, maps, strict=True))
+
+
 def test_folders_that_cannot_be_trained_on_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no maps\.csv with labels\.csv"):
         read_annotated_maps(tmp_path)
     rows, maps, _ = annotated(4)
     MapSet().add(rows, {row.map: map_LL for row, map_LL in zip(rows, maps, strict=True)}).write(tmp_path)
     write_labels(tmp_path, [Label(rows[0].map, "block", "a", number, "2026-01-31T12:00:00+00:00") for number in (1, 2)])
-    with pytest.raises(UserError, match="has 1 maps with a consensus, of 1 heads and 1 tasks"):
+    with pytest.raises(UserError, match="1 maps have a consensus, of 1 heads and 1 tasks"):
+        check_enough_to_train(read_annotated_maps(tmp_path))
+    write_labels(tmp_path, [Label(rows[0].map, "block", "a", 1, "2026-01-31T12:00:00+00:00")])
+    with pytest.raises(UserError, match=r"No map in .* has a consensus"):
         read_annotated_maps(tmp_path)
+
+
+def test_a_classifier_is_scored_on_clear_maps_by_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, maps, patterns = annotated(60)
+    MapSet().add(rows, {row.map: map_LL for row, map_LL in zip(rows, maps, strict=True)}).write(tmp_path)
+    at = "2026-01-31T12:00:00+00:00"
+    labels = [Label(row.map, pattern, "a", n, at) for row, pattern in zip(rows, patterns, strict=True) for n in (1, 2)]
+    # Two of three passes decide, but the map is not clear.
+    other = "block" if patterns[0] != "block" else "diagonal"
+    write_labels(tmp_path, [*labels, Label(rows[0].map, other, "a", 3, at)])
+    scores = score_classifier(read_annotated_maps(tmp_path), load_classifier())
+    assert {name: score.maps for name, score in scores.items()} == {"large": 20, "small": 39, "all models": 59}
+    classifier, right = load_classifier(), []
+    for row, map_LL, pattern in list(zip(rows, maps, patterns, strict=True))[1:]:
+        real = torch.ones(1, row.length, dtype=torch.bool)
+        answer = classifier(map_LL.float()[None, None], real, torch.tensor([row.first_segment])).pattern
+        right.append(PATTERNS[int(answer)] == pattern)
+    assert scores["all models"].accuracy == pytest.approx(np.mean(right))
+    scoring_command([str(tmp_path)])
+    assert "small: 39 clear maps, accuracy" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="error: Folder"):
+        scoring_command([str(tmp_path / "gone")])
 
 
 def test_the_command_refuses_wrong_folders_and_settings(tmp_path: Path) -> None:

@@ -9,11 +9,9 @@ from cli.runs import door, small
 
 from bertsecrets.errors import UserError
 from tools.pattern_labels.__main__ import main
+from tools.pattern_labels.compare import compare_labels
 from tools.pattern_labels.import_labels import LabelImport, import_labels
-from tools.pattern_labels.labels import (
-    consensus,
-    read_labels,
-)
+from tools.pattern_labels.labels import Label, consensus, read_labels, write_labels
 from tools.pattern_labels.map_set import MapSet
 from tools.pattern_labels.page_and_sheets import write_sheets
 from tools.pattern_labels.tests.annotation_folders import fill, map_set
@@ -55,6 +53,41 @@ def test_two_passes_are_imported_and_a_third_decides(tmp_path: Path, capsys: pyt
     assert "15 disputed maps go to pass 3" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(UserError, match=r"holds no maps.csv"):
         import_files(tmp_path / "elsewhere", *sheets)
+
+
+def test_a_further_annotator_is_compared_with_the_consensus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = map_set(4)
+    maps.write(tmp_path)
+    first, second, third, fourth = maps.names
+    at = "2026-01-31T12:00:00+00:00"
+    passes = {
+        first: ["vertical"] * 5,
+        second: ["block"] * 4 + ["diagonal"],
+        third: ["diagonal"] * 3 + ["vertical"] * 2,
+        fourth: ["block"],
+    }
+    write_labels(
+        tmp_path,
+        [
+            Label(name, pattern, "a", n, at)
+            for name, names in passes.items()
+            for n, pattern in enumerate(names, start=1)
+        ],
+    )
+    path = tmp_path / "further.csv"
+    answers = {first: "vertical", second: "vertical", third: "vertical", fourth: "block"}
+    lines = [f"{name},{pattern},eve,6," for name, pattern in answers.items()]
+    path.write_text("\n".join(["map,pattern,annotator,pass,at", *lines]), "utf-8")
+    everything, clear = compare_labels(tmp_path, path)["all models"]
+    # The fourth map has no consensus; on the third, three of five passes agree.
+    assert (everything.count, everything.raw) == (3, pytest.approx(1 / 3))
+    assert (clear.count, clear.raw) == (2, 0.5)
+    command("compare", tmp_path, path)
+    assert "0.500" in capsys.readouterr().out
+    path.write_text(f"map,pattern,annotator,pass,at\n{fourth},block,eve,6,\n", "utf-8")
+    with pytest.raises(SystemExit, match="labels no map on which the passes"):
+        command("compare", tmp_path, path)
+    assert len(read_labels(tmp_path)) == 16
 
 
 def command(*arguments: object) -> None:
