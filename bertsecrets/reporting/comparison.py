@@ -57,7 +57,7 @@ def write_comparison(
     labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
-        sections += _experiments(conditions, varying, trusted)
+        sections += compare_experiments(conditions, varying, trusted)
         both = _drift_and_ablation(conditions, varying)
         sections += [both] if both is not None else []
         sections += _all_heads(conditions, folder, trusted)
@@ -87,7 +87,9 @@ def write_comparison(
     return folder / PAGE
 
 
-def _experiments(conditions: Sequence[Condition], varying: Sequence[str], trusted: Sequence[str]) -> list[Section]:
+def compare_experiments(
+    conditions: Sequence[Condition], varying: Sequence[str], trusted: Sequence[str]
+) -> list[Section]:
     """A section for every experiment that any run holds."""
     declarations = {
         name: declaration

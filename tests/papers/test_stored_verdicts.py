@@ -8,8 +8,6 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import dark_secrets_tables, seed_study
-from benchmarks.dark_secrets_tables import groups, markdown, update
 from bertsecrets.papers.statements.judge import FAILS, HOLDS, VERDICTS
 from bertsecrets.papers.statements.statement import read_statements
 
@@ -37,24 +35,6 @@ def test_the_documentation_shows_the_stored_verdicts(module: ModuleType) -> None
     subjects = stored["statements"]["clark_sep_half"]["subjects"]
     next(iter(subjects.values()))["verdict"] = HOLDS
     assert module.replaced(text, module.rendered(stored)) != text
-
-
-def test_the_tables_of_ten_seeds_are_the_stored_ones() -> None:
-    text = (ROOT / "docs" / "results.md").read_text("utf-8")
-    stored = json.loads(seed_study.RESULTS.read_text("utf-8"))
-    assert text.count("<!-- Ten seeds: ") >= 8
-    assert seed_study.updated(text, stored) == text
-    stored["mrpc"]["head"]["needed"][0]["seeds"] = 1
-    assert seed_study.updated(text, stored) != text
-
-
-def test_the_tables_of_the_dark_secrets_are_the_stored_ones(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "dark_secrets.md").read_text("utf-8")
-    page = tmp_path / "page.md"
-    page.write_text(text, "utf-8")
-    stored = groups(json.loads(dark_secrets_tables.RESULTS.read_text("utf-8")))
-    update(page, {title: markdown(table(stored)) for title, table in dark_secrets_tables.TABLES.items()})
-    assert page.read_text("utf-8") == text
 
 
 def test_no_stored_verdict_on_tasks_rests_on_one_seed(module: ModuleType) -> None:
