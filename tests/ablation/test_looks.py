@@ -192,7 +192,7 @@ def test_a_sweep_that_stopped_early_is_written_read_and_not_mixed_with_others(tm
 def test_sentences_name_the_range_of_examples() -> None:
     """Heads that stopped early have fewer examples than others: no single number stands for all."""
     rows = looked(Predictions(2000, seed=1))[2]
-    assert smallest_loss_in_words(rows).startswith("with 500 to 2000 examples ")
+    assert smallest_loss_in_words(rows).startswith("with 500 to 2,000 examples ")
     assert smallest_loss_in_words(rows[:1]).startswith("with 500 examples ")
 
 
