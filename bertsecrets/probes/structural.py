@@ -26,7 +26,7 @@ RANK = 64
 """Dimensions that a probe maps to, or fewer if the vectors have fewer."""
 
 _CHOOSERS = 10
-"""One of so many training sentences chooses the layer and trains nothing."""
+"""One in this many training sentences is held out to choose the layer."""
 
 _BYTES = 2
 
@@ -55,7 +55,7 @@ class HiddenStates:
 
     @property
     def scale_M(self) -> Tensor:
-        """Root mean square of each layer's numbers, so that one learning rate fits every layer."""
+        """Root mean square of each layer's hidden states: divided by it, one learning rate suits every layer."""
         numbers = self.values.shape[0] * self.values.shape[2]
         return torch.from_numpy(np.sqrt(self._squares_M / numbers)).float().clamp(min=1e-6)
 

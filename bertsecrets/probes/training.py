@@ -183,7 +183,7 @@ class SentenceDataset(Protocol):
     sentences: Sentences
 
     def __getitem__(self, numbers: Sequence[int]) -> Any:
-        """The batch of the sentences with these numbers."""
+        """A batch of the sentences at these indices."""
 
 
 def fit_and_predict(

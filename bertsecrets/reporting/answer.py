@@ -97,12 +97,15 @@ def _why_unrelated(cosine_LH: NDArray[np.float64], rows: Sequence[Row]) -> str:
     return "drift is the same for all heads"
 
 
-def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -> list[tuple[str, str]]:
+def answers(
+    views: Mapping[str, MeasureView], sections: Mapping[str, Section], disabled: DisabledHeads | None
+) -> list[tuple[str, str]]:
     """Headings and sentences; empty unless drift was measured and heads were disabled.
 
     Args:
         views: The run's experiments by name.
         sections: Their sections.
+        disabled: The run's disabled heads.
     """
     if "drift" not in sections or "ablation" not in sections or not views["drift"].has("cosine"):
         return []
@@ -119,7 +122,6 @@ def answers(views: Mapping[str, MeasureView], sections: Mapping[str, Section]) -
         else related.in_words
     )
     plan = views["ablation"].run.checks().get(f"{POWER_PLAN}_{rows[0]['mode']}")
-    disabled = DisabledHeads.of(views["ablation"].run)
     needed = [
         _needed_in_words(rows, plan),
         _layers_in_words(views["ablation"]),

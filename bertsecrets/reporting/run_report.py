@@ -178,7 +178,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         title=_title(run, experiments, sections, disabled, analysis=analysis, learned=not nothing_learned),
         subtitle=run.name,
         facts=_facts(run, scores, config),
-        answers=[] if nothing_learned else answers(views, sections),
+        answers=[] if nothing_learned else answers(views, sections, disabled),
         notes=[
             *([_nothing_learned(scores)] if nothing_learned else []),
             *of_scores_in_words,

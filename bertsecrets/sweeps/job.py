@@ -42,7 +42,7 @@ from bertsecrets.sweeps.trust import foreign_code, outside
 
 _SLURM_RANKS = ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 _ASSIGNED_BY = ("SLURM_JOB_ID", "RAY_JOB_ID")
-"""Set in the jobs of clusters that assign GPUs themselves."""
+"""Environment variables of clusters that assign GPUs to their jobs."""
 _SWEEP_SETTINGS = (
     "hydra.sweep",
     "hydra.launcher",
