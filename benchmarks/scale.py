@@ -1,7 +1,7 @@
 """Time and peak memory of the commands by the number of evaluation rows, and of a comparison by the number of runs, on a tiny model.
 
     python benchmarks/scale.py --out benchmarks/results/scale.json     # 1,000 to 100,000 rows, 10 to 100 runs, one core
-    python benchmarks/scale.py --table benchmarks/results/scale.json   # the tables of docs/ablation.md and docs/sweeps.md
+    python benchmarks/scale.py --docs                                  # the table and the figure of docs/ablation.md, from these
 
 A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a process ever held.
 The compared runs are copies of one run of 1,000 rows, with other seeds and other noise on the numbers of their heads.
@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "scale.json"
+DOCUMENT = ROOT / "docs" / "ablation.md"
+FIGURE = ROOT / "docs" / "figures" / "scale.png"
+BEGIN, END = "<!-- begin: scale -->\n", "<!-- end: scale -->"
 WORDS = ["film", "story", "music", "scene", "plot", "actor", "camera", "ending"]
-QUIET = ("logger=none", "progress=false", "trainer.accelerator=cpu", "report.figures=0")
+LABELS = {"rows": "evaluation rows", "runs": "compared runs"}
+SILENT = ("logger=none", "progress=false", "trainer.accelerator=cpu", "report.figures=0")
 
 
 def save_model(folder: Path) -> None:
@@ -73,7 +78,7 @@ def training(scratch: Path, rows: int) -> list[str]:
     write_rows(scratch / "eval.csv", rows, seed=1)
     data = ("data=csv", f"data.path={scratch / 'train.csv'}", f"data.eval_path={scratch / 'eval.csv'}")
     model = ("model=folder", f"model.path={scratch / 'model'}", "optimizer.learning_rate=0.003")
-    return ["train.py", *data, *model, "trainer.max_epochs=4", *QUIET]
+    return ["train.py", *data, *model, "trainer.max_epochs=4", *SILENT]
 
 
 def costs(scratch: Path, rows: int) -> dict[str, Any]:
@@ -81,9 +86,9 @@ def costs(scratch: Path, rows: int) -> dict[str, Any]:
     run, sweep = scratch / f"run-{rows}", scratch / f"sweep-{rows}"
     return {
         "training": cost(*training(scratch, rows), "callbacks=none", "measure=[]", f"hydra.run.dir={run}"),
-        "disabling": cost("analyze.py", f"checkpoint={run}", "analysis=disable", *QUIET, f"hydra.run.dir={sweep}"),
+        "disabling": cost("analyze.py", f"checkpoint={run}", "analysis=disable", *SILENT, f"hydra.run.dir={sweep}"),
         "measures": cost(
-            "analyze.py", f"checkpoint={run}", "measure=[entropy,drift]", *QUIET, f"hydra.run.dir={scratch}/m-{rows}"
+            "analyze.py", f"checkpoint={run}", "measure=[entropy,drift]", *SILENT, f"hydra.run.dir={scratch}/m-{rows}"
         ),
         "page": cost("-m", "bertsecrets", "report", f"run={sweep}"),
     }
@@ -123,36 +128,78 @@ def costs_of_comparing(scratch: Path, runs: int) -> dict[str, Any]:
     }
 
 
-def table(results: dict[str, Any]) -> str:
-    """The results as tables in Markdown."""
-    lines = []
-    for counted, what in (("rows", "evaluation rows"), ("runs", "compared runs")):
-        if results[counted]:
-            names = next(iter(results[counted].values()))
-            lines += ["", f"| {what} | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
-        for count, by_name in results[counted].items():
-            cells = [f"{one['seconds']:,.0f} s, {one['megabytes'] / 1000:.1f} GB" for one in by_name.values()]
-            lines.append(f"| {int(count):,} | {' | '.join(cells)} |")
-    return "\n".join(lines[1:])
+def table(results: dict[str, Any], counted: str) -> str:
+    """What the commands cost by the number of ``rows`` or ``runs``, as a table in Markdown."""
+    names = next(iter(results[counted].values()))
+    lines = [f"| {LABELS[counted]} | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    for count, by_name in results[counted].items():
+        cells = [f"{one['seconds']:,.0f} s, {one['megabytes'] / 1000:.1f} GB" for one in by_name.values()]
+        lines.append(f"| {int(count):,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def page(results: dict[str, Any]) -> str:
+    """docs/ablation.md with the table of these results."""
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{table(results, 'rows')}\n\n{END}{rest.partition(END)[2]}"
+
+
+def draw(results: dict[str, Any]) -> None:
+    """Draw time and memory by the number of rows and of runs."""
+    from bertsecrets.results.figures.saving import save_figure
+    from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, house_style, new_figure
+
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 5.0, "Processor time and peak memory of each command on a tiny BERT")
+        panels = figure.subplots(2, 2, sharex="col", sharey="row")
+        for column, counted in enumerate(LABELS):
+            counts = [int(count) for count in results[counted]]
+            for row, (key, unit) in enumerate((("seconds", 1.0), ("megabytes", 1000.0))):
+                axes = panels[row, column]
+                for colour, name in zip(ACCENTS, next(iter(results[counted].values())), strict=False):
+                    costs = [by_name[name][key] / unit for by_name in results[counted].values()]
+                    axes.plot(
+                        counts, costs, color=ACCENTS[4] if column else colour, marker="o", markersize=3, label=name
+                    )
+                axes.set_xscale("log")
+                axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+            panels[0, column].set_yscale("log")
+            start = (counts[0], next(iter(results[counted].values()))["comparison" if column else "page"]["seconds"])
+            panels[0, column].axline(
+                start, (10 * start[0], 10 * start[1]), color=QUIET, linewidth=0.8, linestyle=":", label="in proportion"
+            )
+            panels[0, column].legend(frameon=False)
+            panels[1, column].set_xlabel(LABELS[counted])
+            panels[1, column].set_xticks(counts, [f"{count:,}" for count in counts])
+            panels[1, column].minorticks_off()
+        panels[0, 0].set_ylim(8, 400)
+        panels[0, 0].set_yticks([10, 30, 100, 300], ["10", "30", "100", "300"])
+        panels[0, 0].set_ylabel("processor time, s")
+        panels[1, 0].set_ylabel("peak memory, GB")
+        panels[1, 0].set_ylim(bottom=0)
+    save_figure(figure, FIGURE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="*", default=[1000, 10_000, 100_000])
     parser.add_argument("--runs", type=int, nargs="*", default=[10, 30, 100])
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scale.json")
-    parser.add_argument("--table", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--docs", action="store_true")
     args = parser.parse_args()
-    if args.table is not None:
-        print(table(json.loads(args.table.read_text("utf-8"))))
+    if args.docs:
+        results = json.loads(RESULTS.read_text("utf-8"))
+        DOCUMENT.write_text(page(results), "utf-8")
+        draw(results)
         return
-    results: dict[str, Any] = {"rows": {}, "runs": {}}
+    # What is measured now takes the place of what was measured of the same size.
+    results = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {"rows": {}, "runs": {}}
     with tempfile.TemporaryDirectory() as scratch:
         save_model(Path(scratch) / "model")
         for counted, counts, of in (("runs", args.runs, costs_of_comparing), ("rows", args.rows, costs)):
             for count in counts:
                 results[counted][str(count)] = of(Path(scratch), count)
-                print(table(results), flush=True)
+                print(table(results, counted), flush=True)
                 args.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 

@@ -4,7 +4,7 @@
     python tools/versions.py newest --python 3.13            # another interpreter, by version or path
     python tools/versions.py newest --tests run              # fewer tests: a group, or paths
     python tools/versions.py lowest --store                  # keep the outcome in benchmarks/results/versions.json
-    python tools/versions.py table                           # the outcomes, as docs/develop.md shows them
+    python tools/versions.py table                           # write the stored outcomes into docs/develop.md
 
 UV_TORCH_BACKEND=cpu takes PyTorch without CUDA from its own index. Only Python's own library is needed.
 """
@@ -21,6 +21,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "benchmarks" / "results" / "versions.json"
+DOCUMENT = ROOT / "docs" / "develop.md"
+BEGIN, END = "<!-- begin: versions -->\n", "<!-- end: versions -->"
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 """The sets of versions, and what uv calls them: the lowest of each direct dependency, what these need at its newest."""
 
@@ -84,12 +86,18 @@ def paths(tests: str) -> list[str]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The outcomes as a table in Markdown."""
-    head = ["versions", "Python", *SHOWN, "tests", "outcome"]
+    head = ["versions", "Python", "tests", "outcome", *SHOWN]
     lines = [head, ["---"] * len(head)]
     for row in sorted(rows, key=lambda row: (row["set"], [int(part) for part in row["python"].split(".")])):
         packages = (row["packages"].get(name, "") for name in SHOWN)
-        lines.append([row["set"], row["python"], *packages, row["tests"], row["outcome"]])
+        lines.append([row["set"], row["python"], row["tests"], row["outcome"], *packages])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """docs/develop.md with the table of these outcomes."""
+    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{table(rows)}\n\n{END}{rest.partition(END)[2]}"
 
 
 def try_versions(name: str, python: str, tests: str) -> tuple[dict[str, Any], int]:
@@ -141,7 +149,7 @@ def main() -> int:
     options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(STORED.read_text("utf-8")) if STORED.is_file() else []
     if options.set == "table":
-        print(table(rows))
+        DOCUMENT.write_text(page(rows), "utf-8")
         return 0
     tests = QUICK[options.set] if options.tests is None else " ".join(options.tests)
     row, status = try_versions(options.set, options.python, tests)

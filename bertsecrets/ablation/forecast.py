@@ -147,7 +147,7 @@ class Forecast:
             return math.nan
         return detectable_loss(FLIPS, examples, 2 * self.needed / self.variants)
 
-    def in_words(self, decision: Decision, wish: str | None) -> str:
+    def in_words(self, decision: Decision, wish: str | None, budget: float | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
         kind = decision.kind
         costs = f"about {duration(self.measured.exact)} exactly"
@@ -164,7 +164,10 @@ class Forecast:
         if self.reason is not None and (wish == "screened" or (wish is None and self.nominal.exact > EXACT_UP_TO)):
             how += f", as {self.reason}"
         elif wish is None and self.measured.screened is not None:
-            how += f" (ablation.sweep={'screened' if kind == 'exact' else 'exact'} for the other)"
+            other = "screened" if kind == "exact" else "exact"
+            by_nominal = budget is None and self.measured.choice(EXACT_UP_TO) != kind
+            why = "chosen by nominal speed, which no load changes; " if by_nominal else ""
+            how += f" ({why}ablation.sweep={other} for the other)"
         if decision.examples < self.examples:
             how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"
         return f"Disabling {self.variants:,} variants on {self.examples:,} examples: {costs}{shown}. {how}."

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import logging
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +25,14 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import decide
 from bertsecrets.results.files import atomic_write
 
+_log = logging.getLogger(__name__)
+
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
 _TAKEN = "taken"
 _AUDIT = "audit"
+_OF_A_BATCH = re.compile(r"\.?[0-9a-f]{24}(\.[0-9a-f]{8})?\.safetensors")
+"""Name of a finished batch's file, or of one that a killed process was writing."""
 
 
 @dataclass(frozen=True)
@@ -354,10 +360,18 @@ class Parts:
         _save(self._path(batch), {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, {})
 
     def clear(self) -> None:
-        """Remove all files, once the whole sweep is written."""
-        for path in self.folder.glob("*.safetensors"):
-            path.unlink(missing_ok=True)
-        if self.folder.is_dir():
+        """Remove all files, once the whole sweep is written; those of others stay, and are named."""
+        if not self.folder.is_dir():
+            return
+        others = []
+        for path in self.folder.iterdir():
+            if _OF_A_BATCH.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+            else:
+                others.append(path.name)
+        if others:
+            _log.warning(f"'{self.folder}' keeps files that are not of this sweep: {', '.join(sorted(others))}.")
+        else:
             self.folder.rmdir()
 
     def _path(self, batch: Batch) -> Path:

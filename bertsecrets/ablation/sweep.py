@@ -410,18 +410,19 @@ class Sweep:
             begun["arithmetic"]["precision"] if resumed else settings.precision or alike,
             bool(begun["arithmetic"].get("onednn")) if resumed else None,
         )
+        budget = None if settings.budget is None else seconds_of(settings.budget)
         if resumed:
             decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
         else:
-            decision = predicted.decide(wish, None if settings.budget is None else seconds_of(settings.budget))
+            decision = predicted.decide(wish, budget)
             if run is not None and path is not None:
                 run.write_json(path, {"asked": wishes, **asdict(decision)})
         seconds = predicted.nominal.of(decision.kind)
-        if self.limit is not None and settings.budget is None and seconds > self.limit:
+        if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m bertsecrets analyze "
                 f"checkpoint={run.folder if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
             )
             return None
-        _log.info(predicted.in_words(decision, wish))
+        _log.info(predicted.in_words(decision, wish, budget))
         return decision

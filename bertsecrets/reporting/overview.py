@@ -37,6 +37,9 @@ TOGETHER = "together"
 """``<TOGETHER>_<mode>`` is the key of a record among a run's checks: ``heads`` that can be spared, the ``seconds`` of a pass over the
 examples without all of them, and ``metrics``: metric -> baseline, score, delta, low and high."""
 
+PRUNE = "Can I prune?"
+"""Heading of the section on heads that could go together."""
+
 _ANALYSES_START = 15
 """Seconds that any command takes to start."""
 
@@ -296,10 +299,12 @@ def overview(
 
 
 def together_in_words(run: Run, disabled: DisabledHeads) -> list[str]:
-    """What the model scores without all the heads that can each be spared; empty if that was not tried."""
+    """What the model scores without all the heads that can each be spared, or that this was not tried; empty for fewer than two."""
     record = run.checks().get(f"{TOGETHER}_{disabled.any_row['mode']}")
     if record is None:
-        return []
+        if len(disabled.spared) < 2:
+            return []
+        return [f"How the model does without all {len(disabled.spared)} of them together was not tried; see “{PRUNE}”."]
     parts = [
         f"{metric_label(metric)} is {number(entry['score'])}, {points_in_words({**entry, 'low_simultaneous': None})}"
         for metric, entry in record["metrics"].items()
@@ -322,20 +327,24 @@ def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:
     """Whether the model can be pruned, as far as one sweep tells, and the command that tells more."""
-    spared, total = len(disabled.spared), len(disabled.verdicts)
-    findings = together_in_words(run, disabled) or [
-        f"{spared} of {total} heads can each be spared; whether they can go together was not tried."
-    ]
-    return Section(
-        "Can I prune?",
-        findings,
-        [
-            "Heads that can each be spared may stand in for each other. The command removes heads step by step in several orders, "
-            "draws the score against the number of heads that are left, and saves the smallest model whose loss is shown to be within "
-            "the margin on examples that did not choose the heads."
-        ],
-        commands=[_prune(run)],
+    spared, total, mode = disabled.spared, len(disabled.verdicts), disabled.any_row["mode"]
+    what = (
+        "removes heads step by step in several orders, draws the score against the number of heads that are left, and saves the "
+        "smallest model whose loss is shown to be within the margin on examples that did not choose the heads."
     )
+    if f"{TOGETHER}_{mode}" in run.checks():
+        findings, commands = together_in_words(run, disabled), [_prune(run)]
+        paragraph = f"Heads that can each be spared may stand in for each other. The command {what}"
+    else:
+        heads = ",".join(f"[{layer},{head}]" for layer, head in spared)
+        disable = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[{heads}]' ablation.mode={mode}"
+        findings = [f"{len(spared)} of {total} heads can each be spared; whether they can go together was not tried."]
+        commands = [disable, _prune(run)]
+        paragraph = (
+            "Heads that can each be spared may stand in for each other. The first command disables them all at once, in one more pass over "
+            f"the examples. The second {what}"
+        )
+    return Section(PRUNE, findings, [paragraph], commands=commands)
 
 
 def _prune(run: Run) -> str:

@@ -93,6 +93,20 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "parts").exists()
 
 
+def test_finished_parts_are_removed_and_files_of_others_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "parts"
+    parts = Parts(folder, "any")
+    for batch in batches():
+        parts.save(batch, {"logits": torch.zeros(1)})
+    (torn,) = list(folder.iterdir())[:1]
+    torn.rename(folder / f".{torn.stem}.0123abcd.safetensors")
+    for name in ("mine.safetensors", "notes.txt"):
+        (folder / name).write_text("kept")
+    parts.clear()
+    assert sorted(path.name for path in folder.iterdir()) == ["mine.safetensors", "notes.txt"]
+    assert "keeps files that are not of this sweep: mine.safetensors, notes.txt." in caplog.text
+
+
 def test_parts_of_another_sweep_are_not_taken(tmp_path: Path) -> None:
     model = tiny_model("bert")
     names = {fingerprint(model, plan()), fingerprint(model, plan("zero")), fingerprint(model, plan(), ["bf16"])}

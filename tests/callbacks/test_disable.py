@@ -329,7 +329,12 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
         needed=0.05,
         arithmetic=forecast_module.Arithmetic(),
     )
-    assert forecast.decide(wish, budget).kind == kind
+    decision = forecast.decide(wish, budget)
+    assert decision.kind == kind
+    # Where the printed times speak for the other way, the line says why.
+    by_nominal = "(chosen by nominal speed, which no load changes; ablation.sweep="
+    differs = wish is None and budget is None
+    assert (by_nominal in forecast.in_words(decision, wish, budget)) == differs
 
 
 def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.overview import DisabledHeads, together_in_words
+from bertsecrets.reporting.overview import DisabledHeads, prune_section, together_in_words
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.run import Run
 
@@ -56,6 +56,15 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     make_run(tmp_path / "run", delta_LH=np.zeros((LAYERS, HEADS)), dispensable_LH=spared_LH)
     run = Run.open(tmp_path / "run")
     outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors", DEMO)
+    disabled = DisabledHeads.of(run)
+    assert disabled is not None
+    (sentence,) = together_in_words(run, disabled)
+    assert sentence == "How the model does without all 2 of them together was not tried; see “Can I prune?”."
+    untried = prune_section(run, disabled)
+    at_once = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[[0,1],[2,3]]' ablation.mode=uniform"
+    assert untried.commands == [at_once, f"{run.analyze_command} analysis=prune"]
+    assert untried.findings == ["2 of 12 heads can each be spared; whether they can go together was not tried."]
+
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
     look_closer(run, model, data, settings, torch.device("cpu"), nullcontext)
 
@@ -66,10 +75,10 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     assert entry["score"] == pytest.approx(right)
     assert entry["delta"] == pytest.approx(right - before)
     assert entry["low"] <= entry["delta"] <= entry["high"]
-    disabled = DisabledHeads.of(run)
-    assert disabled is not None
     (sentence,) = together_in_words(run, disabled)
     assert sentence.startswith(f"Without all 2 of them together, accuracy is {right:.3f}, ")
+    assert prune_section(run, disabled).findings == [sentence]
+    assert prune_section(run, disabled).commands == untried.commands[1:]
 
     telling = read_telling(run.folder / "ablation")
     assert set(telling) == set(changed)

@@ -1,0 +1,38 @@
+"""The tables of tried versions and of costs in the documentation are those of the stored outcomes; the lowest versions are those promised."""
+
+import json
+import re
+from pathlib import Path
+
+from benchmarks import scale
+from tools.versions import DOCUMENT, SHOWN, STORED, page
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_table_shows_the_stored_outcomes() -> None:
+    rows = json.loads(STORED.read_text("utf-8"))
+    assert page(rows) == DOCUMENT.read_text("utf-8")
+    assert page(rows[1:]) != DOCUMENT.read_text("utf-8")
+
+
+def test_the_documentation_shows_the_stored_costs() -> None:
+    stored = json.loads(scale.RESULTS.read_text("utf-8"))
+    assert scale.page(stored) == scale.DOCUMENT.read_text("utf-8")
+    stored["rows"]["1000"]["training"]["seconds"] += 10
+    assert scale.page(stored) != scale.DOCUMENT.read_text("utf-8")
+    seconds = [f"{cost['comparison']['seconds']:.0f}" for cost in stored["runs"].values()]
+    sentence = f"takes {', '.join(seconds[:-1])} and {seconds[-1]} s of processor time"
+    assert sentence in (ROOT / "docs" / "sweeps.md").read_text("utf-8")
+
+
+def test_the_lowest_versions_that_ran_are_those_that_are_promised() -> None:
+    rows = json.loads(STORED.read_text("utf-8"))
+    (lowest,) = (row["packages"] for row in rows if row["set"] == "lowest")
+    promised = dict(re.findall(r'"([\w-]+)>=([\d.]+)', (ROOT / "pyproject.toml").read_text("utf-8")))
+    assert {name: padded(lowest[name]) for name in SHOWN} == {name: padded(promised[name]) for name in SHOWN}
+
+
+def padded(version: str) -> list[int]:
+    """A version's first three numbers: 2.6 is 2.6.0."""
+    return [int(part) for part in [*version.split("."), "0", "0"][:3]]
