@@ -43,7 +43,7 @@ PAGES = {
     "kovaleva2019": ["minilm-*", "untrained-*"],
     "kovaleva2019 mpnet": ["mpnet-*-[0-9]"],
     "michel2019": ["sst2-[0-9]"],
-    "voita2019": ["sst2-1", "sst2-1-roles", "sst2-1-relevance", "sst2-gates-*", "treebank"],
+    "voita2019": ["sst2-1", "sst2-1-*", "sst2-gates-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
 }
@@ -132,11 +132,13 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
         "sst2-1-roles",
         [
             *trained("sst2-1"),
-            "measure=[voita_roles,confidence]",
+            "measure=[voita_roles,confidence,offsets]",
+            "compare_with=[initial]",
             "annotation=spacy",
             f"annotation.pipeline={PIPELINE}",
         ],
     )
+    yield "sst2-1-gates", [*trained("sst2-1"), "analysis=gates"]
     yield "sst2-1-relevance", [*trained("sst2-1"), "analysis=relevance"]
     treebank = ["task=ud_ewt", f"data.root={data / 'ud'}"]
     yield (

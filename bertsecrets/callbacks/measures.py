@@ -26,6 +26,7 @@ from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
+from bertsecrets.importance.gradient import MaskedLMGradient
 from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
 from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
@@ -72,6 +73,7 @@ class MeasureHeads(pl.Callback):
             ``initial``, the model before fine-tuning, and ``random``, one with random weights. A model that was
             trained from random weights is compared with ``initial`` only.
         random: Builds the model with random weights; needed for ``compare_with=[random]``.
+        masked_lm: Loads the pre-trained model with its masked-language-model head; needed for measures of that head.
 
     Raises:
         UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a measure's
@@ -86,6 +88,7 @@ class MeasureHeads(pl.Callback):
         evaluation: str | None = None,
         compare_with: Sequence[str] = (),
         random: Callable[[], PreTrainedModel] | None = None,
+        masked_lm: Callable[[], PreTrainedModel] | None = None,
     ) -> None:
         for name in compare_with:
             if name not in COMPARABLE:
@@ -98,6 +101,7 @@ class MeasureHeads(pl.Callback):
         self.evaluation = evaluation
         self.compare_with = tuple(name for name in compare_with if not (name == RANDOM and run.init == RANDOM_INIT))
         self.random = random
+        self.masked_lm = masked_lm
         self.taken: list[tuple[Watched, Measure]] = []
         self.grids: list[HeadGrid] = []
         self._validations = 0
@@ -131,6 +135,8 @@ class MeasureHeads(pl.Callback):
         for measure in measures:
             split = self.examples(trainer, measure)
             check_needs([measure], self._references(), annotated=bool(split.examples[0].annotations))
+            if isinstance(measure, MaskedLMGradient) and self.masked_lm is not None:
+                measure.take_head(self.masked_lm())
             measure.prepare(split)
         self.run.declare(*(measure.declaration() for measure in measures))
 
@@ -217,7 +223,7 @@ class MeasureHeads(pl.Callback):
             Paired(measure, reference)
             for reference in compared
             for measure in measures
-            if not measure.needs & {Need.REFERENCE, Need.GRADIENT, Need.VALUES}
+            if not measure.needs & {Need.REFERENCE, Need.GRADIENT, Need.VALUES, Need.MASKED_LM}
         ]
         grids = {grid.measure: grid for grid in taken}
         # On a GPU a pass takes less time than copying its maps would.

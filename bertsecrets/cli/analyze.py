@@ -17,7 +17,7 @@ from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.loading import check_vocabulary, load_model
+from bertsecrets.models.loading import check_vocabulary, load_masked_lm, load_model
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
@@ -84,8 +84,9 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         seed=seed,
     )
     untrained = partial(load_model, spec, task, RANDOM_INIT, seed)
+    masked_lm = partial(load_masked_lm, spec, init)
     callbacks = [
-        *make_watcher(settings, run=run, reference=reference, random=untrained),
+        *make_watcher(settings, run=run, reference=reference, random=untrained, masked_lm=masked_lm),
         *make_callbacks(
             settings.callbacks,
             run=run,

@@ -331,6 +331,8 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that name a class, which is imported to check its arguments."""
+    from bertsecrets.measures.base import Need
+    from bertsecrets.models.loading import load_masked_lm
     from bertsecrets.models.metrics import check_metrics
 
     task, source = common["task"], common["source"]
@@ -340,7 +342,11 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]
     for name, section in loggers.items():
         check_arguments(f"logger.{name}", section, ("run", "config"))
     annotated = make_annotator(keys.annotation) is not None or has_gold_words(source, task)
-    return {"loggers": loggers, "measures": _read_measures(keys, annotated, task.is_labelled)}
+    measures = _read_measures(keys, annotated, task.is_labelled)
+    if any(Need.MASKED_LM in section.build(1, 1).needs for section in measures):
+        # Before the data are read; the callback loads it again.
+        load_masked_lm(common["model"], keys.init)
+    return {"loggers": loggers, "measures": measures}
 
 
 def _without_null(sections: Mapping[str, Section | None]) -> dict[str, Section]:

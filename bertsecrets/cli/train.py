@@ -23,7 +23,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
-from bertsecrets.models.loading import load_model
+from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, FINAL, LAST, RANDOM_INIT, find_checkpoint
 from bertsecrets.reporting.model_card import VERSIONS, versions
@@ -83,7 +83,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     untrained = partial(load_model, spec, task, RANDOM_INIT, keys.seed)
     last = LastCheckpoint(last_path, settings.checkpoint.every_n_steps)
     callbacks = [
-        *make_watcher(settings, run=run, random=untrained),
+        *make_watcher(settings, run=run, random=untrained, masked_lm=partial(load_masked_lm, spec, keys.init)),
         *make_callbacks(settings.callbacks, run=run, **settings.offered),
         _best_checkpoint(task, run) if chooses else FinalWeights(run.checkpoints / FINAL),
         last,

@@ -2,23 +2,30 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import GradientMeasure
-from bertsecrets.measures.surface import CLASSES, TokenClasses
+from bertsecrets.measures.base import Differentiated, GradientMeasure, MaxExamples, Need
+from bertsecrets.measures.surface import CLASSES, MARKS, Marks, TokenClasses
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
 
@@ -55,6 +62,8 @@ class GradientImportance(TokenClasses, GradientMeasure):
     name = "gradient_importance"
     title = "Gradient importance of attention"
     reads_task = True
+    loss: ClassVar[str] = "the loss"
+    loss_in_words: ClassVar[str] = "that of the task; the paper's is that of masked words (masked_lm_gradient)"
     columns = (
         *(
             Column(GRADIENT + name, f"gradient, {label}", _GRADIENT, keep="high" if name == ALL else None)
@@ -118,7 +127,7 @@ class GradientImportance(TokenClasses, GradientMeasure):
         shown = ("cls", "sep_total", "punctuation", ALL)
         figures = []
         for prefix, unit, name, title in (
-            (GRADIENT, _GRADIENT, cls.name, "Gradient of the loss with respect to attention"),
+            (GRADIENT, _GRADIENT, cls.name, f"Gradient of {cls.loss} with respect to attention"),
             (PRODUCT, _PRODUCT, f"{cls.name}_product", "Attention times gradient"),
         ):
             lines = [LayerLine(_LABELS[column], view.value(prefix + column)) for column in shown]
@@ -153,21 +162,130 @@ class GradientImportance(TokenClasses, GradientMeasure):
         return Section(
             view.title,
             [
-                _finding(columns, name, differs[name])
+                _finding(columns, name, differs[name], cls.loss)
                 for name in _SPECIAL
                 if np.isfinite(view.value(GRADIENT + name)).any()
             ],
             [
                 "The gradient of an example's loss with respect to a head's attention from one token to another, all other "
                 "weights held fixed, in absolute value, averaged over all pairs with a token of the class, then over "
-                "examples (Clark et al. 2019, section 3.2). The loss is that of the task; the paper's is that of masked "
-                "words. Layers differ in scale, so that only classes within a layer can be compared. A small gradient "
+                f"examples (Clark et al. 2019, section 3.2). The loss is {cls.loss_in_words}. "
+                "Layers differ in scale, so that only classes within a layer can be compared. A small gradient "
                 "says that a small change of the attention hardly changes the loss; what turning all of it away does is "
                 "tested by analysis=sinks."
             ],
             [_table(view)],
             figures,
         )
+
+
+class MaskedLMGradient(GradientImportance):
+    """Gradient importance of the masked-language-model loss, as in the paper; needs no labels.
+
+    Of each example's tokens other than special ones 15 % are drawn, at least one; 80 % of these become the mask token, 10 %
+    a random token and 10 % stay (Devlin et al. 2019, section 3.1). The loss of an example is the mean cross-entropy of the
+    drawn tokens. Classes of tokens are those of what the model reads: a mask is one of the other tokens.
+
+    The head is that of the pre-trained weights, on the encoder as it is measured. A model that has such a head itself, from
+    ``AutoModelForMaskedLM``, is taken as it is.
+
+    Args:
+        share: Share of the tokens to predict.
+        seed: Of the drawn tokens; an example's do not depend on the batch.
+
+    For the columns see :class:`GradientImportance`, for other settings :class:`~bertsecrets.measures.surface.TokenClasses`.
+
+    Raises:
+        UserError: If the tokenizer has no mask token, or the model no masked-language-model head.
+    """
+
+    name = "masked_lm_gradient"
+    title = "Gradient importance of attention for masked words"
+    needs = frozenset({Need.MASKED_LM})
+    loss = "the loss of masked words"
+    loss_in_words = "that of masked words, as in the paper"
+
+    @typed
+    def __init__(
+        self,
+        num_layers: int,
+        num_heads: int,
+        marks: Marks = MARKS,
+        share: Annotated[float, Field(gt=0, le=1, description="a number above 0 and up to 1")] = 0.15,
+        seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(num_layers, num_heads, marks, max_examples)
+        self.share = share
+        self.seed = seed
+        self._mask_id: int | None = None
+        # In a list, so that it is no part of the measure's state.
+        self._head: list[PreTrainedModel] = []
+
+    def take_head(self, masked_lm: PreTrainedModel) -> None:
+        """Predict words with the head of this pre-trained model, on whatever encoder is measured."""
+        self._head = [masked_lm]
+
+    def prepare(self, split: EncodedSplit) -> None:
+        super().prepare(split)
+        self._mask_id = split.tokenizer.mask_token_id
+        if self._mask_id is None:
+            raise UserError(
+                f"Measure '{self.name}' masks words, but the tokenizer has no mask token; leave the measure out, or give a "
+                "model that was trained on masked words."
+            )
+
+    def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
+        values_BHC = super().per_example_gradient(attention_BHQK, gradient_BHQK, batch)
+        # A text without words has no loss.
+        worded_B = (batch.attention_mask_BS.bool() & ~batch.special_BS).any(-1)
+        return values_BHC.masked_fill(~worded_B[:, None, None], torch.nan)
+
+    def differentiated(self, model: PreTrainedModel, batch: Batch) -> Differentiated:
+        masked, drawn_BS = self._masked(batch, model.config.vocab_size)
+
+        def loss(logits_BSV: Tensor) -> Tensor:
+            logits_BSV = logits_BSV.to(torch.promote_types(logits_BSV.dtype, torch.float32))
+            loss_N = functional.cross_entropy(logits_BSV[drawn_BS], batch.input_ids_BS[drawn_BS], reduction="none")
+            return (loss_N / drawn_BS.sum(-1).repeat_interleave(drawn_BS.sum(-1))).sum()
+
+        return Differentiated(self._with_head(model), masked, loss)
+
+    def _with_head(self, model: PreTrainedModel) -> PreTrainedModel:
+        if type(model).__name__.endswith("ForMaskedLM"):
+            return model
+        if not self._head:
+            raise UserError(
+                f"Measure '{self.name}' needs a masked-language-model head, and {type(model).__name__} has none; load the model "
+                "with AutoModelForMaskedLM."
+            )
+        [masked_lm] = self._head
+        nn.Module.to(masked_lm, device=model.device, dtype=model.dtype)
+        setattr(masked_lm, masked_lm.base_model_prefix, model.base_model)
+        return masked_lm
+
+    def _masked(self, batch: Batch, vocabulary: int) -> tuple[Batch, Tensor]:
+        """The batch as the model reads it, and which of its tokens are to be predicted, ``[B, S]`` bool."""
+        if self._mask_id is None:
+            raise ValueError("the mask token is the tokenizer's: call prepare(split) before the first batch")
+        ids_BS = batch.input_ids_BS.clone()
+        drawn_BS = torch.zeros_like(ids_BS, dtype=torch.bool)
+        ordinary_BS = batch.attention_mask_BS.bool() & ~batch.special_BS
+        for row, index in enumerate(batch.index_B.tolist()):
+            position_N = ordinary_BS[row].nonzero()[:, 0].cpu()
+            # On the CPU and from the example's number: no batch, device or process changes what is drawn.
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+            shuffled_N = position_N[torch.randperm(len(position_N), generator=generator)]
+            position_N = shuffled_N[: max(1, round(self.share * len(position_N)))]
+            chance_N = torch.rand(len(position_N), generator=generator)
+            read_N = torch.randint(vocabulary, (len(position_N),), generator=generator)
+            read_N[chance_N < 0.8] = self._mask_id
+            changed_N = chance_N < 0.9
+            drawn_BS[row, position_N] = True
+            ids_BS[row, position_N[changed_N]] = read_N[changed_N].to(ids_BS.device)
+        masked = copy(batch)
+        masked.input_ids_BS = ids_BS
+        return masked, drawn_BS
 
 
 def _differs(columns: Mapping[str, Grid]) -> Mapping[str, NDArray[np.bool_]]:
@@ -184,11 +302,11 @@ def _ratios(columns: Mapping[str, Grid], name: str) -> Array:
     return ratio_L
 
 
-def _finding(columns: Mapping[str, Grid], name: str, differs_LH: NDArray[np.bool_]) -> str:
+def _finding(columns: Mapping[str, Grid], name: str, differs_LH: NDArray[np.bool_], loss: str) -> str:
     delta_LH = columns[name + MINUS_OTHER][0]
     less, more = (int((differs_LH & (sign * delta_LH > 0)).sum()) for sign in (-1, 1))
     counted = (
-        f"The loss depends significantly less on attention to {_SPECIAL[name]} than on attention to other tokens in {less} "
+        f"{loss[0].upper()}{loss[1:]} depends significantly less on attention to {_SPECIAL[name]} than on attention to other tokens in {less} "
         f"of {delta_LH.size} heads, and more in {more}"
     )
     ratio_L = _ratios(columns, name)

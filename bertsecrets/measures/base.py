@@ -1,7 +1,7 @@
 """Measures: one number per head from attention maps, streamed over any number of examples and processes."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, ClassVar
@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torchmetrics import Metric
+from transformers import PreTrainedModel
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
@@ -36,6 +37,7 @@ class Need(Enum):
     REFERENCE = "reference"
     ANNOTATION = "annotation"
     GRADIENT = "gradient"
+    MASKED_LM = "masked_lm"
     VALUES = "values"
 
 
@@ -237,9 +239,9 @@ class Measure(Experiment, Metric):
 
 
 class LossMeasure(Measure):
-    """A measure that needs gradients of the task loss.
+    """A measure that needs gradients of a loss, as a rule the task's.
 
-    Tasks without labels have no loss. Such a measure is not compared with other models: the task head of a model before its
+    Tasks without labels have no loss of their own. Such a measure is not compared with other models: the task head of a model before its
     fine-tuning is untrained.
     """
 
@@ -250,7 +252,7 @@ class LossMeasure(Measure):
         return 1, 1
 
     def inapplicable(self, data: TaskData) -> str | None:
-        if data.task.is_labelled:
+        if data.task.is_labelled or Need.GRADIENT not in self.needs:
             return None
         return (
             f"{self.title} is left out: task '{data.task.name}' has no labels, hence no loss; choose a labelled task."
@@ -260,8 +262,27 @@ class LossMeasure(Measure):
         raise TypeError(f"{type(self).__name__} needs gradients; take it with measure_pass")
 
 
+@dataclass(frozen=True)
+class Differentiated:
+    """What a pass of gradients runs.
+
+    Args:
+        model: The model.
+        batch: Its examples.
+        loss: From its logits to a scalar: the sum of the examples' losses, so that each gets its own gradient.
+    """
+
+    model: nn.Module
+    batch: Batch
+    loss: Callable[[Tensor], Tensor]
+
+
 class GradientMeasure(LossMeasure):
-    """A measure of the maps and of the task loss's gradients with respect to them: implement ``per_example_gradient``."""
+    """A measure of the maps and of a loss's gradients with respect to them: implement ``per_example_gradient``."""
+
+    def differentiated(self, model: PreTrainedModel, batch: Batch) -> Differentiated | None:
+        """What to run for the gradients; None for the model and the task's loss, whose pass such measures share."""
+        return None
 
     @abstractmethod
     def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:

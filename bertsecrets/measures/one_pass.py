@@ -17,7 +17,15 @@ from bertsecrets.attention.watch import map_stream, watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import GradientMeasure, LossMeasure, Measure, Need, OutputMeasure, ValueMeasure
+from bertsecrets.measures.base import (
+    Differentiated,
+    GradientMeasure,
+    LossMeasure,
+    Measure,
+    Need,
+    OutputMeasure,
+    ValueMeasure,
+)
 from bertsecrets.models.encoder import describe, evaluating, unwrap, watched_part
 
 
@@ -226,21 +234,37 @@ def _maps_of(
 
 
 def _feed_gradients(
-    network: nn.Module,
+    network: PreTrainedModel,
     measures: Sequence[GradientMeasure],
     batch: Batch,
     context: Callable[[], AbstractContextManager[Any]],
 ) -> None:
-    def observe(layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor) -> None:
-        for measure in measures:
-            measure.update(layer, attention_BHQK, gradient_BHQK, batch)
+    passes: list[tuple[Differentiated, list[GradientMeasure]]] = []
+    of_task: list[GradientMeasure] = []
+    for measure in measures:
+        own_pass = measure.differentiated(network, batch)
+        if own_pass is None:
+            of_task.append(measure)
+        else:
+            passes.append((own_pass, [measure]))
+    if of_task:
+        label_B = batch.label_B
+        assert label_B is not None
+        task = Differentiated(network, batch, lambda logits_BC: task_losses(logits_BC, label_B).sum())
+        passes.append((task, of_task))
+    for run, fed in passes:
 
-    label_B = batch.label_B
-    assert label_B is not None
-    # Of the sum of losses, each example's maps get the gradient of its own loss.
-    attention_gradients(
-        network, batch.inputs(), lambda logits_BC: task_losses(logits_BC, label_B).sum(), observe, context
-    )
+        def observe(
+            layer: int,
+            attention_BHQK: Tensor,
+            gradient_BHQK: Tensor,
+            run: Differentiated = run,
+            fed: Sequence[GradientMeasure] = fed,
+        ) -> None:
+            for measure in fed:
+                measure.update(layer, attention_BHQK, gradient_BHQK, run.batch)
+
+        attention_gradients(run.model, run.batch.inputs(), run.loss, observe, context)
 
 
 def _feed_outputs(

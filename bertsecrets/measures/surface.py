@@ -31,7 +31,10 @@ UNIFORM = "_uniform"
 
 _UNIT = "attention, mean over a text's tokens"
 _MOSTLY = 0.5
-_Mark = Annotated[str, Field(pattern=r"\S")]
+Marks = Annotated[
+    Sequence[Annotated[str, Field(pattern=r"\S")]], Field(description="a list of tokens, e.g. ['.', ',']")
+]
+MARKS = (".", ",")
 _SUBJECTS = {"sep_total": "[SEP]", "cls": "[CLS]", "punctuation": "Punctuation"}
 
 
@@ -50,7 +53,7 @@ class TokenClasses(Measure):
         self,
         num_layers: int,
         num_heads: int,
-        marks: Annotated[Sequence[_Mark], Field(description="a list of tokens, e.g. ['.', ',']")] = (".", ","),
+        marks: Marks = MARKS,
         max_examples: MaxExamples = None,
     ) -> None:
         super().__init__(num_layers, num_heads, max_examples)

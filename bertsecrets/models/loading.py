@@ -10,12 +10,14 @@ import transformers
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -123,6 +125,51 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
         )
     _check_complete(model, info, spec)
     return _ready(model, spec.family)
+
+
+def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
+    """The pre-trained model with its masked-language-model head, in evaluation mode on the CPU.
+
+    Args:
+        spec: Where the weights are.
+        init: The weights of the encoder; random ones have no trained head.
+
+    Raises:
+        UserError: If there is no trained head, or the weights cannot be loaded.
+    """
+    config = load_config(spec)
+    location, options = _location(spec)
+    advice = (
+        "leave out the measures of the masked-language-model loss, or give a model with that head, such as "
+        "google-bert/bert-base-uncased"
+    )
+    if init == RANDOM_INIT:
+        raise UserError(
+            f"A model from random weights (init={RANDOM_INIT}) has no trained masked-language-model head; {advice}."
+        )
+    if config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise UserError(
+            f"Model '{spec.name}' has no masked-language-model head: its type '{config.model_type}' (in '{spec.path}') comes "
+            f"without one; {advice}."
+        )
+    if (folder := spec.folder()) is not None:
+        _check_whole(folder)
+        check_weights(folder)
+    with _one_sentence(spec), quiet(), torch.random.fork_rng(devices=[]):
+        model, info = AutoModelForMaskedLM.from_pretrained(
+            location, config=config, dtype=torch.float32, output_loading_info=True, **options
+        )
+    prefix = model.base_model_prefix + "."
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(prefix))
+    if missing:
+        raise UserError(
+            f"Model '{spec.name}' has no masked-language-model head: the weights in '{folder or spec.path}' lack "
+            f"{len(missing)} of its tensors, e.g. {missing[0]}; {advice}."
+        )
+    _check_complete(model, info, spec)
+    ready = _ready(model, spec.family)
+    ready.eval()
+    return ready
 
 
 def load_folder(folder: Path, with_head: bool = True, family: str | None = None) -> PreTrainedModel:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
+from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
@@ -261,14 +262,19 @@ def special_tokens(models: Studied) -> Section | None:
     return _layer_means(models, "surface", columns, _THEIRS["attention"], "clark_figure2", title, "attention", 1.0)
 
 
-def gradients(models: Studied) -> Section | None:
-    """Section 3.2, figure 3: how much the loss depends on attention to [SEP]."""
-    columns = {_SEP_GRADIENT: ("gradient of", "[SEP]"), _OTHER_GRADIENT: ("gradient of other tokens", "other tokens")}
+def gradients(models: Studied, measure: str = GradientImportance.name) -> Section | None:
+    """Section 3.2, figure 3: how much a loss depends on attention to [SEP].
+
+    Args:
+        models: The models.
+        measure: The loss: ``gradient_importance`` of the task, ``masked_lm_gradient`` of masked words.
+    """
+    columns = {_SEP_GRADIENT: ("gradient of", "[SEP]"), _OTHER_GRADIENT: ("gradient of", "other tokens")}
     theirs = {_SEP_GRADIENT: _THEIRS["gradient"]}
-    title = "Figure 3: gradient of the loss, in the table divided by that of any token"
-    return _layer_means(
-        models, "gradient_importance", columns, theirs, "clark_figure3", title, "gradient", over="gradient_all"
-    )
+    loss = "masked words" if measure == MaskedLMGradient.name else "the task"
+    title = f"Figure 3: gradient of the loss of {loss}, in the table divided by that of any token"
+    name = f"clark_figure3_{measure}"
+    return _layer_means(models, measure, columns, theirs, name, title, "gradient", over="gradient_all")
 
 
 def entropy(models: Studied) -> Section | None:

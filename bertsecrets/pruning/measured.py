@@ -58,12 +58,12 @@ class MeasuredScore:
 def measured_scores() -> dict[str, MeasuredScore]:
     """The scores by ``measure/column``: of measures, with the settings of ``conf/measure`` or their package, and of analyses.
 
-    Measures that need a reference or annotated words are not among them.
+    Measures that need a reference, annotated words or a masked-language-model head are not among them.
     """
     scores: list[MeasuredScore] = []
     for make in ranking_measures().values():
         measure = make(1, 1)
-        if not measure.needs & {Need.REFERENCE, Need.ANNOTATION}:
+        if not measure.needs & {Need.REFERENCE, Need.ANNOTATION, Need.MASKED_LM}:
             scores += _of(measure.name, measure.columns, partial(_measure, make), sum(measure.passes))
     scores += _of(Relevance.name, Relevance.columns, _relevance, 2)
     scores += _of(DirectEffects.name, DirectEffects.columns, _direct_effects, lambda heads: 2 * heads)

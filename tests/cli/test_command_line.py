@@ -70,6 +70,8 @@ def test_a_missing_annotator_is_found_before_anything_is_loaded() -> None:
         checked(["task=mrpc", "measure=[features]", "annotation=spacy", "annotation.pipeline=en_core_web_nothing"])
     with pytest.raises(UserError, match=r"'gradient_importance' needs the gradients of a loss.*no labels"):
         checked(["checkpoint=x", "task=ud_ewt", "measure=[gradient_importance]"], "analyze")
+    with pytest.raises(UserError, match=r"'minilm' has no masked-language-model head: the weights in '.*model' lack"):
+        checked(["checkpoint=initial", "model=minilm", "task=ud_ewt", "measure=[masked_lm_gradient]"], "analyze")
     # The demo tasks carry gold words, and frame relations may come from sentences of FrameNet.
     checked(["measure=[features]"])
     checked(["task=mrpc", "measure=[frame_relations]"])
