@@ -350,6 +350,29 @@ class OutputMeasure(LossMeasure):
         self._add(layer, batch, values_BHC)
 
 
+class WeightMeasure(LossMeasure):
+    """A measure of the task loss's gradients with respect to each head's own query, key and value weights."""
+
+    @abstractmethod
+    def per_example_weights(self, norms_BH3: Tensor, batch: Batch) -> Tensor:
+        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
+
+        Args:
+            norms_BH3: For each example the Frobenius norms of the gradients of its own loss: query, key, value.
+            batch: The batch.
+        """
+
+    def update(self, layer: int, norms_BH3: Tensor, batch: Batch) -> None:  # type: ignore[override]
+        """Add one layer's norms of one batch.
+
+        Raises:
+            UserError: If ``per_example_weights`` does not return one number for each example, head and averaged column.
+        """
+        values_BHC = self.per_example_weights(norms_BH3, batch)
+        self._check(values_BHC, norms_BH3.shape[:2], "per_example_weights")
+        self._add(layer, batch, values_BHC)
+
+
 class ValueMeasure(Measure):
     """A measure of the maps and of the values that they average: implement ``per_example_values``.
 

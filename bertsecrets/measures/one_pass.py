@@ -14,6 +14,7 @@ from bertsecrets.attention.gradients import attention_gradients
 from bertsecrets.attention.head_outputs import output_gradients
 from bertsecrets.attention.values import output_weights, watch_values
 from bertsecrets.attention.watch import map_stream, watch
+from bertsecrets.attention.weight_gradients import weight_gradient_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -25,6 +26,7 @@ from bertsecrets.measures.base import (
     Need,
     OutputMeasure,
     ValueMeasure,
+    WeightMeasure,
 )
 from bertsecrets.models.encoder import describe, evaluating, unwrap, watched_part
 
@@ -136,8 +138,8 @@ def measure_pass(
 
     The model and its references run in lockstep: one layer's maps of each are in memory at a time, and memory does not
     depend on the number of examples. All run in evaluation mode and then return to their former modes. Measures of
-    gradients take a forward and a backward pass more, those of heads' outputs one for each of their gates, in which no
-    parameter receives a gradient.
+    gradients take a forward and a backward pass more, those of heads' outputs one for each of their gates, those of heads'
+    weights one for each example; no parameter receives a gradient.
 
     Args:
         model: The model to measure.
@@ -163,6 +165,7 @@ def measure_pass(
     device = next(network.parameters()).device
     differentiating = [measure for measure in measures if isinstance(measure, GradientMeasure)]
     reading_outputs = [measure for measure in measures if isinstance(measure, OutputMeasure)]
+    weighing = [measure for measure in measures if isinstance(measure, WeightMeasure)]
     watching = [measure for measure in measures if not isinstance(measure, LossMeasure)]
     for measure in measures:
         measure.reset()
@@ -182,6 +185,8 @@ def measure_pass(
                 _feed_gradients(network, differentiating, batch, context)
             if reading_outputs:
                 _feed_outputs(network, reading_outputs, batch, context, means_LHd)
+            if weighing:
+                _feed_weights(network, weighing, batch, context)
             if progress is not None:
                 progress()
     return [measure.compute() for measure in measures]
@@ -265,6 +270,29 @@ def _feed_gradients(
                 measure.update(layer, attention_BHQK, gradient_BHQK, run.batch)
 
         attention_gradients(run.model, run.batch.inputs(), run.loss, observe, context)
+
+
+def _feed_weights(
+    network: nn.Module,
+    measures: Sequence[WeightMeasure],
+    batch: Batch,
+    context: Callable[[], AbstractContextManager[Any]],
+) -> None:
+    norms = []
+    # One at a time: the gradient of a weight is summed over the examples of a pass.
+    for row in range(batch.size):
+        example = batch.rows(torch.tensor([row]))
+        label_B = example.label_B
+        assert label_B is not None
+
+        def loss(logits_BC: Tensor, label_B: Tensor = label_B) -> Tensor:
+            return task_losses(logits_BC, label_B).sum()
+
+        norms.append(weight_gradient_norms(network, example.inputs(), loss, context))
+    norms_LBH3 = torch.stack(norms, 1)
+    for layer, norms_BH3 in enumerate(norms_LBH3):
+        for measure in measures:
+            measure.update(layer, norms_BH3, batch)
 
 
 def _feed_outputs(
