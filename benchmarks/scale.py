@@ -28,7 +28,8 @@ DOCUMENT = ROOT / "docs" / "ablation.md"
 FIGURE = ROOT / "docs" / "figures" / "scale.png"
 BEGIN, END = "<!-- begin: scale -->\n", "<!-- end: scale -->"
 WORDS = ["film", "story", "music", "scene", "plot", "actor", "camera", "ending"]
-LABELS = {"rows": "evaluation rows", "runs": "compared runs"}
+LABELS = {"rows": "evaluation rows", "runs": "compared runs", "judged": "judged rows of 72 variants"}
+DRAWN = ("rows", "runs")
 SILENT = ("logger=none", "progress=false", "trainer.accelerator=cpu", "report.figures=0")
 
 
@@ -128,6 +129,42 @@ def costs_of_comparing(scratch: Path, runs: int) -> dict[str, Any]:
     }
 
 
+def judge(rows: int) -> None:
+    """Judge random outcomes of 6 layers of 12 heads, as the end of a sweep does."""
+    import torch
+    from omegaconf import OmegaConf
+
+    from bertsecrets.ablation.outcomes import Outcomes
+    from bertsecrets.ablation.plan import Plan, every_head
+    from bertsecrets.ablation.settings import AblationSettings
+    from bertsecrets.ablation.sweep import Judged
+    from bertsecrets.data.task import task_from_config
+    from bertsecrets.results.run import Run
+
+    torch.manual_seed(0)
+    plan = Plan("uniform", 6, 12, tuple(every_head(6, 12)))
+    label_N = torch.randint(2, (rows,)).float()
+    clean_NC = torch.randn(rows, 2) + torch.nn.functional.one_hot(label_N.long(), 2)
+    logits_NVC = torch.randn(rows, len(plan.variants), 2).mul_(0.3).add_(clean_NC[:, None])
+    outcomes = Outcomes(plan, torch.arange(rows), label_N, clean_NC, logits_NVC)
+    task: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "task" / "demo_sentiment.yaml"))
+    with tempfile.TemporaryDirectory() as folder:
+        judged = Judged(outcomes, task_from_config(task), "val", AblationSettings.read("ablation", {}), {})
+        judged.write(Run(Path(folder), "run", "bert", "demo_sentiment", "pretrained"), "checkpoint", 1)
+
+
+def costs_of_judging(_: Path, rows: int) -> dict[str, Any]:
+    """What judging so many rows costs, without a model."""
+    return {"judging": cost("-m", "benchmarks.scale", "--judge", str(rows))}
+
+
+def per_pair(judged: dict[str, Any]) -> tuple[float, float]:
+    """Seconds and bytes that each further row of a variant takes when it is judged."""
+    (fewer, small), *_, (more, large) = ((int(rows) * 72, cost["judging"]) for rows, cost in judged.items())
+    seconds, megabytes = (large[name] - small[name] for name in ("seconds", "megabytes"))
+    return seconds / (more - fewer), megabytes * 2**20 / (more - fewer)
+
+
 def table(results: dict[str, Any], counted: str) -> str:
     """What the commands cost by the number of ``rows`` or ``runs``, as a table in Markdown."""
     names = next(iter(results[counted].values()))
@@ -152,7 +189,7 @@ def draw(results: dict[str, Any]) -> None:
     with house_style():
         figure = new_figure(PAGE_WIDTH, 5.0, "Processor time and peak memory of each command on a tiny BERT")
         panels = figure.subplots(2, 2, sharex="col", sharey="row")
-        for column, counted in enumerate(LABELS):
+        for column, counted in enumerate(DRAWN):
             counts = [int(count) for count in results[counted]]
             for row, (key, unit) in enumerate((("seconds", 1.0), ("megabytes", 1000.0))):
                 axes = panels[row, column]
@@ -184,21 +221,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="*", default=[1000, 10_000, 100_000])
     parser.add_argument("--runs", type=int, nargs="*", default=[10, 30, 100])
+    parser.add_argument("--judged", type=int, nargs="*", default=[20_000, 80_000])
+    parser.add_argument("--judge", type=int, help="judge so many rows, and measure nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--docs", action="store_true")
     args = parser.parse_args()
+    if args.judge is not None:
+        judge(args.judge)
+        return
     if args.docs:
         results = json.loads(RESULTS.read_text("utf-8"))
         DOCUMENT.write_text(page(results), "utf-8")
         draw(results)
         return
     # What is measured now takes the place of what was measured of the same size.
-    results = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {"rows": {}, "runs": {}}
+    results = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {}
     with tempfile.TemporaryDirectory() as scratch:
         save_model(Path(scratch) / "model")
-        for counted, counts, of in (("runs", args.runs, costs_of_comparing), ("rows", args.rows, costs)):
+        for counted, counts, of in (
+            ("judged", args.judged, costs_of_judging),
+            ("runs", args.runs, costs_of_comparing),
+            ("rows", args.rows, costs),
+        ):
             for count in counts:
-                results[counted][str(count)] = of(Path(scratch), count)
+                results.setdefault(counted, {})[str(count)] = of(Path(scratch), count)
                 print(table(results, counted), flush=True)
                 args.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 

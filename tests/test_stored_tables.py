@@ -21,6 +21,9 @@ def test_the_documentation_shows_the_stored_costs() -> None:
     assert scale.page(stored) == scale.DOCUMENT.read_text("utf-8")
     stored["rows"]["1000"]["training"]["seconds"] += 10
     assert scale.page(stored) != scale.DOCUMENT.read_text("utf-8")
+    seconds_of_pair, bytes_of_pair = scale.per_pair(stored["judged"])
+    words = f"about {bytes_of_pair:.0f} bytes and {1e6 * seconds_of_pair:.0f} µs for each row and variant"
+    assert words in scale.DOCUMENT.read_text("utf-8")
     seconds = [f"{cost['comparison']['seconds']:.0f}" for cost in stored["runs"].values()]
     sentence = f"takes {', '.join(seconds[:-1])} and {seconds[-1]} s of processor time"
     assert sentence in (ROOT / "docs" / "sweeps.md").read_text("utf-8")
