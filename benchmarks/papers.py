@@ -58,7 +58,12 @@ DOCUMENTS = {
     "results.md": [SEEDS_OF],
 }
 """Pages of the documentation, and those that their tables are of."""
-FIGURES = {"kovaleva2019": "dark_secrets", "kovaleva2019 mpnet": "dark_secrets_mpnet"}
+FIGURES = {
+    "kovaleva2019": "dark_secrets",
+    "kovaleva2019 mpnet": "dark_secrets_mpnet",
+    "clark2019": "what_does_bert_look_at",
+    "voita2019": "specialized_heads",
+}
 """Pages whose figures the documentation shows, and the folders of these."""
 
 DOCS = ROOT / "docs"
@@ -359,10 +364,12 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def copy_figures(out: Path) -> None:
-    """Copy the figures that the documentation shows from the pages that were written."""
+    """Copy the figures that the documentation shows from the pages that were written; others in their folders stay."""
     for page, folder in FIGURES.items():
         for figure in (DOCS / "figures" / folder).glob("*.png"):
-            shutil.copyfile(out / "pages" / page / "figures" / figure.name, figure)
+            written = out / "pages" / page / "figures" / figure.name
+            if written.is_file():
+                shutil.copyfile(written, figure)
 
 
 def main() -> None:

@@ -22,6 +22,9 @@ class ValueNorm(ValueMeasure):
         ``weighted``: mean over tokens i of the sum over j of the norm of a f, the paper's; at least ``output``, as
             vectors may cancel.
         ``value``: mean over tokens j of the norm of f.
+        ``rank``: in how many directions a text's outputs lie: (Σ s²)² / Σ s⁴ over the singular values s of the matrix of the
+            outputs of all tokens (participation ratio); 1 where the head adds the same to every token, at most the width of a
+            head. A head that spreads what one token holds has a low rank (Fesser et al. 2026, abstract).
     """
 
     name = "value_norm"
@@ -29,12 +32,14 @@ class ValueNorm(ValueMeasure):
     about = (
         "The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
         "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ in "
-        "the scale of what they add to."
+        "the scale of what they add to. The rank says in how many directions the outputs of a text's tokens lie: 1 where all "
+        "get the same, as from a token that broadcasts (Fesser et al. 2026)."
     )
     columns = (
         Column("output", "output", _UNIT, keep="high"),
         Column("weighted", "attention × value", _UNIT, keep="high"),
         Column("value", "value", _UNIT),
+        Column("rank", "rank of the output", "effective rank"),
     )
 
     def per_example_values(
@@ -44,7 +49,19 @@ class ValueNorm(ValueMeasure):
         weight_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
         gram_Hdd = weights_HDd.transpose(1, 2) @ weights_HDd
         size_BHK = projected_norms(value_BHKd, gram_Hdd)
-        output_BH = (projected_norms(attention_BHQK @ value_BHKd, gram_Hdd) * weight_B1S).sum(-1)
+        output_BHQd = attention_BHQK @ value_BHKd
+        output_BH = (projected_norms(output_BHQd, gram_Hdd) * weight_B1S).sum(-1)
         # The norm of a f is a times that of f: no product of every pair is needed.
         received_BHK = (attention_BHQK * weight_B1S[..., None]).sum(2)
-        return torch.stack((output_BH, (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)), -1)
+        weighted_BH, value_BH = (received_BHK * size_BHK).sum(-1), (size_BHK * weight_B1S).sum(-1)
+        return torch.stack(
+            (output_BH, weighted_BH, value_BH, _rank(output_BHQd * real_BS[:, None, :, None], gram_Hdd)), -1
+        )
+
+
+def _rank(output_BHQd: Tensor, gram_Hdd: Tensor) -> Tensor:
+    """Effective rank of the projected outputs, ``[B, H]``; NaN where all are zero."""
+    # Its eigenvalues are the squared singular values; the sums of powers are traces.
+    product_BHdd = output_BHQd.transpose(-1, -2) @ output_BHQd @ gram_Hdd
+    trace_BH = product_BHdd.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return trace_BH.square() / (product_BHdd * product_BHdd.transpose(-1, -2)).sum((-2, -1))

@@ -35,10 +35,10 @@ from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
 from bertsecrets.reporting.comparison import score_interval
 from bertsecrets.reporting.runs import FinishedRun
-from bertsecrets.results.captures import read_maps, read_steps
+from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerPanel, layer_panels
-from bertsecrets.results.figures.maps import TitledMap, map_sheet
+from bertsecrets.results.figures.maps import MapPanel, TitledMap, gallery, map_sheet
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number
@@ -279,6 +279,42 @@ def _last_maps(run: FinishedRun) -> Iterator[Tensor]:
     steps = read_steps(run.folder / CAPTURES)
     if steps:
         yield from read_maps(steps[max(steps)]).values()
+
+
+def examples(models: Studied, tasks: Sequence[str]) -> Section | None:
+    """The shortest kept text of each task in the head whose map fine-tuning changed most, before and after; None without kept maps.
+
+    Args:
+        models: The models; the first seed of each task.
+        tasks: The tasks, those of the authors' blog post.
+    """
+    panels, texts = [], []
+    for group in models.tuned:
+        folder = group.models[0].folder / CAPTURES
+        steps = read_steps(folder)
+        if group.task not in tasks or 0 not in steps or len(steps) < 2:
+            continue
+        before, after = read_maps(steps[0]), read_maps(steps[max(steps)])
+        kept = [example for example in read_examples(folder) if example.index in before and example.index in after]
+        if not kept:
+            continue
+        example = min(kept, key=lambda example: len(example.tokens))
+        old_LHQK, new_LHQK = before[example.index].double(), after[example.index].double()
+        cosine_LH = torch.nn.functional.cosine_similarity(old_LHQK.flatten(2), new_LHQK.flatten(2), dim=-1)
+        layer, head = divmod(int(cosine_LH.argmin()), cosine_LH.shape[1])
+        row = f"{group.name}, {head_label(layer, head)}"
+        panels += [
+            MapPanel(row, "before fine-tuning", old_LHQK[layer, head], example.tokens),
+            MapPanel(row, "after fine-tuning", new_LHQK[layer, head], example.tokens),
+        ]
+        texts.append(
+            f"{group.name}: “{' / '.join(example.texts)}” ({example.label}), cosine {number(float(cosine_LH[layer, head]), 2)}"
+        )
+    if not panels:
+        return None
+    caption = f"A text of each task in the head whose map of it changed most. {'; '.join(texts)}."
+    figure = gallery(panels, title="Attention before and after fine-tuning")
+    return Section("", figures=[FigureBlock("blog_examples", figure, caption, "Attention maps before and after.")])
 
 
 _LISTED = 3

@@ -277,7 +277,7 @@ def test_without_means_the_column_mean_is_empty() -> None:
 def test_norms_equal_a_naive_loop(parts: list[list[int]]) -> None:
     model = model_of_tokens()
     (grid,) = measure_pass(model, [ValueNorm(LAYERS, HEADS)], [split()[part] for part in parts])
-    numbers = np.zeros((4, LAYERS, HEADS, 3))
+    numbers = np.zeros((4, LAYERS, HEADS, 4))
     for example in range(4):
         maps, batch = maps_of(example), split()[[example]]
         with torch.no_grad():
@@ -291,10 +291,12 @@ def test_norms_equal_a_naive_loop(parts: list[list[int]]) -> None:
                 part = slice(head * width, (head + 1) * width)
                 added = [weight[:, part] @ value[part] for value in values]
                 weighted = [[a * f for a, f in zip(row, added, strict=True)] for row in maps[layer, head]]
+                singular = np.linalg.svd([np.sum(row, 0) for row in weighted], compute_uv=False)
                 numbers[example, layer, head] = (
                     np.mean([np.linalg.norm(np.sum(row, 0)) for row in weighted]),
                     np.mean([np.sum([np.linalg.norm(term) for term in row]) for row in weighted]),
                     np.mean([np.linalg.norm(f) for f in added]),
+                    (singular**2).sum() ** 2 / (singular**4).sum(),
                 )
     assert np.allclose(grid.value_LHC.numpy(), numbers.mean(0), rtol=1e-6)
     assert (grid.column("weighted") >= grid.column("output")).all()

@@ -35,6 +35,7 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.sinks.kinds import Limits
 from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.measures.surface import Surface
 from bertsecrets.measures.voita_roles import VoitaRoles
@@ -415,6 +416,31 @@ def test_a_map_of_each_pattern_is_the_one_that_was_drawn_so(tmp_path: Path) -> N
     assert {title[0].split(" (")[0]: title[1] for title in titles} == {
         name: f"mrpc, layer {layer} · head {head}" for name, (layer, head, _) in drawn.items()
     }
+
+
+def test_a_kept_text_is_drawn_in_the_head_that_changed_most(tmp_path: Path) -> None:
+    drift = {column.name: np.full((2, 2), 0.9) for column in Drift.columns}
+    for task in ("sst2", "rte"):
+        make_run(tmp_path / task, task=task, measured=[("training", "drift", drift)])
+        folder = tmp_path / task / "captures"
+        texts = {3: ["[CLS]", "a", "[SEP]"], 5: ["[CLS]", "a", "cat", "[SEP]"]}
+        write_examples(folder, [CapturedExample(i, words, ["text", str(i)], "yes") for i, words in texts.items()])
+        before = {i: torch.eye(len(words)).expand(2, 2, -1, -1).clone() for i, words in texts.items()}
+        after = {i: map_LHQK.clone() for i, map_LHQK in before.items()}
+        # The head of the shorter text; in the longer one another.
+        after[3][1, 0] = torch.eye(3).flip(0)
+        after[5][0, 1] = torch.eye(4).flip(0)
+        write_maps(folder, step_name(0), before)
+        write_maps(folder, step_name(9), after)
+    section = kovaleva2019.examples(models_in(tmp_path), ["sst2", "qnli"])
+    assert section is not None
+    # One of the three ones of the diagonal stays.
+    assert section.figures[0].caption.endswith("sst2: “text / 3” (yes), cosine 0.33.")
+    sheet: Figure = section.figures[0].figure
+    drawn = [axes.images[0].get_array() for axes in sheet.axes if axes.images and len(axes.get_xticks()) == 3]
+    assert (np.asarray(drawn[0]) == np.eye(3)).all()
+    assert (np.asarray(drawn[1]) == np.eye(3)[::-1]).all()
+    assert kovaleva2019.examples(models_in(tmp_path), ["mnli"]) is None
 
 
 def test_heads_that_attend_to_neighbours_stand_beside_the_papers(tmp_path: Path) -> None:
