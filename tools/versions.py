@@ -85,12 +85,14 @@ def paths(tests: str) -> list[str]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The outcomes as a table in Markdown."""
-    head = ["versions", "Python", "tests", "outcome", *SHOWN]
-    lines = [head, ["---"] * len(head)]
-    for row in sorted(rows, key=lambda row: (row["set"], [int(part) for part in row["python"].split(".")])):
-        packages = (row["packages"].get(name, "") for name in SHOWN)
-        lines.append([row["set"], row["python"], row["tests"], row["outcome"], *packages])
+    """The outcomes as a table in Markdown, a column for each: there are more packages than fit side by side."""
+    rows = sorted(rows, key=lambda row: (row["set"], [int(part) for part in row["python"].split(".")]))
+    lines = [["", *(row["set"] for row in rows)], ["---"] * (1 + len(rows))]
+    lines += [
+        [label, *(row[name] for row in rows)]
+        for name, label in (("python", "Python"), ("tests", "tests"), ("outcome", "outcome"))
+    ]
+    lines += [[name, *(row["packages"].get(name, "") for row in rows)] for name in SHOWN]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
