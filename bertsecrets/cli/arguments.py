@@ -176,7 +176,7 @@ def with_resume(invocation: Invocation) -> Invocation:
     sweep = resume_arguments(folder)
     if sweep is None and not (folder / CONFIG_COPY).is_file():
         raise UserError(
-            f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of an interrupted run or sweep."
+            f"Folder '{folder}' holds no {CONFIG_COPY}; resume= takes the folder of one interrupted run or sweep."
         )
     new_settings = [argument for argument in invocation.overrides if not _RESUME.fullmatch(argument)]
     if sweep is None and invocation.multirun:

@@ -243,10 +243,11 @@ def as_argument(value: Any) -> str:
 def unquoted(text: str) -> str:
     """Undo :func:`quoted`; any other text is returned as it is.
 
-    >>> unquoted(quoted("it's ${here}")), unquoted("plain")
-    ("it's ${here}", 'plain')
+    >>> unquoted(quoted("it's ${here}")), unquoted("plain"), unquoted("'a','b'")
+    ("it's ${here}", 'plain', "'a','b'")
     """
     if len(text) < 2 or text[0] != "'" or text[-1] != "'":
         return text
-    value = OverridesParser.create().parse_override(f"key={text}").value()
-    return str(OmegaConf.create({"key": value}).key)
+    override = OverridesParser.create().parse_override(f"key={text}")
+    # Several quoted texts, joined by commas, are the values of a sweep.
+    return text if override.is_sweep_override() else str(OmegaConf.create({"key": override.value()}).key)

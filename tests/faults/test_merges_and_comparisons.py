@@ -364,6 +364,11 @@ COMBINATIONS = [
     Case("resume-finished", ("train.py", "resume={run}"), r"is already finished\.", status=0),
     Case("resume-empty", ("train.py", "resume={folder}"), r"holds no config.yaml; resume= takes the folder"),
     Case("resume-missing", ("train.py", "resume={folder}/gone"), r"holds no config.yaml; resume= takes the folder"),
+    Case(
+        "resume-two",
+        ("train.py", "-m", "resume='{run}','{run}'"),
+        r"holds no config.yaml; resume= takes the folder of one ",
+    ),
     Case("resume-file", ("train.py", "resume={run}/config.yaml"), r"holds no config.yaml; resume= takes the folder"),
     Case("no-checkpoint", ("analyze.py",), r"Config key 'checkpoint' has no value"),
     Case(
