@@ -334,7 +334,8 @@ def blocked(out: Path) -> dict[str, Any]:
 def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
     """Put the stored tables into the pages of the documentation, each under the comment that names it.
 
-    A comment is the beginning of the table's caption, or a page, a colon and that.
+    A comment is the beginning of the table's caption, or a page, a colon and that; where several tables of a page have one caption, it
+    begins with the section's title and a colon.
 
     Raises:
         ValueError: If not exactly one stored table is named so.
@@ -346,7 +347,13 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
             page, _, caption = mark.partition(": ")
             pages, caption = ([page], caption) if page in all_pages else (all_pages, mark)
             matching = [
-                table for table in stored["tables"] if table["page"] in pages and table["caption"].startswith(caption)
+                table
+                for table in stored["tables"]
+                if table["page"] in pages
+                and (
+                    table["caption"].startswith(caption)
+                    or f"{table['section']}: {table['caption']}".startswith(caption)
+                )
             ]
             if len(matching) != 1:
                 raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
