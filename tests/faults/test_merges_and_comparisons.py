@@ -316,7 +316,7 @@ COMBINATIONS = [
     Case(
         "train-with-analysis",
         ("train.py", "analysis=drift"),
-        r"train\.py has no 'analysis'; after training run python analyze\.py",
+        r"train\.py has no 'analysis'; after training run python -m bertsecrets analyze checkpoint=",
     ),
     Case("train-with-checkpoint", ("train.py", "checkpoint={run}"), r"checkpoint is .*; expected a section"),
     Case("analyze-with-optimizer", ("analyze.py", "optimizer.learning_rate=1"), r"Unknown config key 'optimizer"),
