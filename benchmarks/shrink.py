@@ -237,7 +237,16 @@ class Peers:
         cut: dict[str, Any] = {}
         table = cache(lambda: measure_latency(model, batch_size=BATCH, length=self.length, rounds=ROUNDS))
         for seed in options.seeds:
-            settings = ShrinkSettings.read("shrink", {"seed": seed, "learning_rate": options.learning_rate})
+            untrained = ShrinkSettings.read("shrink", {"seed": seed, "epochs": 0})
+            teach = partial(
+                distill,
+                model,
+                batches=self.teaching,
+                epochs=1,
+                learning_rate=options.learning_rate,
+                seed=seed,
+                context=partial(torch.autocast, "cpu", torch.bfloat16) if options.bf16 else nullcontext,
+            )
             for method in options.methods:
                 if method == INT8 and seed == options.seeds[0]:
                     yield self.quantised(method, seed, self.network, 0)
@@ -245,10 +254,15 @@ class Peers:
                     if OURS not in cut:
                         fisher = fisher_information(model, self.choosing(), context=nullcontext)
                         cut[OURS] = self._as_fast(partial(plan, fisher, table()), partial(keep_only, model))
-                    own = settings.model_copy(update={"epochs": int(method == OURS)})
-                    smaller = make_smaller(model, cut[OURS], self.choosing, self.teaching, own, context=nullcontext)
-                    yield self.row(method, seed, smaller.eval(), options.rows * own.epochs)
-                    if method == OURS and OURS_INT8 in options.methods:
+                    smaller = make_smaller(
+                        model, cut[OURS], self.choosing, self.teaching, untrained, context=nullcontext
+                    )
+                    if method == UNTRAINED:
+                        yield self.row(method, seed, smaller, 0)
+                        continue
+                    teach(smaller, matched=cut[OURS].remaining)
+                    yield self.row(method, seed, smaller.eval(), options.rows)
+                    if OURS_INT8 in options.methods:
                         yield self.quantised(OURS_INT8, seed, smaller, options.rows)
                 elif method in ("layers", "magnitude", "first order", TORCH_PRUNING):
                     if method not in cut:
@@ -257,16 +271,7 @@ class Peers:
                     # The classifier reads what the last layer gives.
                     layers = describe(model).num_layers
                     matched = [*range(smaller.config.num_hidden_layers - 1), layers - 1] if method == "layers" else None
-                    distill(
-                        model,
-                        smaller,
-                        self.teaching,
-                        epochs=1,
-                        learning_rate=options.learning_rate,
-                        seed=seed,
-                        context=nullcontext,
-                        matched=matched,
-                    )
+                    teach(smaller, matched=matched)
                     yield self.row(method, seed, smaller.eval(), options.rows)
 
     def _cut(self, method: str, table: Callable[[], LatencyTable]) -> Any:
@@ -347,33 +352,40 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"| **{run}**: {first['metric']} {first['whole']:.3f} on {own[0]['examples']:,} examples | | | | | | |"
         )
+        ours = sorted({row["rows"] for row in own if row["method"] == OURS}, reverse=True)
         means, speed, bounds = {}, {}, {}
-        for method in METHODS:
-            of_method = [row for row in own if row["method"] == method]
-            if not of_method:
-                continue
-            changes = sorted(map(change_of, of_method))
-            means[method] = statistics.mean(changes)
+        for method, taught in sorted(
+            {(row["method"], row["rows"]) for row in own}, key=lambda line: (METHODS.index(line[0]), -line[1])
+        ):
+            line = method, taught
+            seeds = [row for row in own if (row["method"], row["rows"]) == line]
+            changes = sorted(map(change_of, seeds))
+            means[line] = statistics.mean(changes)
             spread = f" ({changes[0]:+.1f} to {changes[-1]:+.1f})" if len(changes) > 1 else ""
-            speeds = [mean_of(of_method, lambda row, size=size: row["speedup"][size]) for size in (str(BATCH), "1")]  # type: ignore[misc]
-            speed[method] = speeds[0]
-            score = mean_of(of_method, lambda row: row["tests"][0]["smaller"])
-            bounds[method] = mean_of(of_method, lambda row: 100 * row["tests"][0]["bound"])
+            speeds = [mean_of(seeds, lambda row, size=size: row["speedup"][size]) for size in (str(BATCH), "1")]  # type: ignore[misc]
+            speed[line] = speeds[0]
+            score = mean_of(seeds, lambda row: row["tests"][0]["smaller"])
+            bounds[line] = mean_of(seeds, lambda row: 100 * row["tests"][0]["bound"])
             lines.append(
-                f"| {method} | {len(changes)} | {of_method[0]['rows']:,} | {speeds[0]:.2f}; {speeds[1]:.2f} | {score:.3f} | "
-                f"{means[method]:+.1f}{spread} | {bounds[method]:.1f} |".replace("-", "\N{MINUS SIGN}").replace(
+                f"| {method} | {len(changes)} | {taught:,} | {speeds[0]:.2f}; {speeds[1]:.2f} | {score:.3f} | "
+                f"{means[line]:+.1f}{spread} | {bounds[line]:.1f} |".replace("-", "\N{MINUS SIGN}").replace(
                     "Torch\N{MINUS SIGN}", "Torch-"
                 )
             )
-        # Better is a higher score, or a smaller loss left open at no less speed.
-        better = [
-            f"{method} ({means[method] - means[OURS]:+.1f} points, {speed[method]:.2f} in place of {speed[OURS]:.2f} times as fast, losses above "
-            f"{bounds[method]:.1f} in place of {bounds[OURS]:.1f} points ruled out)".replace("(-", "(\N{MINUS SIGN}")
-            for method in means
-            if method not in (OURS, OURS_INT8)
-            and OURS in means
-            and (means[method] > means[OURS] or (speed[method] >= speed[OURS] and bounds[method] < bounds[OURS]))
-        ]
+        # Better is a higher score, or a smaller loss left open at no less speed. A method is compared with ours taught on as many rows.
+        better = []
+        for line in means:
+            method, taught = line
+            if method in (OURS, OURS_INT8) or not ours:
+                continue
+            best = OURS, taught if taught in ours else ours[0]
+            if means[line] > means[best] or (speed[line] >= speed[best] and bounds[line] < bounds[best]):
+                better.append(
+                    f"{method} ({means[line] - means[best]:+.1f} points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above "
+                    f"{bounds[line]:.1f} in place of {bounds[best]:.1f} points ruled out)".replace(
+                        "(-", "(\N{MINUS SIGN}"
+                    )
+                )
         if better:
             notes.append(f"On {run}, ours loses to {' and to '.join(better)}.")
     return "\n".join([*lines, *(["", *notes] if notes else [])])
@@ -396,6 +408,9 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--bf16", action="store_true", help="distil in bfloat16 mixed precision; scores and times are of float32"
+    )
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -409,7 +424,9 @@ def main() -> None:
         taught = len(data.encoded(TRAIN))
         sources.append(iter([Peers(options.smaller[0], options).row(SMALLER, 1, model, taught, data)]))
     for row in (row for source in sources for row in source):
-        rows = [old for old in rows if any(old[name] != row[name] for name in ("run", "method", "seed"))] + [row]
+        rows = [old for old in rows if any(old[name] != row[name] for name in ("run", "method", "seed", "rows"))] + [
+            row
+        ]
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
         print(json.dumps(row), flush=True)
     new = page(rows)
