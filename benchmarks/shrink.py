@@ -373,22 +373,19 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
                 )
             )
         # Better is a higher score, or a smaller loss left open at no less speed. A method is compared with ours taught on as many rows.
-        better = []
         for line in means:
             method, taught = line
             if method in (OURS, OURS_INT8) or not ours:
                 continue
             best = OURS, taught if taught in ours else ours[0]
             if means[line] > means[best] or (speed[line] >= speed[best] and bounds[line] < bounds[best]):
-                better.append(
-                    f"{method} ({means[line] - means[best]:+.1f} points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above "
-                    f"{bounds[line]:.1f} in place of {bounds[best]:.1f} points ruled out)".replace(
-                        "(-", "(\N{MINUS SIGN}"
+                notes.append(
+                    f"- {run}, to {method}: {means[line] - means[best]:+.1f} points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, "
+                    f"losses above {bounds[line]:.1f} in place of {bounds[best]:.1f} points ruled out.".replace(
+                        ": -", ": \N{MINUS SIGN}"
                     )
                 )
-        if better:
-            notes.append(f"On {run}, ours loses to {' and to '.join(better)}.")
-    return "\n".join([*lines, *(["", *notes] if notes else [])])
+    return "\n".join([*lines, *(["", "Where ours loses:", "", *notes] if notes else [])])
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
