@@ -199,13 +199,17 @@ def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlo
     titles = [f"{relation} ({sum(counts.values()):,} pairs)" for relation, counts in measured.items()]
     with house_style():
         figure, axes_N = titled_panels(
-            titles, panels_across(len(titles)), (PAGE_WIDTH, 1.8), "Where the syntactic head stands", margin=0.8
+            titles,
+            panels_across(len(titles)),
+            (PAGE_WIDTH, 1.8),
+            "Where the syntactic head stands",
+            "words from the dependent to its head",
+            margin=0.8,
         )
         for axes, counts in zip(axes_N, measured.values(), strict=True):
             total = sum(counts.values())
             offsets = range(-_FARTHEST, _FARTHEST + 1)
             axes.bar(offsets, [100 * counts.get(str(offset), 0) / total for offset in offsets], color=ACCENTS[0])
-        figure.supxlabel("place of the head, in words from the dependent", fontsize=9.0)
         figure.supylabel("% of pairs", fontsize=9.0)
         footnote(figure, f"farther than {_FARTHEST} words: not drawn")
     return [FigureBlock("voita_figure3", figure, "Figure 3, on these texts.", "Bar charts of distances by relation.")]

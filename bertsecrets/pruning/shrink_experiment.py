@@ -149,17 +149,20 @@ def _typed(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
-    """The command that gives this model: one that failed holds with its largest loss that is not ruled out as margin."""
+def _ruled_out(attempt: Mapping[str, Any]) -> float | None:
+    """The smallest loss that the examples rule out, in points with one decimal; None for an undefined score, for which they rule out none."""
     bound = float(np.max([test["bound"] for test in attempt["tests"]]))
-    # An undefined score, such as the correlation of a constant answer, holds with no margin.
-    if attempt["passed"] or not math.isfinite(bound):
-        return _command(run, speedup=attempt["asked"])
-    return _command(run, speedup=attempt["asked"], max_loss=math.ceil(1000 * bound + 1e-9) / 10)
+    return math.ceil(1000 * bound + 1e-9) / 10 if math.isfinite(bound) else None
+
+
+def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
+    """The command that gives this model: one that failed holds with the smallest loss that is ruled out as margin."""
+    margin = None if attempt["passed"] else _ruled_out(attempt)
+    return _command(run, speedup=attempt["asked"], **({} if margin is None else {"max_loss": margin}))
 
 
 def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
-    """How to get another model of the frontier, and 8-bit weights where they were not tried."""
+    """How to save a model that failed, to get another one of the frontier, and 8-bit weights where they were not tried."""
     attempts = content["attempts"]
     fastest = fastest_of(attempts)
     slower = 1.0 if fastest is None else fastest["asked"]
@@ -168,6 +171,9 @@ def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
     takes = "as long as this search"
     other = faster if failed is None else (slower + failed) / 2
     steps = [NextStep("Any other point of the frontier, by its speed-up.", _command(run, speedup=other), takes)]
+    if fastest is None and (margin := _ruled_out(attempts[0])) is not None:
+        saved = f"Save this model, for which a loss of {margin:g} points or more is ruled out."
+        steps.insert(0, NextStep(saved, _command_of(run, attempts[0]), takes))
     if fastest and not any(attempt["int8"] for attempt in attempts):
         command = _command(run, speedup=fastest["asked"], export=["int8"])
         steps.append(NextStep("How fast is it with 8-bit weights?", command, takes))

@@ -534,6 +534,10 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
         "Most stays of layer 1 (2 of 4 heads, 42% of the neurons), least of layer 0 (1 of 4 heads, 21% of the neurons)."
     ]
     assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
+    report = report_run(analysis_of(tmp_path / "failed", {**CONTENT, "attempts": [attempt(False)]}), 4).report
+    assert report.next_steps[0].command == f"{of_search} shrink.speedup=2 shrink.max_loss=2.1 'shrink.export=[onnx]'"
+    assert "a loss of 2.1 points or more is ruled out" in report.next_steps[0].settles
+    assert report.next_steps[1].command.startswith(f"{of_search} shrink.speedup=1.5 ")
     undefined = attempt(False)
     undefined["tests"][0]["bound"] = math.nan
     report = report_run(analysis_of(tmp_path / "undefined", {**CONTENT, "attempts": [undefined]}), 4).report
