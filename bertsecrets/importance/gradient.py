@@ -191,7 +191,7 @@ class MaskedLMGradient(GradientImportance):
 
     Args:
         share: Share of the tokens to predict.
-        seed: Of the drawn tokens; an example's do not depend on the batch.
+        seed: Seed of the draw; which tokens of an example are drawn does not depend on its batch.
 
     For the columns see :class:`GradientImportance`, for other settings :class:`~bertsecrets.measures.surface.TokenClasses`.
 

@@ -157,8 +157,9 @@ def _ruled_out(attempt: Mapping[str, Any]) -> float | None:
 
 def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
     """The command that gives this model: one that failed holds with the smallest loss that is ruled out as margin."""
-    margin = None if attempt["passed"] else _ruled_out(attempt)
-    return _command(run, speedup=attempt["asked"], **({} if margin is None else {"max_loss": margin}))
+    if attempt["passed"] or (margin := _ruled_out(attempt)) is None:
+        return _command(run, speedup=attempt["asked"])
+    return _command(run, speedup=attempt["asked"], max_loss=margin)
 
 
 def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
