@@ -5,8 +5,9 @@
     python -m benchmarks.papers            # the tables of docs again, from the stored results
 
 The first command makes the runs, one after the other (a finished one is not run again, an interrupted training goes on), writes the
-pages of all finished ones, and stores every table of these pages in benchmarks/results/papers.json. A run of MiniLM takes one to ten
-minutes of one core, one of all-mpnet-base-v2 twenty to forty.
+pages whose runs are finished, and stores every table of these pages in benchmarks/results/papers.json. What is stored of other pages
+and runs stays, so that one page can be made alone. A run of MiniLM takes one to ten minutes of one core, one of all-mpnet-base-v2
+twenty to forty.
 """
 
 import argparse
@@ -46,16 +47,20 @@ PAGES = {
     "voita2019": ["sst2-1", "sst2-1-*", "sst2-gates-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
+    "questions": ["control-*", "questions-*"],
+    "questions mpnet": ["mpnet-sst2", "mpnet-sst2-redundancy"],
+    "michel2019 genres": ["genres", "genres-*"],
 }
-"""Pages, after a space the model if it is not MiniLM, and the names of their runs."""
+"""Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some run."""
 SEEDS_OF = "mrpc over seeds"
 """A comparison of the fine-tunings of MiniLM on MRPC, stored like a paper's page."""
 DOCUMENTS = {
     "dark_secrets.md": ["kovaleva2019", "kovaleva2019 mpnet"],
-    "sixteen_heads.md": ["michel2019"],
+    "sixteen_heads.md": ["michel2019", "michel2019 genres"],
     "specialized_heads.md": ["voita2019"],
     "what_does_bert_look_at.md": ["clark2019", "clark2019 mpnet"],
     "results.md": [SEEDS_OF],
+    "questions.md": ["questions", "questions mpnet"],
 }
 """Pages of the documentation, and those that their tables are of."""
 FIGURES = {
@@ -74,6 +79,11 @@ SEEDS = {"mrpc": 3}
 """Fine-tunings of MiniLM for the page of Kovaleva et al.; one of every other task."""
 RANDOM_TASKS = ("mrpc", "rte")
 """Tasks on which MiniLM is trained from random weights, too."""
+LAYERS = {"minilm": 6, "mpnet": 12}
+
+CONTROLS = ("none", "inverted_rates", "permuted_labels", "first_sentence", "second_sentence", "decayed_rates")
+GENRES = ROOT / "benchmarks" / "mnli_genres.yaml"
+QUESTION_SEEDS = (1, 2, 3)
 
 
 def dark_secrets(data: Path, base: Path | None, precision: str) -> Iterator[tuple[str, list[str]]]:
@@ -218,6 +228,55 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
     yield sixteen_heads(3)
 
 
+def questions(data: Path, base: Path | None, out: Path, precision: str) -> Iterator[tuple[str, list[str]]]:
+    """Name and command of the runs behind the readers' questions and figure 2 of Michel et al., first seeds first."""
+    training = [
+        "train.py",
+        "model=minilm",
+        "data=tsv",
+        "logger=none",
+        "trainer.val_check_interval=1.0",
+        f"trainer.precision={precision}",
+    ]
+    of_pairs = [*training, f"data.root={data / 'glue'}", "task=mrpc", "callbacks=watch"]
+    for seed in QUESTION_SEEDS:
+        for control in CONTROLS:
+            yield f"control-{control}-{seed}", [*of_pairs, f"control={control}", f"seed={seed}"]
+    for seed in QUESTION_SEEDS:
+        trained = ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}"]
+        yield f"questions-{seed}", [*trained, "analysis=questions", "measure=[patterns,surface,offsets,entropy]"]
+    # The development set has no genres: the benchmark tells them apart.
+    of_genres = [f"data.root={out}", f"task={GENRES}", "data.limit_eval=1900"]
+    yield "genres", [*training, *of_genres, "seed=1", "callbacks=none", "measure=[]"]
+    for genre in ("written", "telephone"):
+        settings = ["ablation.mode=zero", f"ablation.evaluation={genre}"]
+        yield f"genres-{genre}", ["analyze.py", f"checkpoint={out / 'genres'}", "analysis=disable_heads", *settings]
+    if base is not None:
+        yield "mpnet-sst2-redundancy", ["analyze.py", f"checkpoint={out / 'mpnet-sst2'}", "analysis=redundancy"]
+
+
+def split_genres(source: Path, target: Path) -> None:
+    """Write the matched development set of MNLI as two, telephone speech and written genres, beside the training set.
+
+    A transcript of a call begins without a capital and has none of ``.?!``. So do 1,969 of the 9,815 premises; 1,966 are of that genre.
+
+    Args:
+        source: The folder of MNLI, in the original layout or with the columns ``sentence1``, ``sentence2``, ``gold_label``.
+        target: Created if missing.
+    """
+    target.mkdir(exist_ok=True)
+    shutil.copyfile(source / "train.tsv", target / "train.tsv")
+    header, *rows = (source / "dev_matched.tsv").read_text("utf-8").strip("\n").split("\n")
+    premise = header.split("\t").index("sentence1")
+    genres: dict[str, list[str]] = {"written": [header], "telephone": [header]}
+    for row in rows:
+        text = row.split("\t")[premise]
+        spoken = not text[:1].isupper() and not set(text) & set(".?!")
+        genres["telephone" if spoken else "written"].append(row)
+    for genre, lines in genres.items():
+        (target / f"{genre}.tsv").write_text("\n".join([*lines, ""]), "utf-8")
+
+
 def run(name: str, command: list[str], out: Path) -> None:
     """Run one job unless it is finished, a training from where it was interrupted; a failure is printed."""
     folder = out / name
@@ -294,7 +353,7 @@ def tables(out: Path) -> list[dict[str, Any]]:
     """Every table of every page; the pages are written beside the runs."""
     rows: list[dict[str, Any]] = []
     for name, patterns in PAGES.items():
-        folders = [str(path.parent) for path in sorted(out.glob("*/finished.json")) if _of(path.parent.name, patterns)]
+        folders = finished(out, patterns)
         if not folders:
             continue
         runs, _ = find_runs(folders)
@@ -302,11 +361,19 @@ def tables(out: Path) -> list[dict[str, Any]]:
         page.write(runs, written)
         for section in page.report(runs, written / "statements").sections:
             rows += _rows(name, section)
-    conditions, varying = find_conditions(find_runs([str(path) for path in out.glob("minilm-mrpc-[0-9]")])[0])
-    for section in compare_experiments(conditions, varying, trusted=()):
-        for part in section.flat():
-            rows += _rows(SEEDS_OF, part)
+    folders = finished(out, ["minilm-mrpc-[0-9]"])
+    if folders:
+        conditions, varying = find_conditions(find_runs(folders)[0])
+        for section in compare_experiments(conditions, varying, trusted=()):
+            for part in section.flat():
+                rows += _rows(SEEDS_OF, part)
     return rows
+
+
+def finished(out: Path, patterns: Sequence[str]) -> list[str]:
+    """The folders of the finished runs that fit some pattern; none unless each pattern fits some."""
+    folders = [[str(path.parent) for path in sorted(out.glob(f"{pattern}/finished.json"))] for pattern in patterns]
+    return list(dict.fromkeys(chain(*folders))) if all(folders) else []
 
 
 def _rows(page: str, section: Section) -> list[dict[str, Any]]:
@@ -318,16 +385,37 @@ def _rows(page: str, section: Section) -> list[dict[str, Any]]:
     ]
 
 
-def _of(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(name, pattern) for pattern in patterns)
-
-
 def blocked(out: Path) -> dict[str, Any]:
     """What blocking attention to special tokens, or from them, did to the score of each run that tried it."""
     return {
         path.parent.name: json.loads(path.read_text("utf-8"))["model"]
         for path in sorted(out.glob("*/blocking.json"))
         if (path.parent / "finished.json").is_file()
+    }
+
+
+def measured(out: Path, data: Path) -> dict[str, Any]:
+    """What the finished runs say."""
+    effects = {model: head_effects(out, model) for model in LAYERS}
+    return {
+        "tables": tables(out),
+        "scores": scores(out),
+        "blocking": blocked(out),
+        "figure_8": figure_8(effects["mpnet"], data / "reference_values"),
+        "shared_heads": {
+            model: shared_heads(effects[model], layers) for model, layers in LAYERS.items() if len(effects[model]) > 1
+        },
+    }
+
+
+def merged(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored results with new ones in their place; those of pages and runs without new ones stay."""
+    pages = {table["page"] for table in new["tables"]}
+    kept = [table for table in stored["tables"] if table["page"] not in pages]
+    order = [*PAGES, SEEDS_OF]
+    return {
+        "tables": sorted([*kept, *new["tables"]], key=lambda table: order.index(table["page"])),
+        **{name: {**stored[name], **new[name]} for name in ("scores", "blocking", "figure_8", "shared_heads")},
     }
 
 
@@ -392,21 +480,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
+        split_genres(options.data / "glue" / "MNLI", options.out / "mnli_genres")
         trainings = dark_secrets(options.data, options.base, options.precision)
-        for name, command in chain(jobs(options.data, options.base, options.out), trainings):
+        asked = questions(options.data, options.base, options.out, options.precision)
+        for name, command in chain(jobs(options.data, options.base, options.out), trainings, asked):
             if fnmatch(name, options.only):
                 run(name, command, options.out)
-        base = head_effects(options.out, "mpnet")
-        stored = {
-            "tables": tables(options.out),
-            "scores": scores(options.out),
-            "blocking": blocked(options.out),
-            "figure_8": figure_8(base, options.data / "reference_values"),
-            "shared_heads": {
-                "minilm": shared_heads(head_effects(options.out, "minilm"), 6),
-                "mpnet": shared_heads(base, 12),
-            },
-        }
+        stored = merged(json.loads(RESULTS.read_text("utf-8")), measured(options.out, options.data))
         copy_figures(options.out)
         RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
     update(json.loads(RESULTS.read_text("utf-8")))

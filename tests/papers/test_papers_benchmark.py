@@ -49,3 +49,39 @@ def test_agreement_with_figure_8_is_that_of_its_grid(tmp_path: Path) -> None:
     assert agreement["mrpc"]["seeds"] == 1
     assert agreement["mrpc"]["heads"][0] == pytest.approx(-1)
     assert agreement["mrpc"]["layers"][0] == pytest.approx(-1)
+
+
+def test_a_page_made_alone_leaves_the_others_as_they_are_stored() -> None:
+    stored = json.loads(papers.RESULTS.read_text("utf-8"))
+    nothing = {"tables": [], "scores": {}, "blocking": {}, "figure_8": {}, "shared_heads": {}}
+    assert papers.merged(stored, nothing) == stored
+    table = {"page": "michel2019", "section": "s", "caption": "c", "header": ["a"], "rows": [["1"]]}
+    merged = papers.merged(stored, {**nothing, "tables": [table], "scores": {"sst2-1": {"count": 1}}})
+    assert [row for row in merged["tables"] if row["page"] == "michel2019"] == [table]
+    others = [row for row in stored["tables"] if row["page"] != "michel2019"]
+    assert [row for row in merged["tables"] if row["page"] != "michel2019"] == others
+    assert merged["scores"] == {**stored["scores"], "sst2-1": {"count": 1}}
+
+
+def test_a_page_without_some_of_its_runs_is_not_made(tmp_path: Path) -> None:
+    for name in ("mpnet-sst2", "minilm-mrpc-1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "finished.json").touch()
+    assert papers.finished(tmp_path, ["mpnet-sst2", "mpnet-sst2-sinks"]) == []
+    assert papers.finished(tmp_path, ["m*", "mpnet-*"]) == [str(tmp_path / n) for n in ("minilm-mrpc-1", "mpnet-sst2")]
+
+
+def test_telephone_speech_is_told_from_writing_by_its_form(tmp_path: Path) -> None:
+    rows = ["i guess so uh", "He left.", "yes. it is", "Texas is big", "\N{LINE SEPARATOR}um"]
+    (tmp_path / "train.tsv").write_text("of all genres", "utf-8")
+    lines = [
+        "index\tsentence1\tsentence2\tgold_label",
+        *(f"{i}\t{text}\tIt is.\tneutral" for i, text in enumerate(rows)),
+    ]
+    (tmp_path / "dev_matched.tsv").write_text("\n".join([*lines, ""]), "utf-8")
+    papers.split_genres(tmp_path, tmp_path / "split")
+    written = (tmp_path / "split" / "written.tsv").read_text("utf-8")
+    telephone = (tmp_path / "split" / "telephone.tsv").read_text("utf-8")
+    assert written == "\n".join([lines[0], *lines[2:5], ""])
+    assert telephone == "\n".join([lines[0], lines[1], lines[5], ""])
+    assert (tmp_path / "split" / "train.tsv").read_text("utf-8") == "of all genres"

@@ -1,8 +1,14 @@
 """Questions about importance: redundant or unnecessary heads, heads of relations, and how many heads are needed."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
+
+from bertsecrets.ablation.section import rounded
 from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.questions.answer import Answer, GroupAnswer, Missing, lacking
@@ -28,31 +34,28 @@ def redundant_or_unnecessary(models: Studied) -> Answer:
     """Of groups of heads with similar maps: which are needed together though not singly, and which can all go."""
     answers = []
     for group in models.tuned:
-        views = group.views("ablation", ready=lambda view: bool(_groups(view)))
-        if not views:
+        by_seed = {
+            model.seed: _groups(view)
+            for model in group.models
+            if (view := model.view("ablation", lambda view: bool(_groups(view)))) is not None
+        }
+        if not by_seed:
             continue
-        head_groups = [_groups(view) for view in views]
-        rows = head_groups[0]
-        redundant = [row for row in rows if row["redundant"]]
-        together = [row for row in rows if row["verdict"] == DISPENSABLE]
-        needed = [row for row in rows if row["verdict"] == NEEDED and not row["redundant"]]
-        rest = len(rows) - len(redundant) - len(together) - len(needed)
-        worst = min(rows, key=lambda row: row["interaction"])
-        counts = (
-            f"{len(redundant)} redundant (needed together, though each of its heads can be spared), {len(together)} unnecessary "
-            f"(can be spared together), {len(needed)} needed but not shown to be redundant, {rest} undecided"
-        )
+        counts = [Counter(_kind(row) for row in rows) for rows in by_seed.values()]
+        rows = next(iter(by_seed.values()))
+        worst = _most_together(rows)
+        of_groups = _listed([count.total() for count in counts])
+        seeds = f" ({len(counts)} seeds)" if len(counts) > 1 else ""
+        kinds = ", ".join(f"{_listed([count[kind] for count in counts])} {words}" for kind, words in _KINDS.items())
         sentence = (
-            f"Of {len(rows)} groups of heads with similar maps: {counts}. The largest loss beyond the sum of single heads is that "
-            f"of heads {worst['heads']}: {_points(worst, 'interaction')}."
+            f"Of {of_groups} groups of heads with similar maps{seeds}: {kinds}. The largest loss beyond the sum of single heads is that "
+            f"of heads {worst['heads']}: {_points(worst, 'interaction')}.{_more_examples(list(chain(*by_seed.values())))}"
         )
-        if len(head_groups) > 1:
-            sentence += " This is the first of the seeds; similar groups differ between seeds."
-        short = (
-            f"{len(redundant)} redundant, {len(together)} unnecessary of {len(rows)} groups"
-            if redundant or together
-            else UNTOLD
-        )
+        if seeds:
+            sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
+        redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
+        told = any(count[_REDUNDANT] or count[DISPENSABLE] for count in counts)
+        short = f"{redundant} redundant, {spared} unnecessary of {of_groups} groups" if told else UNTOLD
         shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
         figure = interval_rows(
             [
@@ -67,11 +70,50 @@ def redundant_or_unnecessary(models: Studied) -> Answer:
         block = FigureBlock(
             f"groups_{group.name}", figure, f"Groups of similar heads, {group.name}.", "Dots with intervals."
         )
-        answers.append(GroupAnswer(group.name, short, sentence, [_group_table(shown)], [block]))
+        tables = [_seed_table(group.name, by_seed, counts), _group_table(shown)]
+        answers.append(GroupAnswer(group.name, short, sentence, tables, [block]))
     missing = lacking(
         models, answers, "no run disabled groups of similar heads together and singly.", "analysis=redundancy"
     )
     return Answer(answers, missing)
+
+
+_REDUNDANT = "redundant"
+_KINDS = {
+    _REDUNDANT: "redundant (needed together, though each of its heads can be spared)",
+    DISPENSABLE: "unnecessary (can be spared together)",
+    NEEDED: "needed but not shown to be redundant",
+    "": "undecided",
+}
+
+
+def _kind(row: Row) -> str:
+    """One of :data:`_KINDS`."""
+    if row["redundant"]:
+        return _REDUNDANT
+    return str(row["verdict"]) if row["verdict"] in _KINDS else ""
+
+
+def _listed(counts: Sequence[int]) -> str:
+    """The counts of all seeds, as one where they agree."""
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}"
+
+
+def _more_examples(rows: Sequence[Row]) -> str:
+    """How many examples would tell whether the undecided groups can be spared, as a sentence after a space."""
+    needed = [
+        row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
+        for row in rows
+        if _kind(row) == "" and row["margin"] and math.isfinite(row["low"])
+    ]
+    if not needed:
+        return ""
+    return (
+        f" {rows[0]['count']:,} examples leave {len(needed)} undecided; about {rounded(float(np.median(needed))):,} would be enough for the "
+        f"median one of them if disabling it cost nothing (margin {number(100 * rows[0]['margin'], 1)} points)."
+    )
 
 
 def _groups(view: MeasureView) -> list[Row]:
@@ -88,6 +130,21 @@ def _groups(view: MeasureView) -> list[Row]:
 def _points(row: Row, name: str) -> str:
     value, low, high = (number(100 * row[f"{name}{end}"], 1, signed=True) for end in ("", "_low", "_high"))
     return f"{value} points ({row['level']:.0%} interval {low} to {high})"
+
+
+def _seed_table(name: str, by_seed: Mapping[int, Sequence[Row]], counts: Sequence[Counter[str]]) -> Table:
+    rows = []
+    for (seed, seed_rows), count in zip(by_seed.items(), counts, strict=True):
+        kinds = [str(count[kind]) for kind in _KINDS]
+        beyond = _points(_most_together(seed_rows), "interaction")
+        rows.append([name, str(seed), f"{seed_rows[0]['count']:,}", str(count.total()), *kinds, beyond])
+    header = ["models", "seed", "examples", "groups", *(words.partition(" (")[0] for words in _KINDS.values())]
+    return Table([*header, "largest loss beyond the sum"], rows, "Groups of heads with similar maps, counted by seed")
+
+
+def _most_together(rows: Sequence[Row]) -> Row:
+    """The group that loses most beyond the sum of its heads."""
+    return min(rows, key=lambda row: float(row["interaction"]))
 
 
 def _group_table(rows: Sequence[Row]) -> Table:
