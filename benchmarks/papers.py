@@ -48,7 +48,7 @@ PAGES = {
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
     "questions": ["control-*", "questions-*"],
-    "questions mpnet": ["mpnet-sst2", "mpnet-sst2-redundancy"],
+    "questions mpnet": ["mpnet-sst2-redundancy"],
     "michel2019 genres": ["genres", "genres-*"],
 }
 """Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some run."""
@@ -243,8 +243,13 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         for control in CONTROLS:
             yield f"control-{control}-{seed}", [*of_pairs, f"control={control}", f"seed={seed}"]
     for seed in QUESTION_SEEDS:
-        trained = ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}"]
-        yield f"questions-{seed}", [*trained, "analysis=questions", "measure=[patterns,surface,offsets,entropy]"]
+        analyses = [
+            "analysis=redundancy",
+            "analysis.block_attention._target_=bertsecrets.callbacks.block_attention.BlockAttention",
+            "measure=[patterns,surface,offsets,entropy]",
+            "compare_with=[initial]",
+        ]
+        yield f"questions-{seed}", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
     # The development set has no genres: the benchmark tells them apart.
     of_genres = [f"data.root={out}", f"task={GENRES}", "data.limit_eval=1900"]
     yield "genres", [*training, *of_genres, "seed=1", "callbacks=none", "measure=[]"]
@@ -472,7 +477,9 @@ def main() -> None:
     for name in ("data", "base", "out"):
         parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve())
     parser.add_argument(
-        "--precision", default="32-true", help="of the trainings for Kovaleva et al.; bf16-mixed where that is fast"
+        "--precision",
+        default="32-true",
+        help="of the trainings for Kovaleva et al. and the questions; bf16-mixed where that is fast",
     )
     parser.add_argument(
         "--only", default="*", help="make the runs with such names alone; none: only store what is finished"

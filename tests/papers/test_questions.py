@@ -123,9 +123,9 @@ def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path:
 @pytest.mark.parametrize(
     ("norm_LH", "short"),
     [
-        (1 + RISING, "larger gradients, larger change"),
-        (1 - RISING, "larger gradients, smaller change"),
-        (np.tile([1.0, 2.0, 2.0, 1.0], (6, 1)), UNTOLD),
+        (1 + RISING, "larger gradients, larger change; upper layers change more"),
+        (1 - RISING, "larger gradients, smaller change; upper layers change more"),
+        (np.tile([1.0, 2.0, 2.0, 1.0], (6, 1)), "upper layers change more"),
     ],
 )
 def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, short: str) -> None:
@@ -147,6 +147,8 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
     sentence = answers(answer).sentence
     assert "With learning rate × 1.25 from each layer to the one below: −0.120 (95 % interval −0.124" in sentence
     assert "With training labels shuffled: +0.120" in sentence
+    halves = "upper layers change more, also with shuffled labels, not shown with inverted learning rates"
+    assert answers(answer).short == f"larger gradients, larger change; {halves}"
     assert not answer.missing
     assert len(answers(answer).figures) == 2
 

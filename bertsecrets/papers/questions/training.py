@@ -51,13 +51,9 @@ def gradients(models: Studied) -> Answer:
             views = control.views("drift", "cosine")
             if views:
                 tilts[control.name] = _tilt(views)
-        short = (
-            UNTOLD
-            if not over_heads.significant
-            else "larger gradients, larger change"
-            if over_heads.rho > 0
-            else "larger gradients, smaller change"
-        )
+        norms = f"larger gradients, {'larger' if over_heads.rho > 0 else 'smaller'} change"
+        parts = [norms if over_heads.significant else "", _halves(models, group, tilts)]
+        short = "; ".join(filter(None, parts)) or UNTOLD
         sentence = (
             f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
             f"{number(over_heads.rho, 2)} (95 % interval {number(over_heads.low, 2)} to {number(over_heads.high, 2)}; over "
@@ -88,11 +84,36 @@ _NO_GRADIENTS = (
 _CONTROLS = {"inverted_rates": "inverted learning rates", "permuted_labels": "shuffled labels"}
 
 
+def _explaining(models: Studied, group: Group) -> dict[str, Group]:
+    """The comparable controls of :data:`_CONTROLS` by their name there."""
+    present = {}
+    for control in models.controls_of(group):
+        values = controls(control.config)
+        if float(values[LAYER_DECAY]) > 1:
+            present["inverted_rates"] = control
+        if values[PERMUTED] == "True":
+            present["permuted_labels"] = control
+    return present
+
+
+def _halves(models: Studied, group: Group, tilts: Mapping[str, Estimate]) -> str:
+    """Which half of the layers changes more, and under which controls it does so too; empty if that is not shown."""
+    sign = tilts[group.name].sign
+    if not sign:
+        return ""
+    with_drift = {name: control for name, control in _explaining(models, group).items() if control.name in tilts}
+    also = [_CONTROLS[name] for name, control in with_drift.items() if tilts[control.name].sign == sign]
+    otherwise = [_CONTROLS[name] for name, control in with_drift.items() if tilts[control.name].sign != sign]
+    return f"{'upper' if sign > 0 else 'lower'} layers change more{_with(', also with', also)}{_with(', not shown with', otherwise)}"
+
+
+def _with(words: str, names: Sequence[str]) -> str:
+    return f"{words} {' and '.join(names)}" if names else ""
+
+
 def _missing_controls(models: Studied, group: Group) -> list[Missing]:
-    present = [controls(control.config) for control in models.controls_of(group)]
-    inverted = any(float(values[LAYER_DECAY]) > 1 for values in present)
-    permuted = any(values[PERMUTED] == "True" for values in present)
-    wanted = [*([] if inverted else ["inverted_rates"]), *([] if permuted else ["permuted_labels"])]
+    present = _explaining(models, group)
+    wanted = [name for name in _CONTROLS if name not in present]
     if not wanted:
         return []
     sweep = "-m " if len(wanted) > 1 else ""
