@@ -13,7 +13,7 @@ _SECTIONS = "a section of keys and values, or null"
 _SWITCH = "true or false"
 _PATH = Annotated[str, Field(min_length=1)]
 _FOLDERS = "a folder, or a list of folders"
-_MODEL_OR_NULL = "the folder or hub name of a model, or null"
+_MODEL_OR_NULL = "a run folder, the folder or hub name of a model, or null"
 
 _FOLLOWING = Meaning(numbers=False)
 """How a run is followed or reported."""

@@ -28,6 +28,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.gradient import MaskedLMGradient
 from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
+from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
@@ -74,6 +75,7 @@ class MeasureHeads(pl.Callback):
             trained from random weights is compared with ``initial`` only.
         random: Builds the model with random weights; needed for ``compare_with=[random]``.
         masked_lm: Loads the pre-trained model with its masked-language-model head; needed for measures of that head.
+        reference_name: What the reference is called where it is not the model before fine-tuning.
 
     Raises:
         UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a measure's
@@ -89,6 +91,7 @@ class MeasureHeads(pl.Callback):
         compare_with: Sequence[str] = (),
         random: Callable[[], PreTrainedModel] | None = None,
         masked_lm: Callable[[], PreTrainedModel] | None = None,
+        reference_name: str | None = None,
     ) -> None:
         for name in compare_with:
             if name not in COMPARABLE:
@@ -102,6 +105,7 @@ class MeasureHeads(pl.Callback):
         self.compare_with = tuple(name for name in compare_with if not (name == RANDOM and run.init == RANDOM_INIT))
         self.random = random
         self.masked_lm = masked_lm
+        self.reference_name = reference_name
         self.taken: list[tuple[Watched, Measure]] = []
         self.grids: list[HeadGrid] = []
         self._validations = 0
@@ -137,6 +141,8 @@ class MeasureHeads(pl.Callback):
             check_needs([measure], self._references(), annotated=bool(split.examples[0].annotations))
             if isinstance(measure, MaskedLMGradient) and self.masked_lm is not None:
                 measure.take_head(self.masked_lm())
+            if isinstance(measure, Drift) and self.reference_name is not None:
+                measure.compares_with(self.reference_name)
             measure.prepare(split)
         self.run.declare(*(measure.declaration() for measure in measures))
 

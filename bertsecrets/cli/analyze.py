@@ -14,6 +14,7 @@ from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
+from bertsecrets.data.task import Task
 from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
@@ -86,7 +87,14 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     untrained = partial(load_model, spec, task, RANDOM_INIT, seed)
     masked_lm = partial(load_masked_lm, spec, init)
     callbacks = [
-        *make_watcher(settings, run=run, reference=reference, random=untrained, masked_lm=masked_lm),
+        *make_watcher(
+            settings,
+            run=run,
+            reference=reference,
+            random=untrained,
+            masked_lm=masked_lm,
+            reference_name=None if keys.reference is None else Path(keys.reference).name,
+        ),
         *make_callbacks(
             settings.callbacks,
             run=run,
@@ -121,8 +129,7 @@ def load_models(
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
     if keys.reference is not None:
-        reference_spec = ModelSpec(name="reference", path=keys.reference, family=spec.family)
-        reference = load_model(reference_spec, task, "pretrained", seed)
+        reference = _other_model(keys.reference, task, spec, seed)
         check_same_size(checkpoint.model, reference, keys.reference)
         check_vocabulary(tokenizer, reference.config, keys.reference)
     else:
@@ -133,6 +140,14 @@ def load_models(
             check_folder_origin(checkpoint.model, reference, spec.name, path)
     check_vocabulary(tokenizer, checkpoint.model.config, keys.name)
     return checkpoint, reference
+
+
+def _other_model(reference: str, task: Task, spec: ModelSpec, seed: int) -> PreTrainedModel:
+    """The model to compare with on purpose: that of a run's folder or checkpoint, of a Hugging Face folder, or of the hub."""
+    path = Path(reference)
+    if path.is_file() or (path / "checkpoints").is_dir():
+        return load_checkpoint(find_checkpoint(path), task, spec).model
+    return load_model(ModelSpec(name="reference", path=reference, family=spec.family), task, "pretrained", seed)
 
 
 def _bring_history(origin: Run, run: Run) -> None:

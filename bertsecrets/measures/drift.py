@@ -1,6 +1,7 @@
 """Drift: how far attention has moved from a reference model's (Kovaleva et al. 2019, section 4.3)."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -23,6 +24,8 @@ from bertsecrets.settings import typed
 _LISTED, _OUTLINED = 10, 5
 _TITLE = "How each head's attention changed"
 _COSINE, _DIVERGENCE = "cosine similarity (1: unchanged)", "divergence in nats (0: unchanged)"
+
+_WITH, _BEFORE = "cosine similarity with the maps ", "before fine-tuning"
 
 FIRST = "p_cosine_first"
 """Column of the p-values of heads equalling the most changed one."""
@@ -95,11 +98,11 @@ class Drift(Measure):
     title = "Drift of attention"
     reads_task = True
     # One scale for all runs, to compare reports; the divergence is at most ln 2 nats.
-    columns = (
-        Column("cosine", "cosine similarity with the maps before fine-tuning", _COSINE, (0.0, 1.0)),
+    columns: tuple[Column, ...] = (
+        Column("cosine", f"{_WITH}{_BEFORE}", _COSINE, (0.0, 1.0)),
         Column(
             "jensen_shannon",
-            "Jensen-Shannon divergence from the maps before fine-tuning",
+            f"Jensen-Shannon divergence from the maps {_BEFORE}",
             _DIVERGENCE,
             (0.0, math.log(2)),
         ),
@@ -138,6 +141,12 @@ class Drift(Measure):
         self.add_state("paired_count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         # Distances of one batch by layer, until all layers are known.
         self._distances: tuple[Batch, list[Tensor]] | None = None
+
+    def compares_with(self, name: str) -> None:
+        """Name the other model in labels and sentences, where it is not the one before fine-tuning."""
+        self.columns = tuple(
+            replace(column, label=column.label.replace(_BEFORE, f"of the model '{name}'")) for column in self.columns
+        )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         assert reference_BHQK is not None
@@ -212,12 +221,13 @@ class Drift(Measure):
             )
         columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
         moved = bool(np.nanmin(value_LH) < 1 - _ROUNDING)
+        other = _other(view)
         lines = [
             HeadLine(head[0], head[1], "cosine", float(value_LH[head]), float(stderr_LH[head])) for head in changed
         ]
         outlined = changed[:_OUTLINED] if moved else []
         how = (
-            "Each number compares a head's attention maps with the same head's before fine-tuning, on the same examples, "
+            f"Each number compares a head's attention maps with the same head's {other}, on the same examples, "
             "averaged over examples; padding is left out unless the run says otherwise (Kovaleva et al. 2019, "
             "section 4.3)."
         )
@@ -226,7 +236,9 @@ class Drift(Measure):
             how += f" {which} outlined, and named in the chart over steps."
         return Section(
             _TITLE,
-            _findings(view, value_LH, stderr_LH, count_LH, changed) if moved else [_unmoved(value_LH, count_LH)],
+            _findings(view, value_LH, stderr_LH, count_LH, changed, other)
+            if moved
+            else [_unmoved(value_LH, count_LH, other)],
             [how],
             [*([_heads_table(lines)] if moved else []), _layers_table(value_LH)],
             [*(_heatmap(view, column, outlined) for column in columns), *_through_training(view, outlined)],
@@ -234,10 +246,15 @@ class Drift(Measure):
         )
 
 
-def _unmoved(value_LH: NDArray[np.float64], count_LH: NDArray[np.int64]) -> str:
+def _other(view: MeasureView) -> str:
+    """Whose maps those of a run are compared with: ``before fine-tuning``, or those of a model."""
+    return view.column("cosine").label.removeprefix(_WITH)
+
+
+def _unmoved(value_LH: NDArray[np.float64], count_LH: NDArray[np.int64], other: str) -> str:
     defined = int(np.isfinite(value_LH).sum())
     heads = f"None of {defined} heads has changed its" if defined > 1 else "The only head has not changed its"
-    return f"{heads} attention beyond rounding on {_examples(count_LH)}: cosine 1 with the maps before fine-tuning."
+    return f"{heads} attention beyond rounding on {_examples(count_LH)}: cosine 1 with the maps {other}."
 
 
 def _examples(count_LH: NDArray[np.int64]) -> str:
@@ -251,19 +268,20 @@ def _findings(
     stderr_LH: NDArray[np.float64],
     count_LH: NDArray[np.int64],
     changed: list[tuple[int, int]],
+    other: str,
 ) -> list[str]:
     top = changed[0]
     cosine = f"cosine {with_error(value_LH[top], stderr_LH[top])} over {_examples(count_LH)}"
     if value_LH.size == 1:
-        return [f"The only head, {head_label(*top)}, has a {cosine} with its maps before fine-tuning."]
+        return [f"The only head, {head_label(*top)}, has a {cosine} with its maps {other}."]
     defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
     mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in defined}
     most, least = min(defined, key=lambda layer: mean_L[layer]), max(defined, key=lambda layer: mean_L[layer])
     layers = (
-        f"The mean cosine with the maps before fine-tuning is lowest, that is attention changed most, in layer {most} "
+        f"The mean cosine with the maps {other} is lowest, that is attention changed most, in layer {most} "
         f"({number(mean_L[most])}), and highest in layer {least} ({number(mean_L[least])})."
         if number(mean_L[most]) != number(mean_L[least])
-        else f"All {len(defined)} layers have the same mean cosine with the maps before fine-tuning, {number(mean_L[most])}."
+        else f"All {len(defined)} layers have the same mean cosine with the maps {other}, {number(mean_L[most])}."
         if len(defined) > 1
         else ""
     )

@@ -46,9 +46,11 @@ class Model(FinishedRun):
 
     Args:
         parts: Its training, if that is among the runs, then the analyses of it; at least one.
+        compared: The analyses that compare it with another model than that before fine-tuning (``reference``).
     """
 
     parts: tuple[FinishedRun, ...] = ()
+    compared: tuple[FinishedRun, ...] = ()
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Declaration, MeasureView]]:
@@ -333,12 +335,14 @@ def studied(runs: Sequence[FinishedRun]) -> Studied:
 
 def _model(parts: Sequence[FinishedRun]) -> Model:
     # The training comes first: it says how the model was made.
-    ordered = tuple(sorted(parts, key=lambda run: run.source is not None))
+    compared = tuple(run for run in parts if run.config.get("reference") is not None)
+    ordered = tuple(sorted((run for run in parts if run not in compared), key=lambda run: run.source is not None))
+    ordered = ordered or compared
     first = ordered[0]
     training = _training_config(first)
     config = {key: value for key, value in training.items() if key in _OF_TRAINING}
     config["callbacks"] = _trained_with(first)
-    return Model(first.folder, config, first.scores, first.heads, parts=ordered)
+    return Model(first.folder, config, first.scores, first.heads, parts=ordered, compared=compared)
 
 
 def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
@@ -368,7 +372,11 @@ def _joined(models: Sequence[Model]) -> list[Model]:
     for model in sorted(models, key=lambda model: (model.seed, model.training is None)):
         by_settings.setdefault(json.dumps(model.config, sort_keys=True, default=str), []).append(model)
     return [
-        replace(alike[0], parts=tuple(part for model in alike for part in model.parts))
+        replace(
+            alike[0],
+            parts=tuple(part for model in alike for part in model.parts),
+            compared=tuple(run for model in alike for run in model.compared),
+        )
         for alike in by_settings.values()
     ]
 

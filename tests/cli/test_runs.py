@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from html import unescape
 from importlib.metadata import version
 from pathlib import Path
 
@@ -153,6 +154,23 @@ def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert:
     report = (tmp_path / "a" / "report.html").read_text("utf-8")
     assert "during training: the report of" in report
     assert f'href="{Path(os.path.relpath(finished / "report.html", tmp_path / "a")).as_posix()}"' in report
+
+
+def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> None:
+    """Here with itself: equal maps, in words that name the run."""
+    given = small(tiny_bert, tmp_path / "one", callbacks="none", measure="[]", trainer__max_epochs=1)
+    assert door("train", *given).returncode == 0
+    given = small(
+        tiny_bert, tmp_path / "next", checkpoint=tmp_path / "one", reference=tmp_path / "one", analysis="drift"
+    )
+    result = door("analyze", *given)
+    assert result.returncode == 0, result.stderr
+    table = HeadTable.read(tmp_path / "next" / "heads.parquet")
+    (step,) = table.steps("drift", "cosine", "checkpoint")
+    assert np.abs(1 - table.grid("drift", "cosine", "checkpoint", step)[0]).max() < 3e-7
+    report = unescape((tmp_path / "next" / "report.html").read_text("utf-8"))
+    assert "cosine similarity with the maps of the model 'one'" in report
+    assert "with the maps before fine-tuning" not in report
 
 
 def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from bertsecrets.papers.statements.judge import (
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import Grid
 from bertsecrets.papers.statements.statement import FOLDER, Statement, check_columns, read_statement, read_statements
-from bertsecrets.papers.statements.test import REACH, Reading
+from bertsecrets.papers.statements.test import REACH, Reading, spread_of_pairs
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
@@ -46,6 +46,10 @@ from bertsecrets.sweeps.hydra_arguments import parse_arguments
 
 LAYERS = np.repeat([[0.1], [0.2], [0.4], [0.7]], 10, axis=1)
 """A column of 4 layers of 10 heads that rises with the layer; its mean is 0.35."""
+
+
+WITHIN = np.random.default_rng(0).normal(size=(4, 10)) / 100
+"""What differs between the heads of a layer."""
 
 
 def statement_of(test: Mapping[str, Any], about: str = "tuned", **keys: Any) -> Statement:
@@ -64,7 +68,8 @@ def statement_of(test: Mapping[str, Any], about: str = "tuned", **keys: Any) -> 
 
 
 def surface_run(folder: Path, cls_LH: ArrayLike = LAYERS, *, stage: str = "checkpoint", **settings: Any) -> Path:
-    columns = {"cls": np.asarray(cls_LH), "sep_total": np.full(np.shape(cls_LH), 0.1)}
+    sep_LH = settings.pop("sep_LH", np.full(np.shape(cls_LH), 0.1))
+    columns = {"cls": np.asarray(cls_LH), "sep_total": sep_LH}
     settings = {"p_constant": 0.001, "stderr": 0.005, **settings}
     made = make_run(folder, measured=[(stage, "surface", columns)], **settings)
     Run.open(made).declare(Surface(1, 1).declaration())
@@ -273,6 +278,30 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         1.0,
         HOLDS,
     ),
+    "correlation in some layers": (
+        {
+            "kind": "correlation",
+            "column": "surface/cls",
+            "other": "surface/sep_total",
+            "layers": "upper_half",
+            "above": 0.5,
+        },
+        with_columns(cls=WITHIN * [[-1], [-1], [1], [1]], sep=WITHIN),
+        1.0,
+        HOLDS,
+    ),
+    "correlation within layers": (
+        {
+            "kind": "correlation",
+            "column": "surface/cls",
+            "other": "surface/sep_total",
+            "within_layers": True,
+            "above": 0.5,
+        },
+        with_columns(cls=WITHIN - LAYERS, sep=WITHIN + LAYERS / 2),
+        1.0,
+        HOLDS,
+    ),
     "no correlation": (
         {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "below": 0.5},
         with_columns(cls=-LAYERS),
@@ -343,6 +372,59 @@ def test_agreement_between_seeds(tmp_path: Path, second: ArrayLike, below: float
     cell = only(ledger(tmp_path, statement)[0])
     assert cell.finding.value == pytest.approx(stats.spearmanr(ORDERED.ravel(), np.ravel(second)).statistic)
     assert cell.verdict == verdict
+
+
+def compared_run(folder: Path, seed: int, other: int, cosine: float) -> None:
+    """An analysis of a seed's model that compares it with another seed's."""
+    origin = folder / f"run{seed}"
+    measured = [("checkpoint", "drift", {"cosine": np.full((4, 10), cosine)})]
+    trained = {"init": "pretrained", "seed": seed, "name": origin.name, "folder": str(origin)}
+    settings = {"checkpoint": str(origin), "reference": str(folder / f"run{other}"), "trained": trained}
+    make_run(folder / f"compared{seed}", seed=seed, measured=measured, stderr=0.001, p_constant=0.001, **settings)
+
+
+def test_maps_of_seeds_are_compared_in_a_ring(tmp_path: Path) -> None:
+    """The interval is that of a jackknife over seeds: each leaves the one pair without it."""
+    cosines = (0.80, 0.84, 0.85)
+    statements = [
+        statement_of({"kind": "mean", "column": f"{prefix}drift/cosine", "above": 0.5}, name=name)
+        for prefix, name in (("seeds:", "seeds"), ("", "fine_tuning"))
+    ]
+    for seed in (1, 2, 3):
+        surface_run(tmp_path / f"run{seed}", seed=seed)
+    lacking = only(ledger(tmp_path, statements[0])[0])
+    settings = f"checkpoint={tmp_path / 'run1'} reference={tmp_path / 'run2'} 'measure=[drift]'"
+    assert lacking.command == f"python -m bertsecrets analyze {settings}"
+    for seed, cosine in zip((1, 2, 3), cosines, strict=True):
+        compared_run(tmp_path, seed, seed % 3 + 1, cosine)
+    seeds, fine_tuning = (only(entry) for entry in ledger(tmp_path, *statements))
+    jackknife = 2 / 3 * sum((cosine - np.mean(cosines)) ** 2 for cosine in cosines)
+    variance = jackknife + 0.001**2
+    freedom = variance**2 / (jackknife**2 / 2)
+    assert (seeds.verdict, seeds.finding.value) == (HOLDS, pytest.approx(np.mean(cosines)))
+    assert seeds.finding.high - seeds.finding.low == pytest.approx(
+        2 * stats.t.ppf(0.975, freedom) * math.sqrt(variance), rel=0.02
+    )
+    # The comparison with another seed is not one with the model before fine-tuning.
+    assert fine_tuning.finding is None
+
+
+def test_another_comparison_than_with_the_next_seed_is_not_read(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        surface_run(tmp_path / f"run{seed}", seed=seed)
+    compared_run(tmp_path, 1, 3, 0.8)
+    cell = only(ledger(tmp_path, statement_of({"kind": "mean", "column": "seeds:drift/cosine", "above": 0.5}))[0])
+    assert (cell.finding, cell.verdict) == (None, UNTOLD)
+
+
+@pytest.mark.parametrize("of_pair", [0.0, 1.0])
+def test_the_spread_over_pairs_of_seeds_is_not_understated(of_pair: float) -> None:
+    """Numbers of pairs are sums of what belongs to each of the two seeds, and to the pair."""
+    generator = np.random.default_rng(0)
+    seeds_TS, pairs_TS = generator.normal(size=(2, 20_000, 5))
+    ring_TS = seeds_TS + np.roll(seeds_TS, -1, axis=1) + of_pair * pairs_TS
+    estimated = spread_of_pairs(5) * ring_TS.var(axis=1, ddof=1).mean() / 5
+    assert estimated > 0.98 * ring_TS.mean(axis=1).var()
 
 
 def test_agreement_between_tasks_takes_learned_tasks_only(tmp_path: Path) -> None:
@@ -767,7 +849,7 @@ def test_the_configurations_take_what_the_statements_read(command: str, argument
     assert invocation is not None
     config = check(invocation)
     read = {
-        column.removeprefix("initial:").partition("/")[0]
+        column.removeprefix("initial:").removeprefix("seeds:").partition("/")[0]
         for statement in read_statements()
         for column in statement.test.columns
     }

@@ -254,8 +254,19 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
     others = () if random is None else random.models
     # A model from random weights is judged even if it learned nothing: such statements are about that.
     counted = [model for model in group.models if model.learned or about == "random"]
+    # In a ring: each seed is in two comparisons.
+    following = [*counted[1:], *counted[:1]]
     sheets = tuple(
-        Sheet(f"seed {model.seed}", str(model.folder), (*model.parts, *initial), about, others) for model in counted
+        Sheet(
+            f"seed {model.seed}",
+            str(model.folder),
+            (*model.parts, *initial),
+            about,
+            others,
+            model.compared,
+            next_seed.checkpoint if len(counted) > 1 else "",
+        )
+        for model, next_seed in zip(counted, following, strict=True)
     )
     unlearned = tuple(f"seed {model.seed}" for model in group.models if model not in counted)
     return Subject(group.name, group.model, group.task, sheets, unlearned, group.models[0].checkpoint)

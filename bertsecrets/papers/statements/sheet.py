@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -33,6 +34,8 @@ LAYER = f"{POSITION}/layer"
 """The column that holds the layer of each head."""
 BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
+SEEDS = "seeds:"
+"""Prefix of a column that compares the model with that of the next seed, the last with the first."""
 
 OR = " or "
 """Between a column and one that stands in for it where it was not measured."""
@@ -111,6 +114,8 @@ class Sheet:
         runs: The runs.
         about: Which of the model's states the numbers are of.
         random: The same model fine-tuned from random weights, one for each seed.
+        compared: The analyses that compare it with another model than that before fine-tuning.
+        next_seed: What a command names to compare it with the model of the next seed; empty where there is one seed.
     """
 
     name: str
@@ -118,6 +123,8 @@ class Sheet:
     runs: tuple[FinishedRun, ...]
     about: About = "tuned"
     random: tuple[FinishedRun, ...] = ()
+    compared: tuple[FinishedRun, ...] = ()
+    next_seed: str = ""
 
     def grid(self, column: str) -> Grid:
         """A column ``measure/column`` of the state that the sheet is about; of ``<column> or <column>`` the first that was measured.
@@ -141,6 +148,8 @@ class Sheet:
         return {}
 
     def _read(self, column: str) -> Grid:
+        if column.startswith(SEEDS):
+            return self._between_seeds(column.removeprefix(SEEDS))
         about: About = "before" if column.startswith(BEFORE) else self.about
         measure, _, name = column.removeprefix(BEFORE).partition("/")
         if measure == DISABLE:
@@ -153,6 +162,16 @@ class Sheet:
                 return grid
         settings = self.settings_of(measure) if about == "before" else settings_for(column, about)
         raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
+
+    def _between_seeds(self, column: str) -> Grid:
+        measure, _, name = column.partition("/")
+        for run in self.compared:
+            same = bool(self.next_seed) and Path(run.config["reference"]).resolve() == Path(self.next_seed).resolve()
+            if same and measure in run.experiments and (grid := _of_stage(run, measure, name, "tuned")) is not None:
+                return grid
+        reference = f"reference={shlex.quote(self.next_seed)} "
+        settings = reference + settings_for(column, "tuned") if self.next_seed else ""
+        raise LackingError(f"the column {column} between two seeds", settings)
 
     def records(self, experiment: str) -> list[dict[str, Any]]:
         """What an experiment keeps beside the table, of each run that has it.
@@ -203,8 +222,8 @@ class Sheet:
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the files of numbers of all runs."""
-        digest = hashlib.sha256(self.about.encode())
-        for run in (*self.runs, *self.random):
+        digest = hashlib.sha256(f"{self.about}{self.next_seed if self.compared else ''}".encode())
+        for run in (*self.runs, *self.random, *self.compared):
             opened = Run.open(run.folder)
             paths = [opened.scores_path, opened.heads_path, opened.ablation_path]
             paths += [opened.extras_path(name) for name in run.experiments]

@@ -18,7 +18,7 @@ from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.kinds import KINDS
-from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, LAYER, OR, About, disabled_columns
+from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, LAYER, OR, SEEDS, About, disabled_columns
 from bertsecrets.papers.statements.test import Test
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
@@ -182,7 +182,7 @@ def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) 
             columns_of.setdefault(name, set()).update(column.name for column in view.columns)
     for statement in statements:
         for column in (part for columns in statement.test.columns for part in columns.split(OR)):
-            measure, _, name = column.removeprefix(BEFORE).partition("/")
+            measure, _, name = column.removeprefix(BEFORE).removeprefix(SEEDS).partition("/")
             if measure not in columns_of:
                 raise UserError(
                     f"statement {statement.name}: unknown measure '{measure}'; {choices(measure, columns_of)}."

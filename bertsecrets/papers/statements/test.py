@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from bertsecrets.papers.statements.sheet import Array, Grid, Sheet
+from bertsecrets.papers.statements.sheet import SEEDS, Array, Grid, Sheet
 from bertsecrets.results.formatting import number
 from bertsecrets.settings import Settings
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -172,6 +172,12 @@ class Test(Settings, ABC):
         if len(defined) == 1:
             return _of_one(float(value_S[0]), float(error_S[0]), self.threshold, tuple(readings))
         # The same examples for all models: their errors go the same way.
+        if any(column.startswith(SEEDS) for column in self.columns):
+            if len(defined) < 3:
+                # Both numbers are of the same pair.
+                value = float(value_S.mean()) + self.threshold
+                return Finding(value, math.nan, math.nan, math.nan, tuple(readings))
+            value_S = value_S.mean() + (value_S - value_S.mean()) * math.sqrt(spread_of_pairs(len(defined)))
         products_SS = np.outer(error_S, error_S)
         covariance = products_SS[~np.eye(len(error_S), dtype=bool)].mean(keepdims=True)
         effect = effects_over_seeds(value_S[:, None], covariance, margin=0.0, level=0.95)
@@ -227,6 +233,18 @@ def reliability(grid: Grid) -> float:
     value_N, stderr_N = grid.value_LH[finite_LH], grid.stderr_LH[finite_LH]
     spread = float(value_N.var(ddof=1)) if len(value_N) > 1 else 0.0
     return max(0.0, 1 - float(np.mean(stderr_N**2)) / spread) if spread else math.nan
+
+
+def spread_of_pairs(seeds: int) -> float:
+    """By how much the variance of S numbers of a ring of pairs of seeds, over S, can understate that of their mean.
+
+    Numbers of pairs that share a seed correlate by at most 1/2. With a correlation of c, the mean over a ring has variance
+    (1 + 2c) / S, and the numbers themselves have 1 - 2c / (S - 1).
+
+    >>> spread_of_pairs(3), spread_of_pairs(10)
+    (4.0, 2.25)
+    """
+    return 2 * (seeds - 1) / (seeds - 2)
 
 
 def _of_one(delta: float, stderr: float, threshold: float, readings: tuple[Reading, ...]) -> Finding:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from statistics import NormalDist
 from typing import ClassVar, Literal
@@ -10,7 +11,16 @@ import numpy as np
 from pydantic import Field
 
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
-from bertsecrets.papers.statements.sheet import DISABLE, LAYER_SETS, Array, LackingError, Layers, Sheet, settings_for
+from bertsecrets.papers.statements.sheet import (
+    DISABLE,
+    LAYER_SETS,
+    Array,
+    Grid,
+    LackingError,
+    Layers,
+    Sheet,
+    settings_for,
+)
 from bertsecrets.papers.statements.test import (
     REACH,
     RankTest,
@@ -336,11 +346,15 @@ class Correlation(RankTest):
 
     Args:
         column, other: The columns.
+        layers: The layers whose heads count.
+        within_layers: Whether heads are compared with those of their own layer: the mean of the layer is taken away.
         absolute: Whether to take its absolute value.
     """
 
     column: str = Field(description="a column, <measure>/<column>")
     other: str = Field(description="a column, <measure>/<column>")
+    layers: Layers = Field(default="all", description="a name of layers")
+    within_layers: bool = Field(default=False, description="true or false")
     absolute: bool = Field(default=False, description="true or false")
 
     @property
@@ -350,16 +364,25 @@ class Correlation(RankTest):
     @property
     def number(self) -> str:
         size = "size of the " if self.absolute else ""
-        return f"{size}rank correlation over heads of {self.column} and {self.other}"
+        heads = "heads" if self.layers == "all" else _components(self.column, self.layers)
+        within = ", each less the mean of its layer" * self.within_layers
+        return f"{size}rank correlation over {heads} of {self.column} and {self.other}{within}"
 
     def reading(self, sheet: Sheet) -> Reading:
-        first, second = (sheet.grid(column) for column in self.columns)
+        first, second = (self._counted(sheet.grid(column)) for column in self.columns)
         correlation = rank_correlation(first.value_LH, second.value_LH)
         value = abs(correlation.rho) if self.absolute else correlation.rho
         stderr = (correlation.high - correlation.low) / (2 * REACH)
         attenuation = math.sqrt(reliability(first) * reliability(second))
         count = max(first.count, second.count)
         return Reading(value, stderr, count, f"{correlation.count} heads", attenuation)
+
+    def _counted(self, grid: Grid) -> Grid:
+        rows = list(LAYER_SETS[self.layers].rows(len(grid.value_LH)))
+        value_LH = grid.value_LH[rows]
+        if self.within_layers:
+            value_LH = value_LH - np.nanmean(value_LH, axis=1, keepdims=True)
+        return replace(grid, value_LH=value_LH, stderr_LH=grid.stderr_LH[rows])
 
 
 _RESAMPLES = 400
