@@ -1,7 +1,7 @@
 """Optimal ablation (Li and Janson 2024): the constant output of a head that costs the least loss."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from bertsecrets.attention.override import mean_and_spread
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.measures.one_pass import task_losses
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, requiring_gradients
 from bertsecrets.results.components import HEAD
 
 RATE = 0.3
@@ -64,8 +64,9 @@ def optimal_head_outputs(
     if any(batch.label_B is None for batch in batches):
         raise UserError("Mode 'optimal' fits outputs to labels; give labelled reference examples.")
     layers = sorted({layer for layer, _ in heads})
-    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
-    with torch.inference_mode(False), torch.enable_grad(), _frozen(encoder.model):
+    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass. Where no weight requires a gradient,
+    # the layers below a head need no backward pass.
+    with torch.inference_mode(False), torch.enable_grad(), requiring_gradients(encoder.model):
         mean_LHd, spread_LHd = mean_LHd.clone().float(), spread_LHd.clone().float()
         # In standard deviations: Adam's steps have one size, and heads' outputs do not.
         shift_LHd = torch.zeros_like(mean_LHd, requires_grad=True)
@@ -103,16 +104,3 @@ def _shuffled(count: int, seed: int) -> Iterator[int]:
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from torch.randperm(count, generator=generator).tolist()
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """Let no weight require a gradient: the layers below a head then need no backward pass."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        for parameter in trained:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in trained:
-            parameter.requires_grad_(True)

@@ -1,14 +1,14 @@
 """Gradients of a loss with respect to each head's own query, key and value weights."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import check_adapter, describe
+from bertsecrets.models.encoder import check_adapter, describe, requiring_gradients
 
 
 def weight_gradient_norms(
@@ -44,7 +44,7 @@ def weight_gradient_norms(
         weights_L.append(weights)
     parameters = {id(parameter): parameter for weights in weights_L for parameter, _, _ in weights}
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
-    with torch.inference_mode(False), torch.enable_grad(), _differentiable(parameters.values()):
+    with torch.inference_mode(False), torch.enable_grad(), requiring_gradients(encoder.model, parameters.values()):
         with context():
             value = loss(encoder.model(**inputs).logits)
         slopes = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
@@ -59,15 +59,3 @@ def weight_gradient_norms(
             norms_3.append(slope.float().view(shape).movedim(dimension, 0).flatten(1).norm(dim=1))
         norms_L.append(torch.stack(norms_3, -1))
     return torch.stack(norms_L).detach()
-
-
-@contextmanager
-def _differentiable(parameters: Any) -> Iterator[None]:
-    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)

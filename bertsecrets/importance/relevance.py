@@ -17,7 +17,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure
-from bertsecrets.models.encoder import Encoder, check_adapter, describe
+from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiring_gradients
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import head_label, number, with_error
@@ -181,8 +181,15 @@ def head_relevance(
     outputs: dict[int, Tensor] = {}
     entered: list[Tensor] = []
     kept: list[Tensor] = []
+    # What is added to the scores has a share of the relevance.
+    positions = [value for name, value in encoder.model.named_parameters() if "relative_attention_bias" in name]
     # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
-    with torch.inference_mode(False), torch.enable_grad(), _only_positions(encoder), ExitStack() as stack:
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        requiring_gradients(encoder.model, positions),
+        ExitStack() as stack,
+    ):
         forward_pass = stack.enter_context(follow(encoder))
         stack.enter_context(_recorded(encoder, forward_pass, outputs, entered))
         for module in encoder.model.modules():
@@ -355,17 +362,3 @@ def _recorded(
         stack.callback(encoder.layers[0].register_forward_pre_hook(enter, with_kwargs=True).remove)
         stack.enter_context(at_inputs(encoder.distinct_sites, "projection", keep))
         yield
-
-
-@contextmanager
-def _only_positions(encoder: Encoder) -> Iterator[None]:
-    """Let only relative positions require gradients: what is added to the scores has a share of the relevance."""
-    parameters = list(encoder.model.named_parameters())
-    before = [(parameter, parameter.requires_grad) for _, parameter in parameters]
-    try:
-        for name, parameter in parameters:
-            parameter.requires_grad_("relative_attention_bias" in name)
-        yield
-    finally:
-        for parameter, required in before:
-            parameter.requires_grad_(required)

@@ -1,6 +1,6 @@
 """Where an encoder's layers are, and where its heads can be watched and replaced."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +108,20 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
+
+
+@contextmanager
+def requiring_gradients(module: nn.Module, parameters: Iterable[nn.Parameter] = ()) -> Iterator[None]:
+    """Let these parameters of a module require gradients and no others; all return to what they were, also after an error."""
+    before = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
+    chosen = {id(parameter) for parameter in parameters}
+    try:
+        for parameter, _ in before:
+            parameter.requires_grad_(id(parameter) in chosen)
+        yield
+    finally:
+        for parameter, required in before:
+            parameter.requires_grad_(required)
 
 
 def unwrap(module: nn.Module) -> PreTrainedModel:

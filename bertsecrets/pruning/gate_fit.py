@@ -16,7 +16,7 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.encoder import describe, evaluating, requiring_gradients
 from bertsecrets.pruning.hard_concrete import HardConcrete
 from bertsecrets.pruning.recovery import task_loss
 from bertsecrets.pruning.sets import Context, HeadSet
@@ -65,39 +65,32 @@ def fit_gates(
     encoder = describe(model)
     network = encoder.model
     device = next(network.parameters()).device
-    trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    try:
-        with evaluating(network), torch.enable_grad(), torch.inference_mode(False):
-            for parameter in trainable:
-                parameter.requires_grad_(False)
-            gates = HardConcrete(encoder.num_layers, encoder.num_heads).to(device)
-            if start is not None:
-                gates.load(start.log_alpha_LH.detach().clone(), "start")
-            optimizer = torch.optim.Adam(gates.parameters(), lr=learning_rate)
-            generator = torch.Generator(device).manual_seed(seed)
-            examples = [batch.to(device) for batch in batches()]
-            if not examples:
-                raise UserError("There is no example to fit gates to; give at least one.")
-            order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed)).tolist()
-            for step, index in enumerate(islice(cycle(order), steps)):
-                batch = examples[index]
-                assert batch.label_B is not None
-                # The default binds the size of this batch.
-                with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
-                    loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
-                if not torch.isfinite(loss):
-                    raise UserError(
-                        f"The loss of the gated model is not finite at step {step}; lower the gates' learning_rate or penalty."
-                    )
-                strength = penalty * min(1.0, (step + 1) / max(1.0, steps * warmup))
-                (loss + strength * gates.expected_open()).backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                if progress is not None:
-                    progress(1)
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
+    with evaluating(network), requiring_gradients(network), torch.enable_grad(), torch.inference_mode(False):
+        gates = HardConcrete(encoder.num_layers, encoder.num_heads).to(device)
+        if start is not None:
+            gates.load(start.log_alpha_LH.detach().clone(), "start")
+        optimizer = torch.optim.Adam(gates.parameters(), lr=learning_rate)
+        generator = torch.Generator(device).manual_seed(seed)
+        examples = [batch.to(device) for batch in batches()]
+        if not examples:
+            raise UserError("There is no example to fit gates to; give at least one.")
+        order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(seed)).tolist()
+        for step, index in enumerate(islice(cycle(order), steps)):
+            batch = examples[index]
+            assert batch.label_B is not None
+            # The default binds the size of this batch.
+            with gated(network, lambda size=batch.size: gates(size, generator)), context():  # type: ignore[misc]
+                loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
+            if not torch.isfinite(loss):
+                raise UserError(
+                    f"The loss of the gated model is not finite at step {step}; lower the gates' learning_rate or penalty."
+                )
+            strength = penalty * min(1.0, (step + 1) / max(1.0, steps * warmup))
+            (loss + strength * gates.expected_open()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if progress is not None:
+                progress(1)
     return gates.eval()
 
 

@@ -6,7 +6,7 @@ from families import FAMILIES, tiny_model
 from transformers import get_linear_schedule_with_warmup
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import describe, requiring_gradients
 from bertsecrets.models.loading import random_normal_
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.settings import OptimizerConfig
@@ -60,6 +60,18 @@ def test_frozen_parts_do_not_learn_and_others_do() -> None:
     for wrong in (3, -1, "embedings", True):
         with pytest.raises(UserError, match="layer from 0 to 2"):
             freeze(model, [wrong] if wrong is not True else ["x"])
+
+
+def test_chosen_parameters_alone_require_gradients_and_all_return_to_what_they_were() -> None:
+    model = tiny_model("bert")
+    freeze(model, ["embeddings", 1])
+    before = [parameter.requires_grad for parameter in model.parameters()]
+    chosen = next(model.named_parameters())
+    with pytest.raises(RuntimeError, match="on the way"), requiring_gradients(model, [chosen[1]]):
+        assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == [chosen[0]]
+        raise RuntimeError("on the way")
+    assert [parameter.requires_grad for parameter in model.parameters()] == before
+    assert not all(before)
 
 
 @pytest.mark.parametrize(("steps", "fraction"), [(10, 0.1), (97, 0.25), (30, 0.0), (8, 1.0)])
