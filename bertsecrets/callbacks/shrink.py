@@ -36,16 +36,13 @@ from bertsecrets.pruning.shrink import (
     tests_of,
 )
 from bertsecrets.pruning.shrink_card import CARD, LOADERS, shrink_card
-from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words, fastest_of
+from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words, fastest_of, folder_of
 from bertsecrets.pruning.uniform import JUDGED, Answered, layers_in_turn, uniform_plan
 from bertsecrets.results.files import write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 
 _log = logging.getLogger(__name__)
-
-FOLDER = "shrunk"
-"""Where the smaller model is written, in the run's folder."""
 
 _DONE = "done"
 """Marks the folder of a smaller model that is complete."""
@@ -61,6 +58,8 @@ _ROUNDS = 20
 
 class ShrinkModel(HeadAnalysis):
     """Remove heads and neurons when a finished model is validated, and write the fastest model that is shown to be good enough.
+
+    Where none is, the one that failed is written, to a folder whose name says so.
 
     What goes is chosen, and what remains is fitted and taught, on training examples; the evaluation set takes no part in it and
     judges each smaller model once, from the slowest on up to the first that fails. An interrupted search takes up the models that
@@ -106,7 +105,7 @@ class ShrinkModel(HeadAnalysis):
             kept_LH[layer, heads] = 1
         grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
         content = search.extras(attempts)
-        return Result(Shrinking(), grid, content, finish=partial(search.finish, fastest, content))
+        return Result(Shrinking(), grid, content, finish=partial(search.finish, fastest or attempts[0], content))
 
 
 class _Search:
@@ -169,17 +168,16 @@ class _Search:
             "table": self.table.as_dict(),
         }
 
-    def finish(self, fastest: Mapping[str, Any] | None, content: dict[str, Any]) -> None:
-        """Write the smaller model and its card, then remove what an interrupted search would take up."""
-        if fastest is not None:
-            # Weights made in inference mode could be neither trained nor exported.
-            with torch.inference_mode(False):
-                smaller, folder = load_smaller(Path(fastest["folder"])), self.run.folder / FOLDER
-                write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
-                if fastest["int8"]:
-                    shutil.copyfile(Path(fastest["folder"]) / _INT8_FILE, folder / _INT8_FILE)
-            write_text(folder / CARD, shrink_card(content, self.run.name, self.data.task))
-            _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
+    def finish(self, shown: Mapping[str, Any], content: dict[str, Any]) -> None:
+        """Write the fastest model that holds, or the first that failed, with its card; then remove what an interrupted search would take up."""
+        # Weights made in inference mode could be neither trained nor exported.
+        with torch.inference_mode(False):
+            smaller, folder = load_smaller(Path(shown["folder"])), self.run.folder / folder_of(content["attempts"])
+            write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
+            if shown["int8"]:
+                shutil.copyfile(Path(shown["folder"]) / _INT8_FILE, folder / _INT8_FILE)
+        write_text(folder / CARD, shrink_card(content, self.run.name, self.data.task))
+        _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
         self.finished.clear()
 
     def _timed(self) -> LatencyTable:

@@ -45,7 +45,10 @@ class Shrinking(Experiment):
         )
         return Section(
             cls.title,
-            [answer_in_words(content), *_lost_most(shown)],
+            [
+                f"{answer_in_words(content)} It is in the folder {folder_of(attempts)}, with a model card.",
+                *_lost_most(shown),
+            ],
             [how_in_words(content)],
             [frontier_table(content), tests_table(content), groups_table(shown)],
             [frontier],
@@ -84,6 +87,11 @@ def fastest_of(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | Non
     """The fastest attempt that passed; None if the first failed."""
     passed = [attempt for attempt in attempts if attempt["passed"]]
     return passed[-1] if passed else None
+
+
+def folder_of(attempts: Sequence[Mapping[str, Any]]) -> str:
+    """The folder of the smaller model in that of the run, which tells whether it passed."""
+    return "shrunk" if fastest_of(attempts) else "shrunk_failed"
 
 
 def speedup_of(attempt: Mapping[str, Any], batch_size: int) -> float:
@@ -163,7 +171,7 @@ def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
 
 
 def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
-    """How to save a model that failed, to get another one of the frontier, and 8-bit weights where they were not tried."""
+    """How to get another model of the frontier, and 8-bit weights where they were not tried."""
     attempts = content["attempts"]
     fastest = fastest_of(attempts)
     slower = 1.0 if fastest is None else fastest["asked"]
@@ -172,9 +180,6 @@ def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
     takes = "as long as this search"
     other = faster if failed is None else (slower + failed) / 2
     steps = [NextStep("Any other point of the frontier, by its speed-up.", _command(run, speedup=other), takes)]
-    if fastest is None and (margin := _ruled_out(attempts[0])) is not None:
-        saved = f"Save this model, for which a loss of {margin:g} points or more is ruled out."
-        steps.insert(0, NextStep(saved, _command_of(run, attempts[0]), takes))
     if fastest and not any(attempt["int8"] for attempt in attempts):
         command = _command(run, speedup=fastest["asked"], export=["int8"])
         steps.append(NextStep("How fast is it with 8-bit weights?", command, takes))

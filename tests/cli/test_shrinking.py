@@ -45,6 +45,23 @@ def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, 
     assert "A smaller, faster model" in (folder / "report.html").read_text("utf-8")
 
 
+def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    # The smallest loss that these examples can rule out, as the refusal names it: hardly an answer may change.
+    refused = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, "shrink.speedup=2", "shrink.max_loss=0.1")
+    least = refused.stderr.partition("give shrink.max_loss=")[2].split()[0]
+    asked = ("shrink.speedup=2", f"shrink.max_loss={least}", "shrink.epochs=0")
+    result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
+    assert result.returncode == 0, result.stderr
+    (attempt,) = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
+    assert not attempt["passed"]
+    model = bs.load_pruned(folder / "shrunk_failed")
+    assert sum(parameter.numel() for parameter in model.parameters()) == attempt["parameters"]
+    assert "No smaller model is shown to be good enough" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
+    assert not (folder / "shrunk").exists()
+    assert not (folder / "shrinking").exists()
+
+
 _ALONE = """
 import sys
 import torch

@@ -1,5 +1,7 @@
 """Parameter groups, layer-wise rates, freezing and the schedule."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 from families import FAMILIES, tiny_model
@@ -67,9 +69,9 @@ def test_chosen_parameters_alone_require_gradients_and_all_return_to_what_they_w
     freeze(model, ["embeddings", 1])
     before = [parameter.requires_grad for parameter in model.parameters()]
     chosen = next(model.named_parameters())
-    with pytest.raises(RuntimeError, match="on the way"), requiring_gradients(model, [chosen[1]]):
+    with suppress(KeyError), requiring_gradients(model, [chosen[1]]):
         assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == [chosen[0]]
-        raise RuntimeError("on the way")
+        raise KeyError
     assert [parameter.requires_grad for parameter in model.parameters()] == before
     assert not all(before)
 

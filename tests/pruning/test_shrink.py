@@ -464,6 +464,9 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
     assert "load_pruned(folder)" in card
     assert "| 2.00 | accuracy | 0.900 | 0.895 | 0.8 | 0.010 |" in card
     assert "onnx" not in card
+    failed = shrink_card({**CONTENT, "attempts": [attempt(False)]}, "mine", task)
+    assert "No smaller model is shown to be good enough" in failed
+    assert "load_pruned(folder)" in failed
     assert 'f"{folder}/model.onnx"' in shrink_card({**CONTENT, "export": ["onnx"]}, "mine", task)
     quantised = shrink_card({**CONTENT, "attempts": [attempt(True), {**attempt(True), "int8": True}]}, "mine", task)
     # What is praised comes first in the usage.
@@ -513,7 +516,7 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     content = {**CONTENT, "attempts": [attempt(True), {**attempt(False), "asked": 3.0}]}
     report = report_run(analysis_of(tmp_path / "run", content), 4).report
     assert report.overview is None
-    assert report.answer == answer_in_words(content)
+    assert report.answer == f"{answer_in_words(content)} It is in the folder shrunk, with a model card."
     assert report.picture is not None
     [axes] = report.picture.figure.axes
     # The whole model, the model that is taken, and the one that failed; change of score in points.
@@ -535,9 +538,8 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     ]
     assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
     report = report_run(analysis_of(tmp_path / "failed", {**CONTENT, "attempts": [attempt(False)]}), 4).report
-    assert report.next_steps[0].command == f"{of_search} shrink.speedup=2 shrink.max_loss=2.1 'shrink.export=[onnx]'"
-    assert "a loss of 2.1 points or more is ruled out" in report.next_steps[0].settles
-    assert report.next_steps[1].command.startswith(f"{of_search} shrink.speedup=1.5 ")
+    assert report.answer.endswith("It is in the folder shrunk_failed, with a model card.")
+    assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=1.5 ")
     undefined = attempt(False)
     undefined["tests"][0]["bound"] = math.nan
     report = report_run(analysis_of(tmp_path / "undefined", {**CONTENT, "attempts": [undefined]}), 4).report
