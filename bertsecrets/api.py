@@ -309,7 +309,7 @@ def disable(
             leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
         metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default), and
             ``spearman``, which is the default of a sentence-embedding model.
-        reference_texts: Texts from which the modes ``mean``, ``resample`` and ``optimal`` take their replacements; None for
+        reference_texts: Texts from which the modes ``mean``, ``peak``, ``resample`` and ``optimal`` take their replacements; None for
             ``texts``; mode ``optimal`` needs others.
         reference_labels: Their labels, for mode ``optimal``.
         batch_size: Texts in a forward pass.

@@ -106,7 +106,7 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
     assert re.search(r"^  scores +output_weight \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  statements +my_heads$", text, re.MULTILINE)
     assert re.search(r"^  pages +my_heads$", text, re.MULTILINE)
-    assert re.search(r"^  override modes +peak \(my_heads\)$", text, re.MULTILINE)
+    assert re.search(r"^  override modes +strongest \(my_heads\)$", text, re.MULTILINE)
     assert re.search(r"^  measures +sharpness \(my_heads\)$", text, re.MULTILINE)
 
 
@@ -160,13 +160,13 @@ def test_the_page_shows_the_statement(trained: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_heads_are_disabled_in_the_mode_of_the_package(trained: Path, tmp_path: Path) -> None:
-    settings = ["ablation.mode=peak", "ablation.resamples=100", "ablation.permutations=100", "ablation.layer=0"]
+    settings = ["ablation.mode=strongest", "ablation.resamples=100", "ablation.permutations=100", "ablation.layer=0"]
     done = door("analyze", f"checkpoint={trained}", "analysis=disable_heads", *settings, f"hydra.run.dir={tmp_path}")
     assert done.returncode == 0, done.stderr
-    assert {row["mode"] for row in AblationTable.read(tmp_path / "ablation.parquet").rows()} == {"peak"}
+    assert {row["mode"] for row in AblationTable.read(tmp_path / "ablation.parquet").rows()} == {"strongest"}
     checks = json.loads((tmp_path / "ablation" / "selection.json").read_text("utf-8"))
     # A tiny model of random weights learned nothing, so that its page has no findings on heads.
-    assert checks["mode_peak"] == {"words": "the value of the token that it attends to most"}
+    assert checks["mode_strongest"] == {"words": "the value of the token that it attends to most"}
 
 
 def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path) -> None:

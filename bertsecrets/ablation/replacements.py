@@ -1,4 +1,4 @@
-"""What stands in for a disabled head: the mean or the optimal vector, or the outputs on other examples."""
+"""What stands in for a disabled head: the mean, the peak or the optimal vector, or the outputs on other examples."""
 
 import random
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import Reference, Subject
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
-from bertsecrets.attention.override import mean_head_outputs
+from bertsecrets.attention.override import mean_head_outputs, peak_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
@@ -75,7 +75,7 @@ class Replacements:
     """What the modes take their replacements from; None for modes that do not need it.
 
     Args:
-        constants_LHd: A vector for each head, for modes ``mean`` and ``optimal``.
+        constants_LHd: A vector for each head, for modes ``mean``, ``peak`` and ``optimal``.
         donors: For mode ``resample``.
     """
 
@@ -116,10 +116,11 @@ def prepare(
     network = subject.encoder.model
     device = next(network.parameters()).device
     with evaluating(network):
-        if ModeNeed.MEAN_OUTPUTS in needs:
+        if not needs & {ModeNeed.FITTED_OUTPUTS}:
+            outputs = peak_head_outputs if ModeNeed.PEAK_OUTPUTS in needs else mean_head_outputs
             with subject.context():
-                batches = (batch.to(device).inputs() for batch in reference.batches(subject.batch_size))
-                return Replacements(mean_head_outputs(network, batches))
+                batches = [batch.to(device).inputs() for batch in reference.batches(subject.batch_size)]
+                return Replacements(outputs(network, batches))
         constants_LHd = None if saved is None else _read(saved, fingerprint)
         if constants_LHd is None:
             heads = sorted({head for variant in plan.variants for head in variant.heads})

@@ -31,8 +31,8 @@ class AblationSettings(Settings):
     """The ``ablation`` section of the configuration.
 
     Args:
-        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``resample``, ``optimal`` (Li
-            and Janson 2024), ``identity``, a mode of an installed package, or the ``module:Class`` or ``file.py:Class`` of one.
+        mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``peak``
+            (Pochinkov et al. 2024), ``resample``, ``optimal`` (Li and Janson 2024), ``identity``, a mode of an installed package, or the ``module:Class`` or ``file.py:Class`` of one.
         components: What is disabled or left out one at a time, in place of the plans: ``heads``, ``attention`` (the attention
             sublayer of a layer), ``ffn`` (its feed-forward sublayer), ``neurons`` (groups of its neurons, as many as heads) and
             ``layers`` (both sublayers: its input passes on). None: what the plans say. A part of a layer has output 0 before the residual connection, in any mode.
@@ -44,7 +44,7 @@ class AblationSettings(Settings):
         group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number of
             controls of each combination of layers: 19 are needed to call a group redundant.
         similarity_examples: Number of examples to compute the similarity of maps from.
-        reference_examples: Number of training examples from which modes ``mean`` and ``optimal`` compute a head's output and
+        reference_examples: Number of training examples from which modes ``mean``, ``peak`` and ``optimal`` compute a head's output and
             mode ``resample`` draws.
         draws: Number of other examples that mode ``resample`` draws for each example.
         optimal_steps: Steps of the fit of mode ``optimal``.

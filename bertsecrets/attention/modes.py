@@ -28,6 +28,7 @@ class ModeNeed(Enum):
     ATTENTION = "the attention maps"
     TOKENS = "the special tokens that receive no attention, or attend only to themselves"
     MEAN_OUTPUTS = "each head's mean output over reference examples"
+    PEAK_OUTPUTS = "each head's most frequent output over reference examples"
     FITTED_OUTPUTS = "an output of each head that is fitted to labelled reference examples"
     DONORS = "the heads' outputs on other examples"
 
@@ -35,7 +36,7 @@ class ModeNeed(Enum):
 PER_TOKEN = frozenset({ModeNeed.VALUES, ModeNeed.ATTENTION, ModeNeed.TOKENS})
 """Needs that differ between tokens: the variants of a sweep cannot share a pass."""
 
-OF_CONSTANTS = frozenset({ModeNeed.MEAN_OUTPUTS, ModeNeed.FITTED_OUTPUTS})
+OF_CONSTANTS = frozenset({ModeNeed.MEAN_OUTPUTS, ModeNeed.PEAK_OUTPUTS, ModeNeed.FITTED_OUTPUTS})
 """Needs of a vector for each head."""
 
 OF_REFERENCES = OF_CONSTANTS | {ModeNeed.DONORS}
@@ -123,6 +124,14 @@ class Mean(OverrideMode):
         return heads.constants_Hd[None, None]
 
 
+class Peak(Mean):
+    """The head's output is the mode of each of its dimensions over the real tokens of a reference set (Pochinkov et al. 2024)."""
+
+    name = "peak"
+    words = "the peak of each dimension's histogram over reference examples (Pochinkov et al. 2024)"
+    needs = frozenset({ModeNeed.PEAK_OUTPUTS})
+
+
 class Optimal(Mean):
     """The head's output is one vector, that with the least loss (Li and Janson 2024)."""
 
@@ -201,7 +210,7 @@ class Isolate(OverrideMode):
 
 
 _OURS: dict[str, OverrideMode] = {
-    kind.name: kind() for kind in (Uniform, Zero, Mean, Resample, Optimal, Identity, Redirect, Cut, Isolate)
+    kind.name: kind() for kind in (Uniform, Zero, Mean, Peak, Resample, Optimal, Identity, Redirect, Cut, Isolate)
 }
 
 

@@ -29,7 +29,7 @@ class HeadEdit:
     """How to replace one head; layer and head count from 0.
 
     Modes are the classes of :mod:`bertsecrets.attention.modes` and of installed packages, by name: ``uniform``, ``zero``,
-    ``mean``, ``optimal``, ``resample``, ``identity``, ``redirect``, ``cut``, ``isolate``, ...
+    ``mean``, ``peak``, ``optimal``, ``resample``, ``identity``, ``redirect``, ``cut``, ``isolate``, ...
     """
 
     layer: int
@@ -62,8 +62,8 @@ def override(
     Args:
         model: Any module that contains a transformers encoder.
         edits: At most one per head.
-        constants_LHd: A vector for every head, from :func:`mean_head_outputs` or
-            :func:`~bertsecrets.ablation.optimal.optimal_head_outputs`; needed by modes ``mean`` and ``optimal``.
+        constants_LHd: A vector for every head, from :func:`mean_head_outputs`, :func:`peak_head_outputs` or
+            :func:`~bertsecrets.ablation.optimal.optimal_head_outputs`; needed by modes ``mean``, ``peak`` and ``optimal``.
         away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect``, ``cut`` and ``isolate``.
         donors: Keyword arguments of the model with one other example for each example of the batches to come; needed by
             mode ``resample``, for which they run once, when the context opens.
@@ -110,33 +110,80 @@ def mean_and_spread(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -
         UserError: If there is no batch, the model is in training mode, or its family has no adapter.
     """
     encoder = describe(model)
-    if encoder.base.training:
-        raise UserError("Mean head outputs of a model in training mode would include dropout; call model.eval() first.")
-    check_adapter(encoder, "Modes 'mean' and 'optimal' need")
     device = next(encoder.base.parameters()).device
     # float64: sums over a million tokens lose digits in float32. The variance below is a difference of large numbers.
     total_LHd = torch.zeros(encoder.num_layers, encoder.num_heads, encoder.head_dim, dtype=torch.float64, device=device)
     squares_LHd = torch.zeros_like(total_LHd)
+
+    def add(layer: int, output_NHd: Tensor) -> None:
+        total_LHd[layer] += output_NHd.sum(0)
+        squares_LHd[layer] += output_NHd.square().sum(0)
+
+    count = _visit_outputs(encoder, batches, add)
+    mean_LHd = total_LHd / count
+    return mean_LHd, (squares_LHd / count - mean_LHd.square()).clamp(min=0).sqrt()
+
+
+_BINS, _REACH = 40, 2.0
+"""Bins of a histogram, and how many standard deviations it reaches to either side of the mean."""
+
+
+@torch.no_grad()
+def peak_head_outputs(model: nn.Module, batches: Sequence[Mapping[str, Tensor]]) -> Tensor:
+    """The peak of each dimension of each head's output, ``[layers, heads, head width]`` float64, for mode ``peak``.
+
+    Each dimension has a histogram over all real tokens, with bins of a tenth of its standard deviation; its peak is the centre
+    of the fullest bin, of equals the lowest (Pochinkov et al. 2024). Bins reach two standard deviations to either side of the
+    mean: the mode of a distribution with a single peak lies within 1.74 of them (Johnson and Rogers 1951).
+
+    Args and errors as :func:`mean_and_spread`; the batches are gone through twice.
+    """
+    encoder = describe(model)
+    mean_LHd, spread_LHd = mean_and_spread(model, batches)
+    width_LHd = 2 * _REACH * spread_LHd / _BINS
+    count_LHdb = torch.zeros(*mean_LHd.shape, _BINS, dtype=torch.int64, device=mean_LHd.device)
+
+    def add(layer: int, output_NHd: Tensor) -> None:
+        # A dimension that never varies is in the bin of its mean, whose width is 0.
+        lowest_Hd = mean_LHd[layer] - _REACH * spread_LHd[layer]
+        bin_NHd = ((output_NHd - lowest_Hd) / width_LHd[layer]).nan_to_num(nan=0.0, posinf=-1.0, neginf=-1.0).floor()
+        inside_NHd = (bin_NHd >= 0) & (bin_NHd < _BINS)
+        bin_HdN = bin_NHd.clamp(0, _BINS - 1).long().permute(1, 2, 0)
+        count_LHdb[layer].scatter_add_(2, bin_HdN, inside_NHd.permute(1, 2, 0).long())
+
+    _visit_outputs(encoder, batches, add)
+    fullest_LHd = count_LHdb.argmax(-1).to(mean_LHd.dtype)
+    return mean_LHd + (fullest_LHd + 0.5) * width_LHd - _REACH * spread_LHd
+
+
+def _visit_outputs(
+    encoder: Encoder, batches: Iterable[Mapping[str, Tensor]], visit: Callable[[int, Tensor], None]
+) -> int:
+    """Call ``visit(layer, output_NHd)`` with every head's outputs at the real tokens of each batch, in float64.
+
+    Returns:
+        The number of tokens.
+    """
+    if encoder.base.training:
+        raise UserError("Mean head outputs of a model in training mode would include dropout; call model.eval() first.")
+    check_adapter(encoder, "Modes 'mean', 'peak' and 'optimal' need")
     count = 0
     with follow(encoder) as forward_pass:
 
-        def add(site: AttentionSite, output_BSD: Tensor) -> None:
+        def receive(site: AttentionSite, output_BSD: Tensor) -> None:
             layer = forward_pass.finish_call(site.module)
             if layer is not None:
                 output_BSHd = output_BSD.unflatten(-1, (encoder.num_heads, -1)).to(torch.float64)
-                output_NHd = output_BSHd[forward_pass.real_BS(output_BSD)]
-                total_LHd[layer] += output_NHd.sum(0)
-                squares_LHd[layer] += output_NHd.square().sum(0)
+                visit(layer, output_BSHd[forward_pass.real_BS(output_BSD)])
 
-        with at_inputs(encoder.distinct_sites, "projection", add):
+        with at_inputs(encoder.distinct_sites, "projection", receive):
             for batch in batches:
                 inputs: dict[str, Any] = dict(batch)
                 encoder.model(**inputs)
                 count += int(inputs["attention_mask"].sum())
     if count == 0:
-        raise UserError("The reference set is empty; modes 'mean' and 'optimal' need at least one example.")
-    mean_LHd = total_LHd / count
-    return mean_LHd, (squares_LHd / count - mean_LHd.square()).clamp(min=0).sqrt()
+        raise UserError("The reference set is empty; modes 'mean', 'peak' and 'optimal' need at least one example.")
+    return count
 
 
 def _by_layer(
@@ -191,7 +238,8 @@ def _by_layer(
 def check_constants(encoder: Encoder, mode: OverrideMode, constants_LHd: Tensor | None) -> None:
     """Raise UserError if a mode of constants has none, or of another shape."""
     expected = [encoder.num_layers, encoder.num_heads, encoder.head_dim]
-    kind = "optimal" if ModeNeed.FITTED_OUTPUTS in mode.needs else "mean"
+    kinds = {ModeNeed.MEAN_OUTPUTS: "mean", ModeNeed.PEAK_OUTPUTS: "peak", ModeNeed.FITTED_OUTPUTS: "optimal"}
+    kind = next(name for need, name in kinds.items() if need in mode.needs)
     if constants_LHd is None:
         raise UserError(
             f"Mode '{mode.name}' needs the heads' {kind} outputs, one vector for each head; compute them with "

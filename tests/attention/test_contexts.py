@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS, WIDTH, tiny_batch, tiny_model
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
-from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
+from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override, peak_head_outputs
 from bertsecrets.attention.watch import capture, map_stream, watch
 from bertsecrets.errors import UserError
 
@@ -199,9 +201,8 @@ def test_gradient_checkpointing_shows_each_layer_once_and_overrides_both_passes(
     assert (gradients[0] - gradients[1]).abs().max() < 1e-4 * gradients[0].abs().max()
 
 
-def test_mean_head_outputs_equal_a_naive_mean() -> None:
-    model = tiny_model("roberta")
-    batches = [tiny_batch((9, 5), pad_id=1), tiny_batch((4,), pad_id=1)]
+def outputs_of_last_layer(model: PreTrainedModel, batches: list[dict[str, Tensor]]) -> Tensor:
+    """The outputs of all heads at the real tokens of a RoBERTa of three layers, ``[N, heads, d]`` float64."""
     rows: list[Tensor] = []
     dense = model.roberta.encoder.layer[2].attention.output.dense
     handle = dense.register_forward_pre_hook(lambda module, args: rows.append(args[0]))
@@ -215,8 +216,46 @@ def test_mean_head_outputs_equal_a_naive_mean() -> None:
             for i, mask in enumerate(b["attention_mask"])
         ]
     )
-    expected = real.double().mean(0).view(HEADS, -1)
+    return real.double().unflatten(-1, (HEADS, -1))
+
+
+def test_mean_head_outputs_equal_a_naive_mean() -> None:
+    model = tiny_model("roberta")
+    batches = [tiny_batch((9, 5), pad_id=1), tiny_batch((4,), pad_id=1)]
+    expected = outputs_of_last_layer(model, batches).mean(0)
     assert (mean_head_outputs(model, batches)[2] - expected).abs().max() < 1e-6
+
+
+def test_peaks_of_head_outputs_equal_those_of_numpy_histograms() -> None:
+    model = tiny_model("roberta")
+    batches = [tiny_batch((9, 12), pad_id=1), tiny_batch((8,), pad_id=1)]
+    output_NHd = outputs_of_last_layer(model, batches).numpy()
+    peak_Hd = peak_head_outputs(model, batches)[2].numpy()
+    for head, dimension in np.ndindex(peak_Hd.shape):
+        values_N = output_NHd[:, head, dimension]
+        reach = 2 * values_N.std()
+        counts, edges = np.histogram(values_N, 40, (values_N.mean() - reach, values_N.mean() + reach))
+        fullest = counts.argmax()
+        assert peak_Hd[head, dimension] == pytest.approx((edges[fullest] + edges[fullest + 1]) / 2, abs=1e-6)
+
+
+def test_the_peak_of_a_skewed_output_is_its_mode() -> None:
+    """A dimension of a head that is exponential over tokens has its peak at the lowest values, not at the mean."""
+    model = tiny_model("roberta")
+    value_N = -torch.log1p(-torch.linspace(0, 0.999, 400, dtype=torch.float64))
+    dense = model.roberta.encoder.layer[2].attention.output.dense
+
+    def skew(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        outputs_BSD = args[0].clone()
+        outputs_BSD[..., 0] = value_N.view(outputs_BSD.shape[:2]).to(outputs_BSD)
+        return (outputs_BSD,)
+
+    handle = dense.register_forward_pre_hook(skew)
+    batch = tiny_batch((10,) * 40, pad_id=1)
+    mean, peak = (outputs(model, [batch])[2, 0, 0].item() for outputs in (mean_head_outputs, peak_head_outputs))
+    handle.remove()
+    assert mean == pytest.approx(value_N.mean().item())
+    assert 0 <= peak < 0.1
 
 
 def test_capture_crops_to_real_tokens() -> None:
@@ -258,6 +297,7 @@ def test_a_stream_gives_one_layer_at_a_time_and_can_be_abandoned() -> None:
         ([HeadEdit(0, 1), HeadEdit(0, 1, "uniform")], "named twice"),
         ([HeadEdit(0, 1, "unifrom")], "did you mean 'uniform'"),
         ([HeadEdit(0, 1, "mean")], "mean_head_outputs"),
+        ([HeadEdit(0, 1, "peak")], "peak_head_outputs"),
         ([HeadEdit(0, 1, "optimal")], "optimal_head_outputs"),
         ([HeadEdit(0, 1, "resample")], "needs other examples to take the heads' outputs from; pass them as donors"),
     ],

@@ -28,8 +28,8 @@ PEAK = """
 import torch
 from bertsecrets.attention.modes import ModeNeed, OverrideMode
 
-class Peak(OverrideMode):
-    name = "peak"
+class Pick(OverrideMode):
+    name = "pick"
     words = "the value of the token that it attends to most"
     needs = frozenset({ModeNeed.ATTENTION, ModeNeed.VALUES})
 
@@ -54,7 +54,7 @@ class Other(OverrideMode):
 
 @pytest.fixture(scope="module", autouse=True)
 def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    modes = {"peak": "odd_modes:Peak", "half": "odd_modes:Half", "misnamed": "odd_modes:Other"}
+    modes = {"pick": "odd_modes:Pick", "half": "odd_modes:Half", "misnamed": "odd_modes:Other"}
     bad = {"number": "odd_modes:HEADS", "gone": "odd_modes_gone:X", "zero": "odd_modes:Half"}
     files = {"odd_modes.py": f"{PEAK}\nHEADS = 3\n"}
     folder = write_package(tmp_path_factory.mktemp("packages") / "odd_modes", files, {"override_modes": modes | bad})
@@ -91,13 +91,13 @@ def models() -> tuple[PreTrainedModel, PreTrainedModel]:
 def test_override_finds_a_mode_of_a_package_by_its_name() -> None:
     model, eager = models()
     batch = tiny_batch()
-    with torch.no_grad(), override(model, [HeadEdit(0, 1, "peak"), HeadEdit(2, 3, "peak")]):
+    with torch.no_grad(), override(model, [HeadEdit(0, 1, "pick"), HeadEdit(2, 3, "pick")]):
         logits_BC = model(**batch).logits
     torch.testing.assert_close(logits_BC, peaked(eager, batch, {(0, 1), (2, 3)}), atol=1e-10, rtol=0)
     assert not torch.allclose(logits_BC, model(**batch).logits, atol=1e-3)
 
 
-@pytest.mark.parametrize("mode", ["peak", "half", "identity"])
+@pytest.mark.parametrize("mode", ["pick", "half", "identity"])
 def test_the_engine_gives_the_logits_of_one_overridden_pass_for_each_variant(mode: str) -> None:
     model, batch = tiny_model("bert").double(), tiny_batch()
     plan = Plan(mode, LAYERS, HEADS, (*every_head(LAYERS, HEADS), *every_layer(LAYERS, HEADS)))
@@ -114,9 +114,9 @@ def test_a_notebook_disables_with_it(tiny_bert: Path) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(tiny_bert, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     texts, labels = ["The cat sat.", "It rained all day.", "A dog.", "Nobody came."], [0, 1, 0, 1]
-    disabled = bs.disable(model, tokenizer, texts, labels, mode="peak", resamples=100, permutations=100, batch_size=1)
+    disabled = bs.disable(model, tokenizer, texts, labels, mode="pick", resamples=100, permutations=100, batch_size=1)
     layers = model.config.num_hidden_layers
-    assert set(disabled.to_pandas()["mode"]) == {"peak"}
+    assert set(disabled.to_pandas()["mode"]) == {"pick"}
     for row, text in enumerate(texts):
         inputs = dict(tokenizer(text, return_tensors="pt"))
         for index, head in ((1, (0, 1)), (4 * layers - 1, (layers - 1, 3))):
@@ -131,17 +131,17 @@ def test_a_callback_screens_and_its_page_says_what_the_mode_does(tmp_path: Path)
     assert scores[0] == scores[1]
     section = ablation_sections(run.ablation_table(), run.checks())[0]
     assert section.paragraphs[0] == "The output of a disabled head is half of its output."
-    run, lines = swept(tmp_path / "peak", mode="peak", sweep="screened")
-    assert lines[0].endswith("Exact sweep, as mode 'peak' takes several passes for a pair.")
+    run, lines = swept(tmp_path / "pick", mode="pick", sweep="screened")
+    assert lines[0].endswith("Exact sweep, as mode 'pick' takes several passes for a pair.")
 
 
 def test_settings_and_help_name_it() -> None:
-    assert AblationSettings.read("ablation", {"mode": "peak"}).mode == "peak"
-    assert "peak (odd_modes)" in help_text("analyze")
-    with pytest.raises(UserError, match=r"Unknown ablation\.mode 'peek'; did you mean 'peak'"):
-        AblationSettings.read("ablation", {"mode": "peek"})
-    with pytest.raises(UserError, match=r"Unknown override mode 'peek'; did you mean 'peak'"):
-        find_mode("peek")
+    assert AblationSettings.read("ablation", {"mode": "pick"}).mode == "pick"
+    assert "pick (odd_modes)" in help_text("analyze")
+    with pytest.raises(UserError, match=r"Unknown ablation\.mode 'pikc'; did you mean 'pick'"):
+        AblationSettings.read("ablation", {"mode": "pikc"})
+    with pytest.raises(UserError, match=r"Unknown override mode 'pikc'; did you mean 'pick'"):
+        find_mode("pikc")
 
 
 def test_what_is_no_mode_is_one_sentence() -> None:
