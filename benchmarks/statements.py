@@ -30,6 +30,8 @@ RESULTS = ROOT / "benchmarks" / "results" / STORED
 
 FOLDERS = ("glue", "treebank", "base", "out")
 SEEDS = (1, 2, 3)
+MODES = ("zero", "mean", "peak", "resample")
+"""Modes of disabling besides that of the trainings."""
 TASKS = ("stsb",)
 """Tasks of the fine-tuned models."""
 
@@ -63,6 +65,18 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             yield name, [*training, f"task={task}", f"seed={seed}", *analyses]
             parts = ["analysis=disable", "ablation.components=[attention,ffn,layers]", "logger=none"]
             yield f"{name}-parts", ["analyze.py", f"checkpoint={options.out / name}", *parts]
+            # Their pages are not looked at.
+            of_run = ["analyze.py", f"checkpoint={options.out / name}", "logger=none", "report.figures=0"]
+            following = SEEDS[(SEEDS.index(seed) + 1) % len(SEEDS)]
+            yield f"{name}-next", [*of_run, "analysis=drift", f"reference={options.out / f'minilm-{task}-{following}'}"]
+            for mode in MODES:
+                sweep = ["ablation.sweep=exact", "ablation.max_examples=60", "ablation.draws=1"]
+                yield f"{name}-{mode}", [*of_run, "analysis=disable_heads", f"ablation.mode={mode}", *sweep]
+            pruning = [*of_run, "analysis=prune", "prune.examples=64", "prune.seeds=1", "prune.latency_rounds=0"]
+            greedy = ["prune.scores=[weight_gradient/product,entropy/bits]", "prune.iterative=true", "prune.step=0.25"]
+            yield f"{name}-greedy", [*pruning, *greedy, "prune.save=false"]
+            once = "prune.scores=[head_gradient/example_normalised,exact,value_norm/output]"
+            yield f"{name}-pruned", [*pruning, once, "prune.save=false"]
         random = ["seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
         yield f"minilm-{task}-random", [*training, f"task={task}", *random]
 

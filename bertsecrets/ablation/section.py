@@ -22,6 +22,7 @@ from bertsecrets.ablation.figures import (
     volcano,
 )
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
+from bertsecrets.ablation.over_examples import OVER_EXAMPLES, over_examples_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
@@ -126,6 +127,9 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         if sublayers := records.get(f"{SUBLAYERS}_{metric}_{mode}"):
             finding = sublayers_in_words(sublayers, metric_label(metric))
             section = replace(section, findings=[*section.findings, finding])
+        examples = records.get(f"{OVER_EXAMPLES}_{mode}")
+        if examples and metric == rows[0]["metric"]:
+            section = replace(section, paragraphs=[*section.paragraphs, over_examples_in_words(examples)])
         screening = records.get(f"{SWEEP}_{mode}")
         if screening and {row["sweep"] for row in part} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])

@@ -17,6 +17,7 @@ from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
 from bertsecrets.ablation.looks import LOOKS, LooksRecord, look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
+from bertsecrets.ablation.over_examples import over_examples_check
 from bertsecrets.ablation.plan import (
     Plan,
     Variant,
@@ -141,6 +142,7 @@ class Judged:
         run.add_checks(selection_checks(self.outcomes, self.task, rows, self.settings.seed))
         run.add_checks(self.spared())
         run.add_checks(sublayer_checks(self.outcomes, self.task, self.settings.level))
+        run.add_checks(over_examples_check(self.outcomes, self.task, self.settings.level))
         run.add_checks({f"{kind}_{mode}": record for kind, record in self.records.items()})
         # A sweep during training has later ones to tell more.
         run.add_checks({f"{POWER_PLAN}_{mode}": self.power_plan(rows) if stage == CHECKPOINT else {}})

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import yaml
+from ablation.test_over_examples import TASK, outcomes_of
 from numpy.typing import NDArray
 from papers.paper_runs import (
     VOITA_EXTRAS,
@@ -24,6 +25,7 @@ from papers.paper_runs import (
 from reporting.finished_runs import make_run
 from scipy import stats
 
+from bertsecrets.ablation.over_examples import over_examples_check
 from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.dependency.record import DependencyRecord
@@ -34,6 +36,7 @@ from bertsecrets.papers.statements.sheet import Grid
 from bertsecrets.papers.statements.statement import Statement, read_statement
 from bertsecrets.papers.statements.test import Finding, Reading
 from bertsecrets.results.run import Run
+from bertsecrets.settings import CONF
 
 
 def cell_of(folder: Path, about: str = "tuned", **test: Any) -> Cell:
@@ -59,6 +62,19 @@ def treebank(folder: Path, **changes: Mapping[str, Any]) -> None:
         scores.append(relation(name, **{"accuracy": 0.9, "gain": 0.3, **changes.get(name, {})}))
     record = DependencyRecord("treebank", 100, 0, 0, 50, [2, 3], {}, scores)
     with_extras(folder, "dependency", asdict(record), {"all": np.full((2, 2), 0.3)})
+
+
+def test_the_share_over_examples_is_that_of_the_losses_of_the_mode(tmp_path: Path) -> None:
+    settings = yaml.safe_load((CONF / "task" / "mrpc.yaml").read_text("utf-8"))
+    folder = make_run(tmp_path / "runs" / "run", p_constant=0.001, delta_LH=np.zeros((3, 4)), task_settings=settings)
+    outcomes = outcomes_of(60)
+    outcomes.write(folder / "ablation" / "checkpoint-00000009-zero.safetensors", TASK)
+    zero, mean = (cell_of(tmp_path / "runs", kind="over_examples", mode=mode, above=0.5) for mode in ("zero", "mean"))
+    (check,) = over_examples_check(outcomes, TASK, 0.95).values()
+    assert (value_of(zero), zero.verdict) == (pytest.approx(check["share"]), HOLDS_HERE)
+    assert zero.finding is not None
+    assert zero.finding.readings[0].detail == "12 heads"
+    assert mean.command.endswith("analysis=disable ablation.mode=mean ablation.sweep=exact")
 
 
 def test_a_record_is_read_along_its_way(tmp_path: Path) -> None:

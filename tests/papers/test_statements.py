@@ -567,6 +567,13 @@ def test_other_pruning_is_not_read(tmp_path: Path, test: dict[str, Any], make: M
     assert "analysis=prune 'prune.scores=[exact" in cell.command
 
 
+def test_orders_that_are_computed_anew_are_a_statement_of_their_own(tmp_path: Path) -> None:
+    pruned(("exact", 6, -5), iterative=True)(tmp_path / "run")
+    test = {"kind": "pruning", "order": "exact", "share": 0.4, "iterative": True, "below": 0}
+    cell = only(ledger(tmp_path, statement_of(test))[0])
+    assert (cell.finding.value, cell.verdict) == (pytest.approx(-5), HOLDS_HERE)
+
+
 def test_pruning_names_the_share_that_was_removed(tmp_path: Path) -> None:
     pruned(("random", 6, 0), ("exact", 6, -1), ("exact", 7, -1), ("reversed", 6, -9))(tmp_path / "run")
     test = {"kind": "pruning", "order": "exact", "minus": "reversed", "share": 0.38, "above": 0}

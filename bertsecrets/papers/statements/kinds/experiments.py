@@ -9,11 +9,14 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.over_examples import effects_on_losses, share_over_examples
+from bertsecrets.data.task import task_from_config
 from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.voita_roles import FROM_HEAD, VoitaRoles, roles_of
-from bertsecrets.papers.statements.sheet import LackingError, Sheet, settings_for
+from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.scores import CONTROLS, REVERSED
@@ -184,11 +187,13 @@ class Pruning(Test):
         order: The score in whose order heads are removed; ``random``: the mean over random orders.
         minus: Another order whose change is taken away; null for none.
         share: Share of the heads to remove.
+        iterative: Whether the orders are computed anew after each step.
     """
 
     order: str = Field(description="the name of a pruning score")
     minus: str | None = Field(default=None, description="the name of a pruning score, or null")
     share: float = Field(gt=0, lt=1, description="a number between 0 and 1")
+    iterative: bool = Field(default=False, description="true or false")
 
     @property
     def columns(self) -> Sequence[str]:
@@ -197,18 +202,21 @@ class Pruning(Test):
     @property
     def number(self) -> str:
         less = "" if self.minus is None else f" minus that in the order of {self.minus}"
-        return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {self.order}{less}"
+        return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {self.order}{less}{', computed anew after each step' * self.iterative}"
 
     def reading(self, sheet: Sheet) -> Reading:
         orders = [order for order in (self.order, self.minus) if order is not None]
         settings = f"{settings_for(Experiment.name, 'tuned')} 'prune.scores=[{','.join(orders)}]' prune.step={_STEP:g}"
+        settings += " prune.iterative=true" * self.iterative
         try:
             contents = [content for content in sheet.records(Experiment.name) if self._fits(content)]
         except LackingError:
             contents = []
         if not contents:
             raise LackingError(
-                f"pruning in the order of {' and '.join(orders)}, scored once and without further training", settings
+                f"pruning in the order of {' and '.join(orders)}, scored {'after each step' if self.iterative else 'once'} and without "
+                "further training",
+                settings,
             )
         content, kept = min(
             ((content, row["kept"]) for content in contents for row in content["curves"] if row["score"] == self.order),
@@ -227,9 +235,9 @@ class Pruning(Test):
         return Reading(value, sum(error for _, error in points), int(content["examples"]), detail)
 
     def _fits(self, content: Mapping[str, Any]) -> bool:
-        """Whether a record has the orders, computed once, and changed nothing but the heads."""
+        """Whether a record has the orders, computed as often, and changed nothing but the heads."""
         scores = list(dict.fromkeys(row["score"] for row in content["curves"]))
-        if content["iterative"] or content["recovery_epochs"] or self.order not in scores:
+        if content["iterative"] != self.iterative or content["recovery_epochs"] or self.order not in scores:
             return False
         # The reversed order is that of the run's first score.
         first = next(score for score in scores if score not in CONTROLS)
@@ -249,6 +257,36 @@ def _change(content: Mapping[str, Any], kept: int, order: str) -> tuple[float, f
     # The mean of several random orders varies with the orders as well.
     spread = float(change_R.var(ddof=1) / len(change_R)) if len(change_R) > 1 else 0.0
     return float(change_R.mean()), math.sqrt(error**2 + spread)
+
+
+class OverExamples(Test):
+    """Share of the variance of single heads' effects on single examples' losses that is over examples, 0..1.
+
+    Args:
+        mode: The mode of disabling.
+    """
+
+    mode: str = Field(description="a mode of disabling")
+
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    @property
+    def number(self) -> str:
+        return f"share of the variance of rises of the loss over heads and examples that is over examples (mode {self.mode})"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        for run in sheet.runs:
+            # The losses themselves: sweeps of earlier versions kept them, but not the share.
+            for path in sorted(run.folder.glob(f"ablation/*-{self.mode}.safetensors"), reverse=True):
+                outcomes = Outcomes.read(path)
+                effect_HN = effects_on_losses(outcomes, task_from_config(run.config["task"]))
+                if effect_HN is not None:
+                    share, stderr = share_over_examples(effect_HN)
+                    return Reading(share, stderr, len(outcomes.index_N), f"{len(effect_HN)} heads")
+        raise LackingError(
+            f"the losses of single examples with each head disabled (mode {self.mode}, exact sweep)",
+            f"{settings_for(f'{DISABLE}/{self.mode}/head', 'tuned')} ablation.sweep=exact",
+        )
 
 
 _QUARTILE = NormalDist().inv_cdf(0.75)
