@@ -77,7 +77,7 @@ def donors_of(mode: str, rows: int = 3) -> dict[str, Any]:
 
 def cases() -> list[Any]:
     """Families, modes and limits; of the modes that take most time, or share the code of ``mean``, a few by default."""
-    slow = {"resample": ("bert", "albert-groups"), "optimal": ("bert",)}
+    slow = {"resample": ("bert", "albert-groups"), "optimal": ("bert",), "peak": ("bert",)}
     return [
         pytest.param(
             family,

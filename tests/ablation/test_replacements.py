@@ -1,5 +1,6 @@
 """Donors of mode resample and outputs of mode optimal: what they are, what they do not depend on, and mistakes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, pre
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import Reference, Subject
 from bertsecrets.attention.donors import donor_positions
-from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
+from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override, peak_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
@@ -91,6 +92,17 @@ def test_a_sweep_with_donors_does_not_depend_on_its_batches() -> None:
     ]
     torch.testing.assert_close(sweeps[0].logits_NVC, sweeps[1].logits_NVC, atol=1e-6, rtol=0)
     assert (sweeps[0].logits_NVC - sweeps[0].clean_NC[:, None]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("mode", "outputs"), [("mean", mean_head_outputs), ("peak", peak_head_outputs)])
+def test_constants_are_those_of_the_reference_examples(mode: str, outputs: Callable[..., torch.Tensor]) -> None:
+    model, judged, others = model_of_tokens(), split_of([3, 9, 4]), split_of([4, 12, 7], start=2)
+    subject = Subject.of_split(model, TASK, judged, 2, progress=False, reference=others)
+    constants_LHd = prepare(subject, heads_plan(mode), AblationSettings.read("ablation", {"mode": mode})).constants_LHd
+    assert constants_LHd is not None
+    with torch.no_grad():
+        expected_LHd = outputs(model.eval(), [others[[row]].inputs() for row in range(3)])
+    torch.testing.assert_close(constants_LHd, expected_LHd, atol=1e-6, rtol=0)
 
 
 def loss_of(model: PreTrainedModel, batch: Batch, layer: int, head: int, constants_LHd: torch.Tensor) -> torch.Tensor:
