@@ -47,7 +47,7 @@ PAGES = {
     "voita2019": ["sst2-1", "sst2-1-*", "sst2-gates-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
-    "questions": ["control-*", "questions-*"],
+    "questions": ["control-*"],
     "questions mpnet": ["mpnet-sst2-redundancy"],
     "michel2019 genres": ["genres", "genres-*"],
 }
@@ -253,7 +253,7 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
             "compare_with=[initial]",
             "logger=none",
         ]
-        yield f"questions-{seed}", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
+        yield f"control-none-{seed}-questions", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
     # The development set has no genres: the benchmark tells them apart.
     of_genres = [f"data.root={out}", f"task={GENRES}", "data.limit_eval=1900"]
     yield "genres", [*training, *of_genres, "seed=1", "callbacks=none", "measure=[]"]
