@@ -30,7 +30,7 @@ RESULTS = ROOT / "benchmarks" / "results" / STORED
 
 FOLDERS = ("glue", "treebank", "base", "out")
 SEEDS = (1, 2, 3)
-MODES = ("zero", "mean", "peak", "resample")
+MODES = ("zero", "peak", "resample")
 """Modes of disabling besides that of the trainings."""
 TASKS = ("stsb",)
 """Tasks of the fine-tuned models."""
@@ -65,18 +65,16 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             yield name, [*training, f"task={task}", f"seed={seed}", *analyses]
             parts = ["analysis=disable", "ablation.components=[attention,ffn,layers]", "logger=none"]
             yield f"{name}-parts", ["analyze.py", f"checkpoint={options.out / name}", *parts]
+            sweep = ["analysis=disable_heads", "ablation.sweep=exact", "ablation.max_examples=60", "ablation.draws=1"]
             # Their pages are not looked at.
-            of_run = ["analyze.py", f"checkpoint={options.out / name}", "logger=none", "report.figures=0"]
-            following = SEEDS[(SEEDS.index(seed) + 1) % len(SEEDS)]
-            yield f"{name}-next", [*of_run, "analysis=drift", f"reference={options.out / f'minilm-{task}-{following}'}"]
+            sweep += ["logger=none", "report.figures=0"]
             for mode in MODES:
-                sweep = ["ablation.sweep=exact", "ablation.max_examples=60", "ablation.draws=1"]
-                yield f"{name}-{mode}", [*of_run, "analysis=disable_heads", f"ablation.mode={mode}", *sweep]
-            pruning = [*of_run, "analysis=prune", "prune.examples=64", "prune.seeds=1", "prune.latency_rounds=0"]
-            greedy = ["prune.scores=[weight_gradient/product,entropy/bits]", "prune.iterative=true", "prune.step=0.25"]
-            yield f"{name}-greedy", [*pruning, *greedy, "prune.save=false"]
-            once = "prune.scores=[head_gradient/example_normalised,exact,value_norm/output]"
-            yield f"{name}-pruned", [*pruning, once, "prune.save=false"]
+                command = ["analyze.py", f"checkpoint={options.out / name}", *sweep, f"ablation.mode={mode}"]
+                yield f"{name}-{mode}", command
+        for seed, following in zip(SEEDS, (*SEEDS[1:], SEEDS[0]), strict=True):
+            checkpoint, reference = (options.out / f"minilm-{task}-{number}" for number in (seed, following))
+            of_run = ["analyze.py", f"checkpoint={checkpoint}", f"reference={reference}", "analysis=drift"]
+            yield f"{checkpoint.name}-next", [*of_run, "logger=none", "report.figures=0"]
         random = ["seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
         yield f"minilm-{task}-random", [*training, f"task={task}", *random]
 

@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +14,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
-from bertsecrets.papers.statements.judge import READINGS, UNMEASURED, UNTOLD, Entry, counted, judged
+from bertsecrets.papers.statements.judge import READINGS, UNTOLD, Entry, counted, judged
 from bertsecrets.papers.statements.statement import files
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.report.content import Report, Section, Table
@@ -138,7 +137,6 @@ class StatementsPage:
                 ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
             ],
             notes=[
-                *([_answered(self.settings.overview, sections)] if self.settings.overview else []),
                 *(counts_in_words(entries) if entries else []),
                 *unlearned_in_words(models),
                 *objectives_in_words(models),
@@ -174,9 +172,7 @@ class StatementsPage:
         if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
             if not part.missing:
                 return None
-            return Section(
-                part.title, paragraphs=[f"No run measured this. {part.missing}"], commands=commands, summary=UNMEASURED
-            )
+            return Section(part.title, paragraphs=[f"No run measured this. {part.missing}"], commands=commands)
         reasons = list(dict.fromkeys(_reasons(entries)))
         return Section(
             part.title,
@@ -190,7 +186,7 @@ class StatementsPage:
                 *(table for shown_section in shows for table in shown_section.tables),
             ],
             figures=[block for shown_section in shows for block in shown_section.figures],
-            commands=list(dict.fromkeys([*commands, *chain(*(shown_section.commands for shown_section in shows))])),
+            commands=[*commands, *(command for shown_section in shows for command in shown_section.commands)],
             summary=_summary(entries, shows),
         )
 
@@ -218,35 +214,24 @@ class StatementsPage:
 
 
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
-    """What the figures say, then the verdicts, each with the number of statements that have it; without either, why not."""
+    """The verdicts, each with the number of statements that have it, then what the figures say."""
     verdicts = [entry.verdict for entry in entries]
     statements = (
-        f"{len(verdicts)} statements: {', '.join(counted(verdicts))}" if len(verdicts) > 1 else "".join(verdicts)
+        []
+        if not entries
+        else verdicts[:1]
+        if len(entries) == 1
+        else [f"{len(entries)} statements: {', '.join(counted(verdicts))}"]
     )
-    answers = [
-        shown_section.summary for shown_section in shows if shown_section.summary not in ("", UNTOLD, UNMEASURED)
-    ]
-    told = [*answers, *([statements] if set(verdicts) - {UNTOLD} else [])]
-    if told:
-        return "; ".join(told)
-    measured = any(cell.finding is not None for entry in entries for cell in entry.cells)
-    return UNTOLD if measured else next((shown_section.summary for shown_section in shows if shown_section.summary), "")
-
-
-def _answered(name: str, sections: Sequence[Section]) -> str:
-    """How many sections say something, as a sentence."""
-    told = sum(section.summary not in ("", UNTOLD, UNMEASURED) for section in sections)
-    return f"{told} of {len(sections)} {name}s {'has' if told == 1 else 'have'} an answer from these runs."
+    return "; ".join([*statements, *(figures.summary for figures in shows if figures.summary)])
 
 
 def _overview(name: str, sections: Sequence[Section]) -> Section:
-    rows = [[section.title, section.summary or "see its tables"] for section in sections]
+    rows = [[section.title, section.summary or UNTOLD] for section in sections]
     # This section is the first.
     links = [f"#section-{index + 2}" for index in range(len(sections))]
     return Section(
-        f"All {name}s",
-        tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)],
-        unfolded=True,
+        f"All {name}s", tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)]
     )
 
 
