@@ -47,7 +47,7 @@ PAGES = {
     "voita2019": ["sst2-1", "sst2-1-*", "sst2-gates-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
-    "questions": ["control-*", "questions-*"],
+    "questions": ["control-*"],
     "questions mpnet": ["mpnet-sst2-redundancy"],
     "michel2019 genres": ["genres", "genres-*"],
 }
@@ -238,18 +238,22 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         "trainer.val_check_interval=1.0",
         f"trainer.precision={precision}",
     ]
-    of_pairs = [*training, f"data.root={data / 'glue'}", "task=mrpc", "callbacks=watch"]
+    watched = ["callbacks=watch", "measure.drift.every_n_validations=null"]
+    of_pairs = [*training, f"data.root={data / 'glue'}", "task=mrpc", *watched]
     for seed in QUESTION_SEEDS:
         for control in CONTROLS:
             yield f"control-{control}-{seed}", [*of_pairs, f"control={control}", f"seed={seed}"]
     for seed in QUESTION_SEEDS:
         analyses = [
             "analysis=redundancy",
-            "analysis.block_attention._target_=bertsecrets.callbacks.block_attention.BlockAttention",
+            "ablation.group_size=2",
+            "ablation.group_count=1",
+            "+analysis.block_attention._target_=bertsecrets.callbacks.block_attention.BlockAttention",
             "measure=[patterns,surface,offsets,entropy]",
             "compare_with=[initial]",
+            "logger=none",
         ]
-        yield f"questions-{seed}", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
+        yield f"control-none-{seed}-questions", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
     # The development set has no genres: the benchmark tells them apart.
     of_genres = [f"data.root={out}", f"task={GENRES}", "data.limit_eval=1900"]
     yield "genres", [*training, *of_genres, "seed=1", "callbacks=none", "measure=[]"]

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
-from bertsecrets.papers.statements.judge import READINGS, UNTOLD, Entry, counted, judged
+from bertsecrets.papers.statements.judge import READINGS, UNMEASURED, UNTOLD, Entry, counted, judged
 from bertsecrets.papers.statements.statement import files
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.report.content import Report, Section, Table
@@ -137,6 +138,7 @@ class StatementsPage:
                 ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
             ],
             notes=[
+                *([_answered(self.settings.overview, sections)] if self.settings.overview else []),
                 *(counts_in_words(entries) if entries else []),
                 *unlearned_in_words(models),
                 *objectives_in_words(models),
@@ -172,7 +174,9 @@ class StatementsPage:
         if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
             if not part.missing:
                 return None
-            return Section(part.title, paragraphs=[f"No run measured this. {part.missing}"], commands=commands)
+            return Section(
+                part.title, paragraphs=[f"No run measured this. {part.missing}"], commands=commands, summary=UNMEASURED
+            )
         reasons = list(dict.fromkeys(_reasons(entries)))
         return Section(
             part.title,
@@ -186,7 +190,7 @@ class StatementsPage:
                 *(table for shown_section in shows for table in shown_section.tables),
             ],
             figures=[block for shown_section in shows for block in shown_section.figures],
-            commands=[*commands, *(command for shown_section in shows for command in shown_section.commands)],
+            commands=list(dict.fromkeys([*commands, *chain(*(shown_section.commands for shown_section in shows))])),
             summary=_summary(entries, shows),
         )
 
@@ -214,24 +218,35 @@ class StatementsPage:
 
 
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
-    """The verdicts, each with the number of statements that have it, then what the figures say."""
+    """What the figures say, then the verdicts, each with the number of statements that have it; without either, why not."""
     verdicts = [entry.verdict for entry in entries]
     statements = (
-        []
-        if not entries
-        else verdicts[:1]
-        if len(entries) == 1
-        else [f"{len(entries)} statements: {', '.join(counted(verdicts))}"]
+        f"{len(verdicts)} statements: {', '.join(counted(verdicts))}" if len(verdicts) > 1 else "".join(verdicts)
     )
-    return "; ".join([*statements, *(figures.summary for figures in shows if figures.summary)])
+    answers = [
+        shown_section.summary for shown_section in shows if shown_section.summary not in ("", UNTOLD, UNMEASURED)
+    ]
+    told = [*answers, *([statements] if set(verdicts) - {UNTOLD} else [])]
+    if told:
+        return "; ".join(told)
+    measured = any(cell.finding is not None for entry in entries for cell in entry.cells)
+    return UNTOLD if measured else next((shown_section.summary for shown_section in shows if shown_section.summary), "")
+
+
+def _answered(name: str, sections: Sequence[Section]) -> str:
+    """How many sections say something, as a sentence."""
+    told = sum(section.summary not in ("", UNTOLD, UNMEASURED) for section in sections)
+    return f"{told} of {len(sections)} {name}s {'has' if told == 1 else 'have'} an answer from these runs."
 
 
 def _overview(name: str, sections: Sequence[Section]) -> Section:
-    rows = [[section.title, section.summary or UNTOLD] for section in sections]
+    rows = [[section.title, section.summary or "see its tables"] for section in sections]
     # This section is the first.
     links = [f"#section-{index + 2}" for index in range(len(sections))]
     return Section(
-        f"All {name}s", tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)]
+        f"All {name}s",
+        tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)],
+        unfolded=True,
     )
 
 

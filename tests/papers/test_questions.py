@@ -82,12 +82,18 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     places = [text.index(f">{section.title}</h2>") for section in page.settings.sections]
     assert len(places) == 14
     assert places == sorted(places)
-    for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns compare_with=[initial]"):
+    for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns 'compare_with=[initial]'"):
         assert f"python -m bertsecrets analyze checkpoint={folder} {settings}" in text
     retrained = "python -m bertsecrets train task=mrpc model=minilm task.training.batch_size=32 seed=1"
     assert f"{retrained} -m control=first_sentence,second_sentence" in text
     assert "annotation.pipeline=" in text
     assert not re.search(r"\bQ\d", text)
+    # What is not measured is told apart from what intervals leave open: the accuracy is there, without a control.
+    assert "0 of 14 questions have an answer from these runs." in text
+    assert '<details class="fold" id="section-1" open>' in text
+    overview = page.report(find_runs([str(tmp_path / "run")])[0], tmp_path / "readings").sections[0].tables[0]
+    assert [row[1] for row in overview.rows].count("cannot be told") == 1
+    assert {row[1] for row in overview.rows} == {"cannot be told", "no run measured this"}
 
 
 def test_each_question_is_folded_under_its_answer_in_a_line(tmp_path: Path) -> None:
@@ -547,5 +553,5 @@ def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     assert section.summary == "vertical"
     assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
     assert section.commands == [
-        f"python -m bertsecrets analyze checkpoint={tmp_path / 'other'} analysis=patterns compare_with=[initial]"
+        f"python -m bertsecrets analyze checkpoint={tmp_path / 'other'} analysis=patterns 'compare_with=[initial]'"
     ]

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bertsecrets.papers.models import Group, Studied
-from bertsecrets.papers.statements.judge import UNTOLD
+from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, difference_stage
@@ -87,14 +87,14 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
         tables=[table for part in answer.answers for table in part.tables],
         figures=[block for part in answer.answers for block in part.figures],
         commands=list(dict.fromkeys(lack.command for lack in answer.missing)),
-        summary=_summary(answer.answers),
+        summary=_summary(answer.answers) or (UNMEASURED if answer.missing else UNTOLD),
     )
 
 
 def _summary(answers: Sequence[GroupAnswer]) -> str:
     shorts = dict.fromkeys(part.short for part in answers)
     if len(shorts) < 2:
-        return next(iter(shorts), UNTOLD)
+        return next(iter(shorts), "")
     return "; ".join(f"{short} ({', '.join(part.name for part in answers if part.short == short)})" for short in shorts)
 
 

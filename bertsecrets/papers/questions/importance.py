@@ -173,7 +173,7 @@ def relation_heads(models: Studied) -> Answer:
         before_views = [view for (model, _), view in relations.items() if model == group.config["model"]["name"]]
         effect = group.effects("head")
         if not before_views:
-            settings = "analysis=frame_relations framenet.root=<FrameNet folder> compare_with=[initial]"
+            settings = "analysis=frame_relations framenet.root=<FrameNet folder> 'compare_with=[initial]'"
             why = "no run measured attention along frame relations in the model before fine-tuning."
             missing.append(Missing(group.name, why, group.models[0].command(settings)))
         if effect is None:

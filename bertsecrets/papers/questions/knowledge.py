@@ -29,7 +29,7 @@ from bertsecrets.results.views import Change, MeasureView
 
 _NAMES = tuple(column.name for column in Patterns.columns)
 _COULD_MEAN = ("heterogeneous", "block")
-_COMPARED = " compare_with=[initial]"
+_COMPARED = " 'compare_with=[initial]'"
 _NAMED_WRONGLY = "The classifier names about one map in five wrongly (docs/patterns.md)."
 _NO_PATTERNS = "no run named the patterns of maps, before and after fine-tuning."
 

@@ -251,6 +251,7 @@ class Section:
             first figure opens the page in place of the grid of heads.
         commands: Commands to type, such as one that would add to it.
         steps: What to do next, with the same effect.
+        unfolded: Whether the page shows it open.
     """
 
     title: str
@@ -266,6 +267,7 @@ class Section:
     summary: str = ""
     commands: Sequence[str] = ()
     steps: Sequence["NextStep"] = ()
+    unfolded: bool = False
 
     @property
     def line(self) -> str:
