@@ -251,7 +251,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     assert answer.short == "1 redundant, 2 unnecessary of 4 groups"
     assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
     # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
-    assert "408 examples leave 1 undecided; about 10,000 would be enough" in answer.sentence
+    assert "About 10,000 examples would settle the median undecided group if it has no effect" in answer.sentence
 
     folder = make_run(tmp_path / "second", seed=2)
     run = Run.open(folder)
@@ -260,10 +260,17 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     answer = answers(redundant_or_unnecessary(runs_in(tmp_path)))
     assert answer.short == "1 and 0 redundant, 2 unnecessary of 4 and 3 groups"
     by_seed, _ = answer.tables
-    assert [row[1:8] for row in by_seed.rows] == [
-        ["1", "408", "4", "1", "2", "0", "1"],
-        ["2", "408", "3", "0", "2", "0", "1"],
+    assert [row[1:9] for row in by_seed.rows] == [
+        ["1", "408", "4", "1", "2", "0", "1", "about 10,000"],
+        ["2", "408", "3", "0", "2", "0", "1", "about 10,000"],
     ]
+
+    # With fewer than 19 random groups for each there is no p-value.
+    untested = [{**row, "run": run.name, "p_controls": np.nan} for row in rows[1:]]
+    AblationTable.from_rows(untested).write(folder / "ablation.parquet")
+    answer = answers(redundant_or_unnecessary(studied(find_runs([str(folder)])[0])))
+    assert answer.short == "redundancy not tested, 2 unnecessary of 3 groups"
+    assert answer.tables[0].rows[0][4] == "–"
 
 
 def with_patterns(folder: Path, name: str, before: Sequence[float], after: Sequence[float], error: float) -> Path:

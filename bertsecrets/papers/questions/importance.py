@@ -19,7 +19,7 @@ from bertsecrets.results.components import GROUP
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import number, p_value
+from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
@@ -54,8 +54,12 @@ def redundant_or_unnecessary(models: Studied) -> Answer:
         if seeds:
             sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
         redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
+        redundant = f"{redundant} redundant"
+        if not _tested(rows):
+            redundant = "redundancy not tested"
+            sentence += " Redundancy was not tested: that takes 19 random groups for each (ablation.group_count=20)."
         told = any(count[_REDUNDANT] or count[DISPENSABLE] for count in counts)
-        short = f"{redundant} redundant, {spared} unnecessary of {of_groups} groups" if told else UNTOLD
+        short = f"{redundant}, {spared} unnecessary of {of_groups} groups" if told else UNTOLD
         shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
         figure = interval_rows(
             [
@@ -101,19 +105,28 @@ def _listed(counts: Sequence[int]) -> str:
     return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}"
 
 
-def _more_examples(rows: Sequence[Row]) -> str:
-    """How many examples would tell whether the undecided groups can be spared, as a sentence after a space."""
+def _tested(rows: Sequence[Row]) -> bool:
+    """Whether some group was compared with enough random ones to be shown redundant."""
+    return any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
+
+
+def _enough(rows: Sequence[Row]) -> str:
+    """How many examples would tell that the median undecided group can be spared, if it has no effect; a dash if none is undecided."""
     needed = [
         row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
         for row in rows
         if _kind(row) == "" and row["margin"] and math.isfinite(row["low"])
     ]
-    if not needed:
+    return f"about {rounded(float(np.median(needed))):,}" if needed else MISSING
+
+
+def _more_examples(rows: Sequence[Row]) -> str:
+    """What it would take to tell of the undecided groups whether they can be spared, as a sentence after a space."""
+    enough = _enough(rows)
+    if enough == MISSING:
         return ""
-    return (
-        f" {rows[0]['count']:,} examples leave {len(needed)} undecided; about {rounded(float(np.median(needed))):,} would be enough for the "
-        f"median one of them if disabling it cost nothing (margin {number(100 * rows[0]['margin'], 1)} points)."
-    )
+    margin = number(100 * rows[0]["margin"], 1)
+    return f" {enough.capitalize()} examples would settle the median undecided group if it has no effect (margin {margin} points)."
 
 
 def _groups(view: MeasureView) -> list[Row]:
@@ -135,11 +148,13 @@ def _points(row: Row, name: str) -> str:
 def _seed_table(name: str, by_seed: Mapping[int, Sequence[Row]], counts: Sequence[Counter[str]]) -> Table:
     rows = []
     for (seed, seed_rows), count in zip(by_seed.items(), counts, strict=True):
-        kinds = [str(count[kind]) for kind in _KINDS]
+        kinds = [MISSING if kind == _REDUNDANT and not _tested(seed_rows) else str(count[kind]) for kind in _KINDS]
         beyond = _points(_most_together(seed_rows), "interaction")
-        rows.append([name, str(seed), f"{seed_rows[0]['count']:,}", str(count.total()), *kinds, beyond])
+        examples = f"{seed_rows[0]['count']:,}"
+        rows.append([name, str(seed), examples, str(count.total()), *kinds, _enough(seed_rows), beyond])
     header = ["models", "seed", "examples", "groups", *(words.partition(" (")[0] for words in _KINDS.values())]
-    return Table([*header, "largest loss beyond the sum"], rows, "Groups of heads with similar maps, counted by seed")
+    header += ["examples to settle the median undecided", "largest loss beyond the sum"]
+    return Table(header, rows, "Groups of heads with similar maps, counted by seed")
 
 
 def _most_together(rows: Sequence[Row]) -> Row:
