@@ -267,7 +267,7 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
 def split_genres(source: Path, target: Path) -> None:
     """Write the matched development set of MNLI as two, telephone speech and written genres, beside the training set.
 
-    A transcript of a call begins without a capital and has none of ``.?!``. So do 1,969 of the 9,815 premises; 1,966 are of that genre.
+    A transcript of a call begins without a capital and has none of ``.?!``. So do 1,969 of the 9,815 premises.
 
     Args:
         source: The folder of MNLI, in the original layout or with the columns ``sentence1``, ``sentence2``, ``gold_label``.
