@@ -171,7 +171,7 @@ def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
 
 
 def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
-    """How to get another model of the frontier, and 8-bit weights where they were not tried."""
+    """How to teach a model that failed untaught, to get another one of the frontier, and 8-bit weights where they were not tried."""
     attempts = content["attempts"]
     fastest = fastest_of(attempts)
     slower = 1.0 if fastest is None else fastest["asked"]
@@ -180,6 +180,9 @@ def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
     takes = "as long as this search"
     other = faster if failed is None else (slower + failed) / 2
     steps = [NextStep("Any other point of the frontier, by its speed-up.", _command(run, speedup=other), takes)]
+    if fastest is None and not content["epochs"]:
+        taught = _command(run, epochs=ShrinkSettings.read("shrink", {}).epochs)
+        steps.insert(0, NextStep("Does it hold once the whole model has taught it?", taught, "minutes to an hour"))
     if fastest and not any(attempt["int8"] for attempt in attempts):
         command = _command(run, speedup=fastest["asked"], export=["int8"])
         steps.append(NextStep("How fast is it with 8-bit weights?", command, takes))

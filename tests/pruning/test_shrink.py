@@ -539,6 +539,12 @@ def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path:
     assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
     report = report_run(analysis_of(tmp_path / "failed", {**CONTENT, "attempts": [attempt(False)]}), 4).report
     assert report.answer.endswith("It is in the folder shrunk_failed, with a model card.")
+    assert (
+        report.next_steps[0].command == f"{of_search} 'shrink.speedup=[2,3]' shrink.max_loss=1.5 'shrink.export=[onnx]'"
+    )
+    assert report.next_steps[1].command.startswith(f"{of_search} shrink.speedup=1.5 ")
+    taught = {**CONTENT, "attempts": [attempt(False)], "epochs": 1}
+    report = report_run(analysis_of(tmp_path / "taught", taught), 4).report
     assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=1.5 ")
     undefined = attempt(False)
     undefined["tests"][0]["bound"] = math.nan
