@@ -46,7 +46,7 @@ class Model(FinishedRun):
 
     Args:
         parts: Its training, if that is among the runs, then the analyses of it; at least one.
-        compared: The analyses that compare it with another model than that before fine-tuning (``reference``).
+        compared: Analyses that compare it with a given model (``reference``), not with itself before fine-tuning.
     """
 
     parts: tuple[FinishedRun, ...] = ()

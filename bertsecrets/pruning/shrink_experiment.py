@@ -90,7 +90,7 @@ def fastest_of(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | Non
 
 
 def folder_of(attempts: Sequence[Mapping[str, Any]]) -> str:
-    """The folder of the smaller model in that of the run, which tells whether it passed."""
+    """Name of the smaller model's folder within the run's; it tells whether the model passed."""
     return "shrunk" if fastest_of(attempts) else "shrunk_failed"
 
 

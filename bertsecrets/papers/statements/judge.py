@@ -32,7 +32,7 @@ HOLDS_HERE, FAILS_HERE = f"{HOLDS} of this model", f"{FAILS} of this model"
 """Verdicts from a single seed, or on the one model before fine-tuning: they say nothing of models or tasks."""
 
 UNMEASURED = "no run measured this"
-"""What stands for a verdict, or an answer, where an analysis is missing."""
+"""Takes the place of a verdict or an answer where an analysis is missing."""
 
 DEPENDS, DIFFERS = "depends", "differs between these models"
 VERDICTS = (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE, DEPENDS, DIFFERS, UNTOLD)

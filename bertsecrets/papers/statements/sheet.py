@@ -114,8 +114,8 @@ class Sheet:
         runs: The runs.
         about: Which of the model's states the numbers are of.
         random: The same model fine-tuned from random weights, one for each seed.
-        compared: The analyses that compare it with another model than that before fine-tuning.
-        next_seed: What a command names to compare it with the model of the next seed; empty where there is one seed.
+        compared: Analyses that compare it with a given model, not with itself before fine-tuning.
+        next_seed: Checkpoint of the next seed, for commands that compare with it; empty where there is one seed.
     """
 
     name: str

@@ -260,7 +260,7 @@ def _change(content: Mapping[str, Any], kept: int, order: str) -> tuple[float, f
 
 
 class OverExamples(Test):
-    """Share of the variance of single heads' effects on single examples' losses that is over examples, 0..1.
+    """Share of the variance of heads' effects on single examples that lies over examples, not between heads, 0..1.
 
     Args:
         mode: The mode of disabling.
