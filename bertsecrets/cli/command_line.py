@@ -80,6 +80,7 @@ def run_command(command: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     # A log file on a full disk must not fill the terminal with tracebacks.
     logging.raiseExceptions = False
+    limit_spinning()
     parent = end_with_parent()
     # The first process of a run decides for the others.
     with unbroken_output(), signals.handled(forward_to=None if is_first_process() else parent):
@@ -206,6 +207,17 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
             _log.warning(f"The table of jobs could not be printed ({type(error).__name__}: {error}).")
         raise
     return sweep.close(_compare, _merge)
+
+
+def limit_spinning() -> None:
+    """Let OpenMP's threads wait for one another asleep after a moment, unless the environment says how they wait.
+
+    By default they spin for milliseconds at the end of every operation. Beside another busy process, on two cores, the first command of
+    the README is then at a fifth of its training when it would otherwise be finished (benchmarks/results/first_run.json). Not spinning
+    at all is slower where nothing else runs. It has to be called before the first import of torch.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "2000"
 
 
 def limit_kept_products() -> None:
