@@ -234,6 +234,7 @@ class Peers:
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each method and seed; all methods of one seed before the next."""
         options, model = self.options, self.model
+        taught = options.epochs * min(options.rows, len(self.data.encoded(TRAIN)))
         cut: dict[str, Any] = {}
         table = cache(lambda: measure_latency(model, batch_size=BATCH, length=self.length, rounds=ROUNDS))
         for seed in options.seeds:
@@ -242,7 +243,7 @@ class Peers:
                 distill,
                 model,
                 batches=self.teaching,
-                epochs=1,
+                epochs=options.epochs,
                 learning_rate=options.learning_rate,
                 seed=seed,
                 context=partial(torch.autocast, "cpu", torch.bfloat16) if options.bf16 else nullcontext,
@@ -261,9 +262,9 @@ class Peers:
                         yield self.row(method, seed, smaller, 0)
                         continue
                     teach(smaller, matched=cut[OURS].remaining)
-                    yield self.row(method, seed, smaller.eval(), options.rows)
+                    yield self.row(method, seed, smaller.eval(), taught)
                     if OURS_INT8 in options.methods:
-                        yield self.quantised(OURS_INT8, seed, smaller, options.rows)
+                        yield self.quantised(OURS_INT8, seed, smaller, taught)
                 elif method in ("layers", "magnitude", "first order", TORCH_PRUNING):
                     if method not in cut:
                         cut[method] = self._cut(method, table)
@@ -272,7 +273,7 @@ class Peers:
                     layers = describe(model).num_layers
                     matched = [*range(smaller.config.num_hidden_layers - 1), layers - 1] if method == "layers" else None
                     teach(smaller, matched=matched)
-                    yield self.row(method, seed, smaller.eval(), options.rows)
+                    yield self.row(method, seed, smaller.eval(), taught)
 
     def _cut(self, method: str, table: Callable[[], LatencyTable]) -> Any:
         """A model before its distillation."""
@@ -329,6 +330,11 @@ def rows_of_analysis(folder: Path) -> Iterator[dict[str, Any]]:
         }
 
 
+def model_of(row: dict[str, Any]) -> tuple[str, float]:
+    """Model and task of a row, and the score of the whole model, which tells two fine-tunings apart."""
+    return row["run"], row["tests"][0]["whole"]
+
+
 def mean_of(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float:
     return statistics.mean(map(value, rows))
 
@@ -346,9 +352,10 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     notes = []
-    for run in dict.fromkeys(row["run"] for row in rows):
-        own = [row for row in rows if row["run"] == run]
-        first = own[0]["tests"][0]
+    runs = [row["run"] for row in rows]
+    for model in sorted(dict.fromkeys(map(model_of, rows)), key=lambda model: runs.index(model[0])):
+        own = [row for row in rows if model_of(row) == model]
+        run, first = own[0]["run"], own[0]["tests"][0]
         lines.append(
             f"| **{run}**: {first['metric']} {first['whole']:.3f} on {own[0]['examples']:,} examples | | | | | | |"
         )
@@ -380,7 +387,7 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             best = OURS, taught if taught in ours else ours[0]
             if means[line] > means[best] or (speed[line] >= speed[best] and bounds[line] < bounds[best]):
                 notes.append(
-                    f"- {run}, to {method}: {means[line] - means[best]:+.1f} points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, "
+                    f"- {run} ({first['whole']:.3f}), to {method}: {means[line] - means[best]:+.1f} points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, "
                     f"losses above {bounds[line]:.1f} in place of {bounds[best]:.1f} points ruled out.".replace(
                         ": -", ": \N{MINUS SIGN}"
                     )
@@ -401,6 +408,7 @@ def main() -> None:
     parser.add_argument("--smaller", nargs=2, type=Path)
     parser.add_argument("--speedup", type=float, default=2.0)
     parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--epochs", type=int, default=1, help="passes over these rows")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
@@ -421,9 +429,9 @@ def main() -> None:
         taught = len(data.encoded(TRAIN))
         sources.append(iter([Peers(options.smaller[0], options).row(SMALLER, 1, model, taught, data)]))
     for row in (row for source in sources for row in source):
-        rows = [old for old in rows if any(old[name] != row[name] for name in ("run", "method", "seed", "rows"))] + [
-            row
-        ]
+        line = model_of(row), *(row[name] for name in ("method", "seed", "rows"))
+        rows = [old for old in rows if (model_of(old), *(old[name] for name in ("method", "seed", "rows"))) != line]
+        rows.append(row)
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
         print(json.dumps(row), flush=True)
     new = page(rows)

@@ -65,12 +65,21 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             yield name, [*training, f"task={task}", f"seed={seed}", *analyses]
             parts = ["analysis=disable", "ablation.components=[attention,ffn,layers]", "logger=none"]
             yield f"{name}-parts", ["analyze.py", f"checkpoint={options.out / name}", *parts]
+            # The pages of these are not looked at.
+            analysis = ["analyze.py", f"checkpoint={options.out / name}", "logger=none", "report.figures=0"]
             sweep = ["analysis=disable_heads", "ablation.sweep=exact", "ablation.max_examples=60", "ablation.draws=1"]
-            # Their pages are not looked at.
-            sweep += ["logger=none", "report.figures=0"]
             for mode in MODES:
-                command = ["analyze.py", f"checkpoint={options.out / name}", *sweep, f"ablation.mode={mode}"]
-                yield f"{name}-{mode}", command
+                yield f"{name}-{mode}", [*analysis, *sweep, f"ablation.mode={mode}"]
+            layers = ["analysis=disable", "analysis.disable.plans=[layers,all_but_one]", "ablation.mode=zero"]
+            yield f"{name}-layers", [*analysis, *layers]
+            pruning = ["analysis=prune", "prune.save=false"]
+            yield f"{name}-pruned", [*analysis, *pruning, "prune=statements", "prune.step=0.1"]
+            anew = ["prune.scores=[weight_gradient/product,entropy/bits]", "prune.iterative=true", "prune.step=0.25"]
+            anew += ["prune.examples=64", "prune.seeds=1", "prune.latency_rounds=0"]
+            yield f"{name}-pruned-anew", [*analysis, *pruning, *anew]
+            yield f"{name}-sinks", [*analysis, "analysis=sinks", "analysis.sinks.max_examples=60"]
+            direct = ["analysis=direct_effect", "analysis.direct_effect.max_examples=60"]
+            yield f"{name}-direct-effect", [*analysis, *direct]
         for seed, following in zip(SEEDS, (*SEEDS[1:], SEEDS[0]), strict=True):
             checkpoint, reference = (options.out / f"minilm-{task}-{number}" for number in (seed, following))
             of_run = ["analyze.py", f"checkpoint={checkpoint}", f"reference={reference}", "analysis=drift"]

@@ -32,12 +32,23 @@ def test_the_table_has_means_over_seeds_and_says_where_ours_loses() -> None:
     assert "| layers | 1 | 3,000 | 2.00; 1.00 | 0.830 | −2.0 | 3.0 |" in table
     assert table.endswith(
         "Where ours loses:\n\n"
-        "- minilm on sst2, to int8: +0.5 points, 2.50 in place of 2.00 times as fast, losses above 1.0 in place of 1.5 points ruled out."
+        "- minilm on sst2 (0.850), to int8: +0.5 points, 2.50 in place of 2.00 times as fast, losses above 1.0 in place of 1.5 points ruled out."
     )
     assert "loses" not in table_of(rows[:3])
     # A lower score, but less of a loss left open and no less speed.
     assert "to int8: −0.5 points" in table_of([*rows[:3], row("int8", 1, 0.845)])
     assert "loses" not in table_of([*rows[:3], row("int8", 1, 0.845, 1.9)])
+
+
+def test_two_fine_tunings_of_a_model_are_not_mixed() -> None:
+    other = row("ours", 2, 0.89)
+    other["tests"][0]["whole"] = 0.9
+    lines = table_of([row("ours", 1, 0.84), other]).splitlines()
+    assert [line.split(" | ")[0] for line in lines if line.startswith("| **")] == [
+        "| **minilm on sst2**: accuracy 0.850 on 872 examples",
+        "| **minilm on sst2**: accuracy 0.900 on 872 examples",
+    ]
+    assert [line.split(" | ")[5] for line in lines if line.startswith("| ours")] == ["−1.0", "−1.0"]
 
 
 def test_a_method_stands_beside_ours_taught_on_as_many_rows() -> None:
