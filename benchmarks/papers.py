@@ -456,7 +456,8 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
                 raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
             before, found, after = text.partition(f"<!-- {mark} -->\n")
             table = markdown([matching[0]["header"], *matching[0]["rows"]])
-            text = before + found + table + "\n\n" + after.partition("\n\n")[2]
+            rest = after.partition("\n\n")[2] if after.startswith("|") else after
+            text = f"{before}{found}{table}\n\n{rest}"
         path.write_text(text, "utf-8")
 
 

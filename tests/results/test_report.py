@@ -254,8 +254,8 @@ def test_next_steps_are_given_or_are_the_commands_of_sections() -> None:
     sections = [Section("a", commands=["one", "two"]), Section("b", commands=["three", "four"])]
     assert [(step.settles, step.command) for step in Report("t", sections=sections).next_steps] == [
         ("a", "one"),
-        ("a", "two"),
         ("b", "three"),
+        ("a", "two"),
     ]
     step = NextStep("Which?", "command", "a minute")
     assert Report("t", sections=sections, steps=[step]).next_steps == [step]

@@ -432,9 +432,13 @@ class Report:
 
     @property
     def next_steps(self) -> list[NextStep]:
-        """What to do next, three commands at most."""
-        of_sections = [NextStep(section.title, command) for section in self.sections for command in section.commands]
-        return [*(self.steps or of_sections)][:_MOST_STEPS]
+        """What to do next, three commands at most: the first of each section before the second of any."""
+        ranked = [
+            (rank, NextStep(section.title, command))
+            for section in self.sections
+            for rank, command in enumerate(section.commands)
+        ]
+        return [*(self.steps or (step for _, step in sorted(ranked, key=lambda pair: pair[0])))][:_MOST_STEPS]
 
     @property
     def lead(self) -> list[str]:
