@@ -11,11 +11,13 @@ flips (mean 2.5 %) and effects (standard deviation 0.6 points) differ. Populatio
 import argparse
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from bertsecrets.ablation.planner import Pilot, plan_power
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import Sweep
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import Verdicts, judge
@@ -28,6 +30,8 @@ WON = {5: 1, 12: 1, 14: 1, 19: 3, 22: 2, 24: 3, 25: 2, 26: 1, 28: 1, 34: 6}
 """Examples that the heads of a default run lose and win, of 400; by layer and head in one row."""
 _RIGHT = 0.8
 _TIMES, _REPEATS = (1, 2, 4, 8, 16), 40
+
+JUDGING = replace(AblationSettings().judging(), resamples=100)
 
 Array = np.ndarray
 
@@ -57,7 +61,7 @@ def sample(rates_: tuple[Array, Array, float], count: int, generator: np.random.
 
 
 def judged(data: tuple[Array, ...]) -> Verdicts:
-    return judge("accuracy", *data, **{**AblationSettings().judging(), "resamples": 100})
+    return judge("accuracy", PairedPredictions(*data), JUDGING)
 
 
 def simulate(population: str, simulations: int) -> dict[str, float | list[float]]:
@@ -71,13 +75,16 @@ def simulate(population: str, simulations: int) -> dict[str, float | list[float]
         open_V = np.array([code == INCONCLUSIVE for code in first.verdict])
         if not open_V.any():
             continue
-        settings = {name: getattr(first, name) for name in ("margin", "level", "correction", "false_discovery_rate")}
+        settings = {name: getattr(JUDGING, name) for name in ("margin", "level", "correction", "false_discovery_rate")}
         rows = [
             {**settings, "metric": "accuracy", "verdict": code, "sweep": "exact", "layer": head // PER_LAYER}
             for head, code in enumerate(first.verdict)
         ]
         planned = plan_power(
-            Pilot.of([Sweep("pilot", rows, np.arange(COUNT), *data)]), repeats=_REPEATS, times=_TIMES, seed=simulation
+            Pilot.of([Sweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT))]),
+            repeats=_REPEATS,
+            times=_TIMES,
+            seed=simulation,
         )
         size = planned.examples(planned.settled[1])
         if math.isinf(size):

@@ -21,9 +21,9 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact
 from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.ablation.verdicts import (
-    FAMILY_WISE,
     Effects,
     JointErrors,
+    Judging,
     judge_together,
     p_of_losses,
 )
@@ -82,7 +82,7 @@ def judged(change_VN: Array) -> tuple[Any, Array]:
     lost_V, won_V = (change_VN < 0).sum(-1), (change_VN > 0).sum(-1)
     delta_V = (won_V - lost_V) / count
     limits = paired_proportions(lost_V, won_V, count)
-    p_V = mcnemar_exact(change_VN < 0, change_VN > 0)
+    p_V = mcnemar_exact(lost_V, won_V)
     influence_VN = change_VN - delta_V[:, None]
     low_V, high_V = limits(np.full(len(delta_V), 0.025))
     unused_V = np.full(len(delta_V), np.nan)
@@ -99,7 +99,7 @@ def judged(change_VN: Array) -> tuple[Any, Array]:
         smallest_effect=unused_V,
         joint=JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits, 0.05),
     )
-    verdicts = judge_together([effects], margin=MARGIN, level=0.95, correction=FAMILY_WISE, false_discovery_rate=0.05)
+    verdicts = judge_together([effects], Judging(margin=MARGIN))
     return verdicts, p_V
 
 
@@ -172,7 +172,7 @@ def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
     for simulation in range(simulations):
         generator = np.random.default_rng([simulation, count, seeds, 23])
         change_SVN = changes(loss_SV, count, scenario, generator)
-        p_SV = np.stack([mcnemar_exact(change_VN < 0, change_VN > 0) for change_VN in change_SVN])
+        p_SV = np.stack([mcnemar_exact((change_VN < 0).sum(-1), (change_VN > 0).sum(-1)) for change_VN in change_SVN])
         p_SV = p_of_losses(change_SVN.mean(-1), p_SV)
         before_V = np.mean([holm(p_V) <= 0.05 for p_V in p_SV], axis=0) > 0.5
         after_V = holm(partial_conjunction(p_SV, most)) <= 0.05
@@ -219,9 +219,9 @@ def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[st
     judging = AblationSettings(resamples=resamples).judging()
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     started = time.perf_counter()
-    judged_rows(outcomes, task, identity, **judging)
+    judged_rows(outcomes, task, identity, judging, {})
     verdicts = time.perf_counter() - started
-    spared_heads(outcomes, task, judging)
+    spared_heads(outcomes, task, judging, {})
     return {
         "heads": heads,
         "examples": count,

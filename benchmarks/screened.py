@@ -178,7 +178,7 @@ def naive(subject: Subject, variants: int) -> tuple[Cost, Cost]:
 
 def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
-    rows = judged_rows(outcomes, task, identity, **AblationSettings().judging())
+    rows = judged_rows(outcomes, task, identity, AblationSettings().judging(), {})
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 

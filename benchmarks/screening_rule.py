@@ -11,6 +11,7 @@ bf16 of a pair is its margin in fp32 minus that in bf16, of the class predicted 
 import argparse
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.outcomes import margins
 from bertsecrets.ablation.pairs import Pairs
+from bertsecrets.ablation.predictions import PairedPredictions, Unseen
 from bertsecrets.ablation.screening import (
     PILOT,
     REACH,
@@ -35,7 +37,7 @@ from bertsecrets.ablation.screening import (
     usual_changes,
 )
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.verdicts import Unseen, effects_of, judge_together
+from bertsecrets.ablation.verdicts import judge
 from bertsecrets.results.verdicts import DISPENSABLE
 
 FACTORS = (3, 5, 10, 20)
@@ -82,17 +84,12 @@ def verdicts(
     heads: int, label_N: Tensor, clean_N: Tensor, class_NV: Tensor, unseen: Unseen | None = None
 ) -> tuple[str, ...]:
     """Verdicts on the heads, which come first, and apart from them on the layers, by accuracy."""
-    settings = {**AblationSettings().judging(), "resamples": 100}
-    data = [tensor.double().numpy() for tensor in (label_N, clean_N)]
+    arrays = (tensor.double().numpy() for tensor in (label_N, clean_N, class_NV.T))
+    paired = PairedPredictions(*arrays, unseen=unseen)
     codes: list[str] = []
-    own = {name: settings.pop(name) for name in ("correction", "false_discovery_rate")}
-    shared = {name: settings[name] for name in ("margin", "level")}
     for places in (range(heads), range(heads, class_NV.shape[1])):
         if len(places):
-            left_out = None if unseen is None else unseen.rows(places)
-            part_VN = class_NV[:, list(places)].T.double().numpy()
-            effects = effects_of("accuracy", *data, part_VN, needed=1 - settings["level"], unseen=left_out, **settings)
-            codes += judge_together([effects], **shared, **own).verdict
+            codes += judge("accuracy", paired.of(places), replace(AblationSettings().judging(), resamples=100)).verdict
     return tuple(codes)
 
 

@@ -21,6 +21,7 @@ from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
@@ -29,6 +30,7 @@ from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
     FAMILY_WISE,
+    Judging,
     change_limits,
     judge,
     p_of_losses,
@@ -107,7 +109,7 @@ def coverage(metric: str, flips: float, harmful: float, count: int, simulations:
     generator = np.random.default_rng([count, int(1000 * flips), int(100 * harmful)])
     hits = []
     for _ in range(simulations // _VARIANTS):
-        limits = change_limits(metric, *draw(metric, flips, harmful, count, generator))
+        limits = change_limits(metric, PairedPredictions(*draw(metric, flips, harmful, count, generator)))
         low_V, high_V = limits(np.full(_VARIANTS, 0.025))
         hits.append((low_V <= expected + 1e-12) & (expected <= high_V + 1e-12))
     return float(np.mean(hits))
@@ -139,7 +141,11 @@ def useless_heads(
         base_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
         # The unedited model errs as often as the variants, so that none of them loses anything on average.
         prediction_VN = np.where(flipped_VN, 1 - base_N, base_N)
-        verdicts = judge(metric, label_N, prediction_VN[0], prediction_VN[1:], resamples=100, permutations=999)
+        verdicts = judge(
+            metric,
+            PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]),
+            Judging(resamples=100, permutations=999),
+        )
         within_V = (verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)
         picked = verdicts.delta.argmin()
         alone = verdicts.low[picked] <= 0 <= verdicts.high[picked]
@@ -181,7 +187,8 @@ def loss_errors(
         # Flips are as frequent among right answers as among wrong ones in number, not in share.
         rate_VN = np.where(right_N, to_wrong_V[:, None] / 0.8, to_right_V[:, None] / 0.2)
         right_VN = right_N ^ (generator.random((heads, count)) < rate_VN)
-        p_V, delta_V = mcnemar_exact(right_N, right_VN), right_VN.mean(-1) - right_N.mean()
+        lost_V, won_V = (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
+        p_V, delta_V = mcnemar_exact(lost_V, won_V), right_VN.mean(-1) - right_N.mean()
         p_loss_V = p_of_losses(delta_V, p_V)
         influence_VN = right_VN.astype(float) - right_N - delta_V[:, None]
         draw_VR = joint_draws(error_correlation(influence_VN, np.full(heads, 1 / count)), generator, 2000)
@@ -222,11 +229,11 @@ def power(metric: str, flips: float, count: int, variants: int, simulations: int
     added = _added(metric, flips, smallest)
     p_values = []
     for _ in range(simulations // (_VARIANTS if metric in CLASS_METRICS else _SCATTERED)):
-        label_N, clean_N, variant_VN = _with_effect(metric, flips, added, count, generator)
+        paired = PairedPredictions(*_with_effect(metric, flips, added, count, generator))
         if metric == "accuracy":
-            p_values.append(mcnemar_exact(clean_N == label_N, variant_VN == label_N))
+            p_values.append(mcnemar_exact(*paired.discordant()))
         else:
-            p_values.append(swap_test(metric, label_N, clean_N, variant_VN, permutations, generator))
+            p_values.append(swap_test(metric, paired, permutations, generator))
     return smallest, float(np.mean(np.concatenate(p_values) <= alpha))
 
 
@@ -234,7 +241,7 @@ def _smallest(
     metric: str, flips: float, count: int, alpha: float, permutations: int, generator: np.random.Generator
 ) -> Array:
     data = _with_effect(metric, flips, 0.0, count, generator)
-    return smallest_effects(metric, *data, alpha, permutations)
+    return smallest_effects(metric, PairedPredictions(*data), alpha, permutations)
 
 
 def _with_effect(
@@ -314,17 +321,9 @@ def _called(
     prediction_VN = np.stack([np.where(harmed(subset), 1 - clean_N, clean_N) for subset in subsets])
     # Every variant flips some predictions at random, too.
     prediction_VN = np.where(generator.random(prediction_VN.shape) < 0.005, 1 - prediction_VN, prediction_VN)
-    judged = judge("accuracy", label_N, clean_N, prediction_VN, margin=0.05, resamples=100)
-    joint = interactions(
-        "accuracy",
-        label_N,
-        clean_N,
-        prediction_VN[:1],
-        [prediction_VN[1 : heads + 1]],
-        level=0.95,
-        resamples=500,
-        seed=0,
-    )
+    paired = PairedPredictions(label_N, clean_N, prediction_VN)
+    judged = judge("accuracy", paired, Judging(margin=0.05, resamples=100))
+    joint = interactions("accuracy", paired.of(range(heads + 1)), [heads], Judging(resamples=500))
     controls = list(generator.normal(0, 0.002, 20))
     return is_redundant(
         "needed" if judged.significant[0] and judged.delta[0] < 0 else judged.verdict[0],
@@ -414,12 +413,11 @@ def verdicts_without_intervals(outcomes: Outcomes, task: Task, looks: Mapping[in
     """Verdicts of every variant by accuracy, with Holm's correction for that of max-t: judging in full takes ten times as long."""
     p_V, p_loss_V, delta_V = np.ones((3, len(outcomes.plan.variants)))
     for places, part in outcomes.together():
-        data = part.predictions(task)
-        look = looks.get(len(data[0]), ONLY_LOOK)
-        tests = paired_tests("accuracy", *data, margin=0.01, permutations=0, seed=0, look=look)
+        paired = part.predictions(task)
+        tests = paired_tests("accuracy", paired, Judging(), looks.get(paired.count, ONLY_LOOK))
         p_V[places], p_loss_V[places], delta_V[places] = tests.p_value, tests.p_loss, tests.delta
     p_needed_V = holm(p_of_losses(delta_V, p_V))
-    return np.array(verdicts_of(p_needed_V, corrected(p_loss_V), 0.05, 0.05))
+    return np.array(verdicts_of(p_needed_V, corrected(p_loss_V), Judging()))
 
 
 def stopping_table(simulations: int) -> Iterator[str]:
@@ -495,8 +493,9 @@ class Population:
 
     def changes(self, outcomes: Outcomes) -> dict[str, Array]:
         """Changes of every example, ``[N, V]`` each."""
-        label_N, clean_N, prediction_VN = outcomes.predictions(self.task)
-        changes = {"accuracy": ((prediction_VN == label_N) * 1.0 - (clean_N == label_N)).T}
+        paired = outcomes.predictions(self.task)
+        right_VN, right_N = paired.prediction_VN == paired.label_N, paired.clean_N == paired.label_N
+        changes = {"accuracy": (right_VN * 1.0 - right_N).T}
         for name, (before_N, after_NV) in (
             ("loss", outcomes.losses(self.task)),
             ("logit_margin", outcomes.logit_margins()),
@@ -564,7 +563,7 @@ def audited(harm: bool, count: int, audit: float, simulations: int, precision: P
             population.batches(index_N),
             Screening(audit=audit, seed=simulation, precision=precision),
         )
-        rows = judged_rows(outcomes, population.task, identity, **judging)
+        rows = judged_rows(outcomes, population.task, identity, judging, {})
         exact = Outcomes(
             population.plan,
             outcomes.index_N,

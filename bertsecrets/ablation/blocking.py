@@ -9,9 +9,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import verdicts_over_seeds
-from bertsecrets.ablation.verdicts import FAMILY_WISE, judge
+from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
@@ -113,21 +113,15 @@ def blocked_logits(encoder: Encoder, batch: Batch, token_id: int, direction: Dir
 
 
 def judged(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    blocked: Sequence[tuple[str, Direction]],
-    **settings: Any,
+    metric: str, paired: PairedPredictions, blocked: Sequence[tuple[str, Direction]], judging: Judging
 ) -> BlockingRecord:
     """The effects as verdicts, corrected over all of them.
 
     Args:
-        metric, label_N, clean_N, prediction_VN: As for :func:`~bertsecrets.ablation.verdicts.judge`.
-        blocked: Token and direction of each row of predictions.
-        settings: Settings of :func:`~bertsecrets.ablation.verdicts.judge`.
+        metric, paired, judging: As for :func:`~bertsecrets.ablation.verdicts.judge`.
+        blocked: Token and direction of each variant.
     """
-    verdicts = judge(metric, label_N, clean_N, prediction_VN, **settings)
+    verdicts = judge(metric, paired, judging)
     rows = tuple(
         Blocked(
             token,
@@ -142,7 +136,7 @@ def judged(
         )
         for row, (token, direction) in enumerate(blocked)
     )
-    return BlockingRecord(metric, len(label_N), float(verdicts.baseline[0]), verdicts.level, verdicts.margin, rows)
+    return BlockingRecord(metric, paired.count, float(verdicts.baseline[0]), judging.level, judging.margin, rows)
 
 
 def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
@@ -164,8 +158,8 @@ def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
     pairs = len(records) * (len(records) - 1)
     covariance_V = (error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / pairs
     effects = effects_over_seeds(delta_SV, covariance_V, margin=first.margin, level=first.level)
-    alpha = 1 - first.level
-    p_needed_V, verdict_V = verdicts_over_seeds(effects, FAMILY_WISE, first.level, alpha)
+    judging = Judging(level=first.level, false_discovery_rate=1 - first.level)
+    p_needed_V, verdict_V = verdicts_over_seeds(effects, judging)
     rows = tuple(
         replace(
             row,

@@ -98,7 +98,7 @@ class Forecast:
         nominal: Predicted from the nominal speed of the device, in fp32; a choice by these does not depend on the load.
         reason: Why it cannot, as a part of a sentence.
         metric: The task's first metric.
-        needed: Level of *needed* over all variants (:func:`bertsecrets.ablation.verdicts.level_of_needed`).
+        needed: Level of *needed* over all variants (``alpha`` of :class:`bertsecrets.ablation.verdicts.Judging`).
         arithmetic: Of the screened sweep.
     """
 

@@ -10,10 +10,11 @@ import torch
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import redundancy
-from bertsecrets.ablation.scoring import Array, judged_metrics
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import Effects, Unseen, Verdicts, effects_of, judge_together, level_of_needed
+from bertsecrets.ablation.verdicts import Effects, Judging, Verdicts, effects_of, judge_together
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
@@ -25,14 +26,16 @@ _TESTED = ("p_value", "p_bh", "p_needed", "smallest_effect", "p_margin")
 _LIMITS = ("low", "high", "low_simultaneous", "high_simultaneous")
 _JUDGED = ("score", "delta", "stderr", *_LIMITS, "flips", *_TESTED)
 
+_UNDEFINED = {**dict.fromkeys(("baseline", *_JUDGED), math.nan), "significant": False, "verdict": INCONCLUSIVE}
+"""The columns of a variant whose effect cannot be judged: a single example has no spread."""
+
 
 def judged_rows(
     outcomes: Outcomes,
     task: Task,
     identity: Mapping[str, Any],
-    *,
-    looks: Mapping[int, Look] | None = None,
-    **settings: Any,
+    judging: Judging,
+    looks: Mapping[int, Look],
 ) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
@@ -43,12 +46,13 @@ def judged_rows(
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
         identity: The columns run, model, task, init, stage, step and evaluation.
-        looks: Of a sweep that stops early, its looks by their numbers of examples.
-        settings: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
+        judging: How effects are judged.
+        looks: Of a sweep that stops early, its looks by their numbers of examples; else empty.
     """
     together = outcomes.together()
-    parts = [(indices, part.predictions(task), part.unseen) for indices, part in together]
-    means = _mean_changes(together, task, looks or {}, settings["level"])
+    parts = [(indices, part.predictions(task)) for indices, part in together]
+    means = _mean_changes(together, task, looks, judging.level)
+    settings = {name: getattr(judging, name) for name in ("level", "false_discovery_rate", "correction", "margin")}
     rows = []
     for metric in judged_metrics(task):
         judged: list[dict[str, Any]] = []
@@ -57,11 +61,10 @@ def judged_rows(
             if not variants:
                 continue
             if len(outcomes.label_N) < 2:
-                rows += [
-                    _undefined(outcomes.plan, index, {**identity, "metric": metric}, settings) for index in variants
-                ]
+                described = {**identity, **settings, "metric": metric}
+                rows += [{**_described(outcomes.plan, index, 1), **described, **_UNDEFINED} for index in variants]
                 continue
-            tested, verdicts = _verdicts(metric, parts, set(variants), looks or {}, settings)
+            tested, verdicts = _verdicts(metric, parts, set(variants), looks, judging)
             # In the order of the plan, whatever the order in which variants stopped.
             for row, (index, count) in sorted(enumerate(tested), key=lambda item: item[1]):
                 numbers = {name: float(getattr(verdicts, name)[row]) for name in _JUDGED}
@@ -72,14 +75,11 @@ def judged_rows(
                     {
                         **_described(outcomes.plan, index, count),
                         **identity,
+                        **settings,
                         "metric": metric,
                         "baseline": float(verdicts.baseline[row]),
-                        "level": verdicts.level,
-                        "false_discovery_rate": verdicts.false_discovery_rate,
-                        "correction": verdicts.correction,
                         "significant": bool(verdicts.significant[row]),
                         **numbers,
-                        "margin": verdicts.margin,
                         "verdict": verdicts.verdict[row],
                         **_evaluated(outcomes, index),
                         **means[index],
@@ -87,17 +87,8 @@ def judged_rows(
                 )
         # Groups are compared with their heads on the same examples, which a sweep in looks does not have.
         if len(parts) == 1:
-            label_N, clean_N, prediction_VN = parts[0][1]
             names = [variant.name for variant in outcomes.plan.variants]
-            keys = ("level", "resamples", "seed", "false_discovery_rate")
-            groups = redundancy(
-                judged,
-                metric,
-                label_N,
-                clean_N,
-                dict(zip(names, prediction_VN, strict=True)),
-                **{name: settings[name] for name in keys},
-            )
+            groups = redundancy(judged, metric, parts[0][1], names, judging)
             judged = [{**row, **groups.get(row["variant"], {})} for row in judged]
         rows += judged
     return rows
@@ -105,37 +96,21 @@ def judged_rows(
 
 def _verdicts(
     metric: str,
-    parts: Sequence[tuple[Sequence[int], tuple[Array, Array, Array], Unseen | None]],
+    parts: Sequence[tuple[Sequence[int], PairedPredictions]],
     variants: Set[int],
     looks: Mapping[int, Look],
-    settings: Mapping[str, Any],
+    judging: Judging,
 ) -> tuple[list[tuple[int, int]], Verdicts]:
     """Indices and numbers of examples of variants that are corrected together, and their verdicts."""
     tested: list[tuple[int, int]] = []
     effects: list[Effects] = []
-    of_effects = {name: value for name, value in settings.items() if name not in ("false_discovery_rate", "correction")}
-    for indices, (label_N, clean_N, prediction_VN), unseen in parts:
+    for indices, paired in parts:
         rows = [row for row, index in enumerate(indices) if index in variants]
         if rows:
-            count = len(label_N)
-            effects.append(
-                effects_of(
-                    metric,
-                    label_N,
-                    clean_N,
-                    prediction_VN[rows],
-                    needed=level_of_needed(
-                        **{name: settings[name] for name in ("level", "correction", "false_discovery_rate")}
-                    ),
-                    look=looks.get(count, ONLY_LOOK),
-                    family=len(variants),
-                    unseen=None if unseen is None else unseen.rows(rows),
-                    **of_effects,
-                )
-            )
-            tested += [(indices[row], count) for row in rows]
-    names = ("margin", "level", "false_discovery_rate", "correction")
-    return tested, judge_together(effects, **{name: settings[name] for name in names})
+            look = looks.get(paired.count, ONLY_LOOK)
+            effects.append(effects_of(metric, paired.of(rows), judging, look, family=len(variants)))
+            tested += [(indices[row], paired.count) for row in rows]
+    return tested, judge_together(effects, judging)
 
 
 def _mean_changes(
@@ -182,22 +157,6 @@ def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:
     }
 
 
-def _undefined(plan: Plan, index: int, identity: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a variant whose effect cannot be judged: a single example has no spread."""
-    return {
-        **_described(plan, index, 1),
-        **identity,
-        "baseline": math.nan,
-        "level": settings["level"],
-        "false_discovery_rate": settings["false_discovery_rate"],
-        "correction": settings["correction"],
-        "significant": False,
-        "margin": settings["margin"],
-        "verdict": INCONCLUSIVE,
-        **dict.fromkeys(_JUDGED, math.nan),
-    }
-
-
 def selection_checks(
     outcomes: Outcomes, task: Task, rows: Sequence[dict[str, Any]], seed: int
 ) -> dict[str, dict[str, Any]]:
@@ -215,18 +174,12 @@ def selection_checks(
     # Two halves with two examples each.
     if len(heads) < 2 or len(outcomes.label_N) < 4 or outcomes.taken_NV is not None:
         return {}
-    label_N, clean_N, prediction_VN = outcomes.predictions(task)
+    paired = outcomes.predictions(task).of(heads)
     checks = {}
     for metric in judged_metrics(task):
         p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric}
-        check = selection_check(
-            metric,
-            label_N,
-            clean_N,
-            prediction_VN[heads],
-            np.array([p_bh[outcomes.plan.variants[index].name] for index in heads]),
-            seed=seed,
-        )
+        p_V = np.array([p_bh[outcomes.plan.variants[index].name] for index in heads])
+        check = selection_check(metric, paired, p_V, seed=seed)
         if not math.isfinite(check.claimed):
             # The score is undefined for every choice on some half.
             continue

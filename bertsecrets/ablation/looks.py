@@ -10,8 +10,9 @@ import torch
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, judged_metrics, typical_harm
-from bertsecrets.ablation.verdicts import FAMILY_WISE, change_influences, level_of_needed, p_of_losses, paired_tests
+from bertsecrets.ablation.verdicts import FAMILY_WISE, Judging, p_of_losses, paired_tests
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.results.formatting import number
@@ -70,7 +71,7 @@ def sweep_in_looks(
     looks: Sequence[tuple[int, Callable[[], Iterable[Batch]]]],
     evaluate: Callable[[Plan, Iterable[Batch]], Outcomes],
     task: Task,
-    judging: Mapping[str, Any],
+    judging: Judging,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Outcomes, LooksRecord]:
     """Outcomes in which variants have as many of the examples as it took to settle their verdicts.
@@ -85,7 +86,7 @@ def sweep_in_looks(
         looks: For each look, the number of examples that it adds, and what makes this process's batches of them.
         evaluate: Sweep some variants over some batches, exactly (:func:`bertsecrets.ablation.sweep.sweep`).
         task: The task, with its metrics.
-        judging: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
+        judging: How effects are judged.
         progress: Called with the number of pairs of a variant and an example that need no evaluation.
     """
     variants = plan.variants
@@ -138,7 +139,7 @@ def looks_in_words(record: Mapping[str, Any]) -> str:
 def _settled(
     outcomes: Outcomes,
     task: Task,
-    judging: Mapping[str, Any],
+    judging: Judging,
     left: Sequence[int],
     stopped: Mapping[int, str],
     look: Look,
@@ -155,29 +156,26 @@ def _settled(
         examples: Number of all examples.
     """
     indices, together = next((indices, part) for indices, part in outcomes.together() if set(left) <= set(indices))
-    label_N, clean_N, prediction_VN = together.predictions(task)
-    rate, margin = judging["false_discovery_rate"], judging["margin"]
-    alpha = level_of_needed(judging["level"], judging["correction"], rate)
-    settings = {name: judging[name] for name in ("margin", "permutations", "seed")}
+    paired, rate, alpha = together.predictions(task), judging.false_discovery_rate, judging.alpha
     kinds = [variant.kind for variant in outcomes.plan.variants]
     settled: dict[int, str] = {}
     for kind in dict.fromkeys(kinds[index] for index in left):
         of_kind = [index for index in left if kinds[index] == kind]
         tests = kinds.count(kind)
         before = [reason for index, reason in stopped.items() if kinds[index] == kind]
-        variant_VN = prediction_VN[[indices.index(index) for index in of_kind]]
+        of_variants = paired.of([indices.index(index) for index in of_kind])
         by_metric: list[list[str]] = []
         for metric in judged_metrics(task):
-            effects = paired_tests(metric, label_N, clean_N, variant_VN, look=look, **settings)
+            effects = paired_tests(metric, of_variants, judging, look)
             chance_V = chance_of_a_verdict(
                 effects.delta,
-                _variances(metric, label_N, clean_N, variant_VN),
-                len(label_N),
+                _variances(metric, of_variants),
+                paired.count,
                 examples,
-                margin,
+                judging.margin,
                 rate=rate,
                 alpha=alpha,
-                family_wise=judging["correction"] == FAMILY_WISE,
+                family_wise=judging.correction == FAMILY_WISE,
                 tests=tests,
                 shown=(before.count(NEEDED), before.count(DISPENSABLE)),
             )
@@ -201,13 +199,12 @@ def _settled(
     return settled
 
 
-def _variances(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:
+def _variances(metric: str, paired: PairedPredictions) -> Array:
     """Variance of one example's effect, of classes with one changed prediction more than was seen; positive, ``[V]``."""
-    variance_V = (change_influences(metric, label_N, clean_N, prediction_VN) ** 2).mean(-1)
-    count = len(label_N)
+    variance_V = (paired.influences(metric) ** 2).mean(-1)
     if metric in CLASS_METRICS:
         # Without a changed prediction the variance would be 0, and every verdict certain.
-        variance_V = variance_V + count * typical_harm(metric, label_N, clean_N) ** 2
+        variance_V = variance_V + paired.count * typical_harm(metric, paired.label_N, paired.clean_N) ** 2
     return np.asarray(np.maximum(variance_V, np.finfo(np.float64).tiny))
 
 

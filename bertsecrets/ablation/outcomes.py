@@ -17,8 +17,7 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Plan, Variant
-from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.verdicts import Unseen
+from bertsecrets.ablation.predictions import PairedPredictions, Unseen
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -62,15 +61,6 @@ class Outcomes:
     estimate_NVC: Tensor | None = None
     taken_NV: Tensor | None = None
     audit: tuple[int, int] | None = None
-
-    @property
-    def unseen(self) -> Unseen | None:
-        """What a screened sweep left out; None for an exact one."""
-        if self.weight_NV is None:
-            return None
-        # Sweeps of earlier versions say only what they audited.
-        audited, missed = self.audit or (int((self.weight_NV > 1).sum()), 0)
-        return Unseen((self.weight_NV == 0).sum(0).numpy(), audited, missed)
 
     def together(self) -> list[tuple[list[int], "Outcomes"]]:
         """The variants that share their examples, by their indices in the plan, each with the outcomes on these examples."""
@@ -124,8 +114,8 @@ class Outcomes:
         assert self.weight_NV is not None
         return estimate_NV + self.weight_NV * (value_NV - estimate_NV)
 
-    def predictions(self, task: Task) -> tuple[Array, Array, Array]:
-        """Gold labels ``[N]``, clean predictions ``[N]`` and the variants' predictions ``[V, N]``, float64.
+    def predictions(self, task: Task) -> PairedPredictions:
+        """Labels and predictions, with what a screened sweep left out.
 
         Raises:
             UserError: If the sweep stopped early, so that variants have different examples: take :meth:`together`.
@@ -135,9 +125,14 @@ class Outcomes:
                 "The sweep stopped early for some variants, so that they have no predictions on the same examples; sweep again "
                 "with ablation.looks=1."
             )
+        unseen = None
+        if self.weight_NV is not None:
+            # Sweeps of earlier versions say only what they audited.
+            audited, missed = self.audit or (int((self.weight_NV > 1).sum()), 0)
+            unseen = Unseen((self.weight_NV == 0).sum(0).numpy(), audited, missed)
         prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in self.logits_NVC.unbind(1)])
-        clean_N = decide(self.clean_NC, task)
-        return self.label_N.double().numpy(), clean_N.double().numpy(), prediction_VN.double().numpy()
+        numbers = (self.label_N, decide(self.clean_NC, task), prediction_VN)
+        return PairedPredictions(*(tensor.double().numpy() for tensor in numbers), unseen=unseen)
 
     def write(self, path: Path, task: Task) -> None:
         """Write the plan, the tensors and the losses to one safetensors file.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,7 @@ from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
 from bertsecrets.ablation.seeds import FEW_FLIPS, Sweep, judge_over_seeds, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import (
-    FAMILY_WISE,
-    Correction,
-    change_influences,
-    discordant,
+    Judging,
     p_of_losses,
     p_of_margin,
     verdicts_together,
@@ -70,12 +67,11 @@ class Pilot:
         shared: Share of the noise of the examples that seeds have in common, 0 to 1.
         moves_VN: What each example of the first run does to each head's change: for classes 1 if it is won, -1 if it is lost, else 0.
         layers: Layer of each head.
-        margin: The loss that matters, as a difference of scores.
+        judging: How effects are judged.
         weight: What an example counts in the metric, relative to accuracy.
         set_flips: Share of predictions that change without a set of heads that one may want to remove; for a correlation, the variance
             of its change.
         groups: Number of groups among which a redundant one is judged.
-        level, correction, false_discovery_rate: As for :func:`bertsecrets.ablation.verdicts.judge`.
         screened: Whether the pilot is a screened sweep, which may miss flips.
     """
 
@@ -90,13 +86,10 @@ class Pilot:
     shared: float
     moves_VN: Array
     layers: tuple[int, ...]
-    margin: float
+    judging: Judging
     weight: float
     set_flips: float
     groups: int
-    level: float
-    correction: Correction
-    false_discovery_rate: float
     screened: bool
 
     @classmethod
@@ -114,8 +107,7 @@ class Pilot:
             UserError: If there are fewer than :data:`FEWEST` examples, or the sweeps differ in their examples.
         """
         first, *_ = sweeps
-        row, count = first.rows[0], len(first.label_N)
-        metric = row["metric"]
+        metric, count, judging = first.metric, first.count, Judging.of(first.rows[0])
         if count < FEWEST:
             raise UserError(
                 f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often a head "
@@ -123,7 +115,7 @@ class Pilot:
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric in CLASS_METRICS:
-            pairs = np.stack([discordant(sweep.label_N, sweep.clean_N, sweep.prediction_VN) for sweep in sweeps], 1)
+            pairs = np.stack([sweep.discordant() for sweep in sweeps], 1)
             moves_SVN = np.stack(
                 [(sweep.prediction_VN == sweep.label_N) * 1.0 - (sweep.clean_N == sweep.label_N) for sweep in sweeps]
             )
@@ -133,13 +125,10 @@ class Pilot:
             of_set, alone = "flips", pairs.sum(0)[0] / count
         else:
             pairs, weight = np.zeros((2, 0, len(first.rows)), np.int64), 1.0
-            moves_SVN = np.stack(
-                [change_influences(metric, sweep.label_N, sweep.clean_N, sweep.prediction_VN) for sweep in sweeps]
-            )
+            moves_SVN = np.stack([sweep.influences(metric) for sweep in sweeps])
             change_SV, variance_SV = np.stack([sweep.change_V for sweep in sweeps]), moves_SVN.var(-1) / count
             of_set, alone = "stderr", variance_SV[0]
         of_layers = [other[of_set] for other in LAYER.of(others)]
-        stated = margin or row["margin"] or 0.01
         # The median layer, or as much as all heads together.
         set_flips = float(np.median(of_layers)) ** (1 if metric in CLASS_METRICS else 2) if of_layers else alone.sum()
         return cls(
@@ -154,14 +143,11 @@ class Pilot:
             shared=_shared(moves_SVN),
             moves_VN=moves_SVN[0],
             layers=tuple(row["layer"] for row in first.rows),
-            margin=stated,
+            judging=replace(judging, margin=margin or judging.margin),
             weight=weight,
             set_flips=min(0.5, float(set_flips)),
             groups=len(GROUP.of(others)) or _GROUPS,
-            level=row["level"],
-            correction=row["correction"] or FAMILY_WISE,
-            false_discovery_rate=row["false_discovery_rate"],
-            screened=row["sweep"] == "screened",
+            screened=first.rows[0]["sweep"] == "screened",
         )
 
     @property
@@ -172,7 +158,7 @@ class Pilot:
     @property
     def effective_margin(self) -> float:
         """The margin as a share of the examples."""
-        return self.margin / self.weight
+        return self.judging.margin / self.weight
 
     @property
     def undecided_SV(self) -> NDArray[np.bool_]:
@@ -220,7 +206,7 @@ class Planned:
             "undecided": round(self.undecided[1]),
             "heads": len(self.pilot.layers),
             "count": self.pilot.count,
-            "margin": self.pilot.margin,
+            "margin": self.pilot.judging.margin,
             "examples": _finite(self.examples(self.settled[1])),
             "most": self.sizes[-1],
             "share": float(np.max(self.settled[1])) if self.undecided[1] else None,
@@ -302,7 +288,7 @@ def _score_sweeps(
     mean_SV = middle_S1 + trust_SV * (pilot.change_SV - middle_S1)
     error_SV = np.sqrt(trust_SV * pilot.variance_SV)
     true_RV = mean_SV[runs_R] + error_SV[runs_R] * generator.standard_normal(mean_SV[runs_R].shape)
-    margin, ones_R1 = pilot.margin, np.ones((len(runs_R), 1))
+    margin, ones_R1 = pilot.judging.margin, np.ones((len(runs_R), 1))
     true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
     typical = [_typical(pilot, pilot.variance_SV)] * 4
     of_one_RW = np.hstack([pilot.variance_SV[runs_R], ones_R1 * [*typical, pilot.set_flips]]) * pilot.count
@@ -336,14 +322,7 @@ def _one_seed(
     draw_WR = joint_draws(correlation, generator, _DRAWS)
     settled, needed, spared, redundant = 0, 0, 0, 0
     for repeat in range(repeats):
-        verdict = verdicts_together(
-            p_loss_RW[repeat, :family],
-            p_margin_RW[repeat, :family],
-            draw_WR,
-            level=pilot.level,
-            correction=pilot.correction,
-            false_discovery_rate=pilot.false_discovery_rate,
-        )[2]
+        verdict = verdicts_together(p_loss_RW[repeat, :family], p_margin_RW[repeat, :family], draw_WR, pilot.judging)[2]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
         needed += verdict[heads] == NEEDED
         spared += sum(code == DISPENSABLE for code in verdict[heads + 1 : family])
@@ -352,19 +331,19 @@ def _one_seed(
         beyond = change_RW[repeat, together] - change_RW[repeat, alone].sum()
         error = math.sqrt(variance_RW[repeat, together] + variance_RW[repeat, alone].sum())
         redundant += is_redundant(
-            NEEDED if p_together <= 1 - pilot.level else INCONCLUSIVE,
+            NEEDED if p_together <= 1 - pilot.judging.level else INCONCLUSIVE,
             verdict[alone],
             # Bonferroni over the groups, a little stricter than the correction of a real sweep.
             pilot.groups * float(stats.norm.cdf(beyond / error)),
             0.0,
-            pilot.false_discovery_rate,
+            pilot.judging.false_discovery_rate,
         )
     undecided = int(undecided_RV.sum())
     return settled / undecided if undecided else math.nan, {
         NEEDED: needed / repeats,
         SPARED: spared / (2 * repeats),
         REDUNDANT: redundant / repeats,
-        SET: float((p_margin_RW[:, -1] <= 1 - pilot.level).mean()),
+        SET: float((p_margin_RW[:, -1] <= 1 - pilot.judging.level).mean()),
         RANKS: _rank_power(pilot, true_RV, change_RW[:, :heads], generator),
     }
 
@@ -398,9 +377,9 @@ def _several_seeds(
     settled = 0
     for repeat in range(repeats):
         effects = effects_over_seeds(
-            change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.level
+            change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.judging.level
         )
-        verdict = verdicts_over_seeds(effects, pilot.correction, pilot.level, pilot.false_discovery_rate)[1]
+        verdict = verdicts_over_seeds(effects, pilot.judging)[1]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
     return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
 
@@ -450,7 +429,7 @@ def _flips_of_seeds(
     covariance_RV = pilot.shared * flips_RV / size
     few_RV = (lost_SRV + won_SRV).sum(0) < FEW_FLIPS
     if few_RV.any():
-        tail = np.full(few_RV.sum(), (1 - pilot.level) / 2)
+        tail = np.full(few_RV.sum(), (1 - pilot.judging.level) / 2)
         width = np.mean(
             [
                 np.subtract(*paired_proportions(lost_RV[few_RV], won_RV[few_RV], size)(tail)[::-1])
@@ -458,7 +437,7 @@ def _flips_of_seeds(
             ],
             axis=0,
         )
-        covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], stderr_of_width(width, pilot.level) ** 2)
+        covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], stderr_of_width(width, pilot.judging.level) ** 2)
     return change_SRV, covariance_RV
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.ablation.scoring import Array, score_changes
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.significance import bootstrap_changes
+from bertsecrets.ablation.verdicts import Judging
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD, RANDOM
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import corrected
@@ -35,36 +37,18 @@ class Interactions:
     p_value: Array
 
 
-def interactions(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    together_GN: Array,
-    alone: Sequence[Array],
-    *,
-    level: float,
-    resamples: int,
-    seed: int,
-) -> Interactions:
+def interactions(metric: str, paired: PairedPredictions, sizes: Sequence[int], judging: Judging) -> Interactions:
     """Joint effects less the sums of the single effects, by a bootstrap over examples.
 
     Args:
         metric: The metric.
-        label_N: Gold labels.
-        clean_N: Predictions of the unedited model.
-        together_GN: Predictions with each group disabled.
-        alone: For each group, the predictions with each of its heads disabled alone, ``[heads, N]``.
-        level: Level of the limits.
-        resamples: Number of bootstrap resamples.
-        seed: Its seed.
+        paired: Predictions with each group disabled, then with each head of the first group disabled alone, of the second, ...
+        sizes: Number of heads of each group.
+        judging: Level of the limits; number of resamples and their seed.
     """
-    prediction_VN = np.concatenate([together_GN, *alone])
-    resampled_RV = bootstrap_changes(
-        metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0])
-    )
-    whole = score_changes(metric, label_N, clean_N, prediction_VN)
-    groups = len(together_GN)
-    ends = groups + np.cumsum([0, *(len(heads) for heads in alone)])
+    resampled_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
+    whole, groups = paired.changes(metric), len(sizes)
+    ends = groups + np.cumsum([0, *sizes])
     estimate_G, resampled_RG = (
         np.stack(
             [change[..., g] - change[..., ends[g] : ends[g + 1]].sum(-1) for g in range(groups)],
@@ -72,12 +56,12 @@ def interactions(
         )
         for change in (whole, resampled_RV)
     )
-    tail = (1 - level) / 2
+    tail = (1 - judging.level) / 2
     low_G, high_G = np.full(groups, np.nan), np.full(groups, np.nan)
     defined_G = np.isfinite(resampled_RG).any(0) & np.isfinite(estimate_G)
     low_G[defined_G], high_G[defined_G] = np.nanquantile(resampled_RG[:, defined_G], [tail, 1 - tail], axis=0)
     # An undefined resample counts against the interaction; so do rounding errors of sums that cancel.
-    p_G = ((~(resampled_RG < -1e-12)).sum(0) + 1) / (resamples + 1)
+    p_G = ((~(resampled_RG < -1e-12)).sum(0) + 1) / (judging.resamples + 1)
     return Interactions(estimate_G, low_G, high_G, corrected(np.where(defined_G, p_G, np.nan)))
 
 
@@ -139,35 +123,24 @@ def _layers(row: Row) -> list[str]:
 
 
 def redundancy(
-    rows: Sequence[Row],
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_of: Mapping[str, Array],
-    **settings: Any,
+    rows: Sequence[Row], metric: str, paired: PairedPredictions, names: Sequence[str], judging: Judging
 ) -> dict[str, dict[str, Any]]:
     """The columns of an ablation table on redundancy, by name of the group; empty without groups of heads disabled alone.
 
     Args:
         rows: The judged rows of one metric.
         metric: The metric.
-        label_N, clean_N: Gold labels, and predictions of the unedited model.
-        prediction_of: Predictions of each variant, by name.
-        settings: ``level``, ``resamples``, ``seed`` of :func:`interactions`, and ``false_discovery_rate``.
+        paired: The predictions.
+        names: The variants' names.
+        judging: How effects are judged.
     """
     groups = [row for row in GROUP.of(rows) if row["num_heads"] > 1 and parts_of(row, rows)[0]]
     if not groups:
         return {}
-    rate = settings.pop("false_discovery_rate")
     parts = [parts_of(row, rows) for row in groups]
-    joint = interactions(
-        metric,
-        label_N,
-        clean_N,
-        np.stack([prediction_of[row["variant"]] for row in groups]),
-        [np.stack([prediction_of[row["variant"]] for row in alone]) for alone, _, _ in parts],
-        **settings,
-    )
+    index_of = {name: index for index, name in enumerate(names)}
+    disabled = [index_of[row["variant"]] for row in [*groups, *(row for alone, _, _ in parts for row in alone)]]
+    joint = interactions(metric, paired.of(disabled), [len(alone) for alone, _, _ in parts], judging)
     columns = {}
     for index, (row, (_, but_one, controls)) in enumerate(zip(groups, parts, strict=True)):
         p_controls = p_of_controls(row["delta"], [control["delta"] for control in controls])
@@ -179,7 +152,11 @@ def redundancy(
             "p_interaction": p_interaction,
             "p_controls": p_controls,
             "redundant": is_redundant(
-                row["verdict"], [other["verdict"] for other in but_one], p_interaction, p_controls, rate
+                row["verdict"],
+                [other["verdict"] for other in but_one],
+                p_interaction,
+                p_controls,
+                judging.false_discovery_rate,
             ),
         }
     return columns

@@ -172,12 +172,6 @@ def scores(metric: str, label_N: Array, prediction_VN: Array) -> Array:
     return np.asarray(weighted_scores(metric, label_N, prediction_VN, np.ones((1, len(label_N))))[0])
 
 
-def score_changes(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:
-    """Change of the metric from the clean predictions to each variant's, ``[V]``."""
-    score_V = scores(metric, label_N, np.concatenate([clean_N[None], prediction_VN]))
-    return np.asarray(score_V[1:] - score_V[0])
-
-
 def _scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
     whole_R1 = weight_RN.sum(-1, keepdims=True)
     if metric == "spearman":

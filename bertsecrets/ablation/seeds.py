@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.scoring import Array, score_changes
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.section import latest_rows
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
-    FAMILY_WISE,
     Correction,
-    level_of_needed,
+    Judging,
     p_against_margin,
     p_of_losses,
     verdicts_of,
@@ -39,8 +39,6 @@ from bertsecrets.statistics.replicates import (
 _RESAMPLES = 2000
 FEW_FLIPS = 10
 """With fewer changed predictions in all runs together, resamples do not show how large an error is."""
-
-_MARGIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -75,39 +73,35 @@ class OverSeeds:
         return [v for v in range(len(self.components)) if any(verdicts[v] == NEEDED for verdicts in self.single)]
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """One run's disabling of V heads or layers, and the predictions behind it.
+@dataclass(frozen=True, kw_only=True)
+class Sweep(PairedPredictions):
+    """One run's disabling of V heads or layers: the predictions, and what was judged by them.
 
     Args:
         name: The run.
         rows: Its judged rows, in order of variant.
-        index_N, label_N: Index and gold label of each example.
-        clean_N, prediction_VN: Predictions without and with each variant.
+        index_N: Index of each example.
     """
 
     name: str
     rows: Sequence[dict[str, Any]]
     index_N: NDArray[np.int64]
-    label_N: Array
-    clean_N: Array
-    prediction_VN: Array
+
+    @property
+    def metric(self) -> str:
+        """The metric that judges."""
+        return str(self.rows[0]["metric"])
 
     @cached_property
     def change_V(self) -> Array:
         """Change of the score with each variant."""
-        return score_changes(self.rows[0]["metric"], self.label_N, self.clean_N, self.prediction_VN)
-
-    def p_margin(self, margin: float) -> Array:
-        """One-sided p-values of a loss of the margin or more, not corrected."""
-        return p_against_margin(self.rows[0]["metric"], self.label_N, self.clean_N, self.prediction_VN, margin)
+        return self.changes(self.metric)
 
     @cached_property
     def resampled_RV(self) -> Array:
         """The same under resamples of the examples, ``[R, V]``."""
-        data = (self.rows[0]["metric"], self.label_N, self.clean_N, self.prediction_VN)
         # The same generator draws the same examples for every seed.
-        return bootstrap_changes(*data, _RESAMPLES, np.random.default_rng([0, 0]))
+        return bootstrap_changes(self.metric, self, _RESAMPLES, np.random.default_rng([0, 0]))
 
 
 def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
@@ -215,10 +209,11 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
         task: The task.
     """
     rows = sorted(rows, key=lambda row: str(row["variant"]))
-    label_N, clean_N, prediction_VN = outcomes.predictions(task)
     index_of = {variant.name: index for index, variant in enumerate(outcomes.plan.variants)}
-    sorted_VN = prediction_VN[[index_of[row["variant"]] for row in rows]]
-    return Sweep(name, rows, outcomes.index_N.numpy(), label_N, clean_N, sorted_VN)
+    paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
+    # What a screened sweep left out is not allowed for over seeds.
+    data = (paired.label_N, paired.clean_N, paired.prediction_VN)
+    return Sweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy())
 
 
 def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
@@ -234,31 +229,28 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
                 f"Runs '{first.name}' and '{other.name}' disabled heads on different examples ({len(first.index_N)} and "
                 f"{len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
             )
-    row = first.rows[0]
-    level, rate = row["level"], row["false_discovery_rate"]
-    margin = _MARGIN if row["margin"] is None else row["margin"]
+    judging = Judging.of(first.rows[0])
     covariance_V = covariance_between_seeds(np.stack([sweep.resampled_RV for sweep in sweeps]))
     seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
         # Heads that change hardly a prediction have resamples without any spread, and would look certain.
-        np.maximum(covariance_V, _least_stderr(sweeps, level) ** 2),
-        margin=margin,
-        level=level,
+        np.maximum(covariance_V, _least_stderr(sweeps, judging.level) ** 2),
+        margin=judging.margin,
+        level=judging.level,
     )
-    correction = row["correction"] or FAMILY_WISE
-    of_needed, alpha = correction_of_needed(correction), level_of_needed(level, correction, rate)
+    of_needed, rate = correction_of_needed(judging.correction), judging.false_discovery_rate
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
-    p_margin_SV = np.stack([sweep.p_margin(margin) for sweep in sweeps])
+    p_margin_SV = np.stack([p_against_margin(sweep.metric, sweep, judging.margin) for sweep in sweeps])
     # A set: with two seeds, all and most are the same number.
     numbers = sorted({len(sweeps), len(sweeps) // 2 + 1, 1}, reverse=True)
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,
-        verdicts_over_seeds(seed_effects, correction, level, rate)[1],
+        verdicts_over_seeds(seed_effects, judging)[1],
         tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
-        needed_in={count: of_needed(partial_conjunction(p_loss_SV, count)) <= alpha for count in numbers},
+        needed_in={count: of_needed(partial_conjunction(p_loss_SV, count)) <= judging.alpha for count in numbers},
         spared_in={count: corrected(partial_conjunction(p_margin_SV, count)) <= rate for count in numbers},
         note=_differences(sweeps),
     )
@@ -288,18 +280,10 @@ def correction_of_needed(correction: Correction) -> Callable[[Array], Array]:
     return corrected if correction == FALSE_DISCOVERY else holm
 
 
-def verdicts_over_seeds(
-    effects: SeedEffects, correction: Correction, level: float, rate: float
-) -> tuple[Array, tuple[str, ...]]:
-    """The corrected one-sided p-values of no loss of V effects over seeds, and the verdicts.
-
-    Args:
-        effects: The effects over seeds.
-        correction, level, rate: As for :func:`bertsecrets.ablation.verdicts.judge`.
-    """
-    p_needed_V = correction_of_needed(correction)(p_of_losses(effects.delta, effects.p_value))
-    alpha = level_of_needed(level, correction, rate)
-    return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), alpha, rate)
+def verdicts_over_seeds(effects: SeedEffects, judging: Judging) -> tuple[Array, tuple[str, ...]]:
+    """The corrected one-sided p-values of no loss of V effects over seeds, and the verdicts."""
+    p_needed_V = correction_of_needed(judging.correction)(p_of_losses(effects.delta, effects.p_value))
+    return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), judging)
 
 
 def _least_stderr(sweeps: Sequence[Sweep], level: float) -> Array:

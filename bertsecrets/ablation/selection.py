@@ -6,10 +6,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.scoring import Array
 from bertsecrets.errors import UserError
 
 _LEVEL = 0.05
+_SPLITS = 200
 
 
 @dataclass(frozen=True)
@@ -39,56 +41,39 @@ class SelectionCheck:
     survives: bool
 
 
-def selection_check(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    p_V: Array,
-    *,
-    repeats: int = 200,
-    seed: int = 0,
-) -> SelectionCheck:
+def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed: int) -> SelectionCheck:
     """Split the examples into two halves repeatedly; one half chooses the best variant, the other scores it.
 
-    The limits use the variance of repeated splits that share examples, s^2 (1 / repeats + 1) for halves of equal size
+    The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
     (Nadeau and Bengio 2003, equation 11).
 
     Args:
         metric: The metric.
-        label_N: Gold labels.
-        clean_N: Predictions of the unedited model.
-        prediction_VN: Predictions of each variant.
+        paired: The predictions.
         p_V: P-values of each variant's change of score on all examples, corrected over the variants.
-        repeats: Number of splits.
         seed: Seed of the splits.
 
     Raises:
-        UserError: If there are fewer than four examples or two splits.
+        UserError: If there are fewer than four examples.
     """
-    label_N, clean_N, prediction_VN = (
-        np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
-    )
-    count = len(label_N)
-    if count < 4 or repeats < 2:
-        raise UserError(f"{count} examples and {repeats} splits are too few for a selection check; give four and two.")
+    count = paired.count
+    if count < 4:
+        raise UserError(f"{count} examples are too few for a selection check; give at least four.")
     generator = np.random.default_rng([seed, 2])
     # Halves as weights: one call then scores all splits.
-    half_RN = np.zeros((repeats, count), np.int8)
+    half_RN = np.zeros((_SPLITS, count), np.int8)
     for row_N in half_RN:
         row_N[generator.permutation(count)[: count // 2]] = 1
-    both_VN = np.concatenate([clean_N[None], prediction_VN])
-    change = []
-    for weight_RN in (half_RN, 1 - half_RN):
-        score_RV = weighted_scores(metric, label_N, both_VN, weight_RN)
-        # -inf: an undefined score is never the best one.
-        change.append(np.nan_to_num(score_RV[:, 1:] - score_RV[:, :1], nan=-np.inf))
-    best_R = change[0].argmax(-1)
-    claimed_R, kept_R = (array[np.arange(repeats), best_R] for array in change)
+    # -inf: an undefined score is never the best one.
+    change_RV, other_RV = (
+        np.nan_to_num(paired.weighted_changes(metric, weight_RN), nan=-np.inf) for weight_RN in (half_RN, 1 - half_RN)
+    )
+    best_R = change_RV.argmax(-1)
+    claimed_R, kept_R = (array_RV[np.arange(_SPLITS), best_R] for array_RV in (change_RV, other_RV))
     kept_R = np.where(np.isfinite(kept_R), kept_R, 0)
-    share_V = np.bincount(best_R, minlength=len(prediction_VN)) / repeats
+    share_V = np.bincount(best_R, minlength=len(paired.prediction_VN)) / _SPLITS
     kept = float(kept_R.mean())
-    error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / repeats + 1)) * NormalDist().inv_cdf(0.975)
+    error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / _SPLITS + 1)) * NormalDist().inv_cdf(0.975)
     best = int(share_V.argmax())
     return SelectionCheck(
         best=best,

@@ -1,11 +1,12 @@
 """Settings of a disabling sweep: what is disabled, how, and how the effect is judged."""
 
+from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
-from bertsecrets.ablation.verdicts import Correction
+from bertsecrets.ablation.verdicts import Correction, Judging
 from bertsecrets.attention.modes import check_sweep_mode, find_mode, keep_mode, loaded_mode
 from bertsecrets.errors import UserError
 from bertsecrets.settings import Meaning, Settings, shown
@@ -17,9 +18,6 @@ MEASURED: Literal["measured"] = "measured"
 
 Component = Literal["heads", "attention", "ffn", "neurons", "layers"]
 """Names of kinds in :data:`bertsecrets.results.components.COMPONENTS`."""
-
-JUDGING = ("margin", "level", "correction", "false_discovery_rate", "resamples", "permutations", "seed")
-"""The settings of how an effect is judged."""
 
 _Layer = Annotated[int, Field(ge=0)]
 _COUNT = "a whole number from 1"
@@ -184,6 +182,7 @@ class AblationSettings(Settings):
             keep_mode(mode)
         super().__setstate__(state)
 
-    def judging(self) -> dict[str, Any]:
-        """The settings of :func:`bertsecrets.ablation.verdicts.judge`."""
-        return {**{name: getattr(self, name) for name in JUDGING}, "margin": self.margin / 100}
+    def judging(self) -> Judging:
+        """How effects are judged."""
+        settings = {field.name: getattr(self, field.name) for field in fields(Judging)}
+        return Judging(**{**settings, "margin": self.margin / 100})

@@ -116,8 +116,8 @@ def plan_of(order: Sequence[Head], mode: str, num_layers: int, num_heads: int) -
 def worths(outcomes: Outcomes, task: Task) -> Array:
     """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the metric."""
     clean_N, loss_NV = outcomes.losses(task)
-    label_N, prediction_N, prediction_VN = outcomes.predictions(task)
-    score_V = scores(task.metrics[0], label_N, np.concatenate([prediction_N[None], prediction_VN]))
+    paired = outcomes.predictions(task)
+    score_V = scores(task.metrics[0], paired.label_N, paired.both_VN)
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()
     # Minus: worth is what one wants more of.
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)

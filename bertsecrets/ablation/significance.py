@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.scoring import METRICS, Array, Score, memory_parts, moments, weighted_ranks, weighted_scores
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.scoring import METRICS, Array, Score, memory_parts, moments, weighted_ranks
 
 Flags = NDArray[np.bool_]
 
@@ -19,42 +20,29 @@ _SWAPS_OF_A_DRAW = 4
 """Swaps in one word of the generator: parts of whole words draw what one large draw does."""
 
 
-def bootstrap_changes(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    resamples: int,
-    generator: np.random.Generator,
-) -> Array:
+def bootstrap_changes(metric: str, paired: PairedPredictions, resamples: int, generator: np.random.Generator) -> Array:
     """Change of the score from the clean predictions to each variant's under R resamples, ``[R, V]``.
 
     Examples are drawn with replacement, the same ones for the clean predictions and all variants, so that common
     variation cancels (Efron and Tibshirani 1993, chapter 8).
     """
-    count = len(label_N)
-    both_VN = np.concatenate([clean_N[None], prediction_VN])
-    changes = []
+    count, changes = paired.count, []
     for _, rows in memory_parts(resamples, count, _RESAMPLES_AT_ONCE):
         # Counts of each example instead of lists of examples: scores then are weighted sums.
         drawn_RN = generator.multinomial(count, np.full(count, 1 / count), size=rows)
-        score_RV = weighted_scores(metric, label_N, both_VN, drawn_RN)
-        changes.append(score_RV[:, 1:] - score_RV[:, :1])
+        changes.append(paired.weighted_changes(metric, drawn_RN))
     return np.concatenate(changes)
 
 
-def mcnemar_exact(right_N: Flags, right_VN: Flags) -> Array:
+def mcnemar_exact(lost_V: NDArray[np.int64], won_V: NDArray[np.int64]) -> Array:
     """Two-sided exact p-values of McNemar's test, ``[V]``.
 
     Under the null hypothesis, an example that only one of the two models gets right is equally likely to be either
     model's: the smaller number of such examples is binomial with probability one half.
 
     Args:
-        right_N: Which examples the clean model gets right, bool.
-        right_VN: The same for each variant.
+        lost_V, won_V: Numbers of examples that only the clean model gets right, and only each variant.
     """
-    lost_V = (right_N & ~right_VN).sum(-1)
-    won_V = (~right_N & right_VN).sum(-1)
     return np.array(
         [_binomial(min(int(lost), int(won)), int(lost + won)) for lost, won in zip(lost_V, won_V, strict=True)]
     )
@@ -72,14 +60,7 @@ def _binomial(fewer: int, count: int) -> float:
     return min(1.0, 2 * math.fsum(terms))
 
 
-def swap_test(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    permutations: int,
-    generator: np.random.Generator,
-) -> Array:
+def swap_test(metric: str, paired: PairedPredictions, permutations: int, generator: np.random.Generator) -> Array:
     """Two-sided p-values of a permutation test that swaps the two predictions of examples, ``[V]``.
 
     Under the null hypothesis the clean prediction and the variant's are exchangeable in every example. All patterns of
@@ -89,12 +70,15 @@ def swap_test(
     together, which stay exchangeable.
     """
     features, score = METRICS[metric]
-    of_label_N = label_N
+    label_N = of_label_N = paired.label_N
     if metric in ("pearson", "spearman"):
         # Both sides are centred by the same numbers: a swap exchanges an example's features unchanged.
         features = moments
         of_label_N = _ranks(label_N) if metric == "spearman" else label_N - label_N.mean()
-    swaps = [_Swaps.of(features(of_label_N, _pair(metric, clean_N, prediction_N))) for prediction_N in prediction_VN]
+    swaps = [
+        _Swaps.of(features(of_label_N, _pair(metric, paired.clean_N, prediction_N)))
+        for prediction_N in paired.prediction_VN
+    ]
     p_V = np.ones(len(swaps))
     random: list[int] = []
     for variant, swap in enumerate(swaps):

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.scoring import Array, judged_metrics
-from bertsecrets.ablation.verdicts import Unseen, change_limits, p_against_margin, p_against_margins
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.scoring import judged_metrics
+from bertsecrets.ablation.verdicts import Judging, change_limits, p_against_margin, p_against_margins
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
@@ -59,7 +60,7 @@ class Spared:
 
 
 def spared_heads(
-    outcomes: Outcomes, task: Task, judging: Mapping[str, Any], looks: Mapping[int, Look] | None = None
+    outcomes: Outcomes, task: Task, judging: Judging, looks: Mapping[int, Look]
 ) -> dict[str, dict[str, Any]]:
     """How many heads can be spared by each metric of the task, as records by ``<SPARED>_<metric>_<mode>``.
 
@@ -68,8 +69,8 @@ def spared_heads(
     Args:
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
-        judging: Settings of :func:`bertsecrets.ablation.verdicts.judge`.
-        looks: Of a sweep that stops early, its looks by their numbers of examples.
+        judging: How effects are judged.
+        looks: Of a sweep that stops early, its looks by their numbers of examples; else empty.
     """
     heads = {index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name}
     if len(heads) < 2 or len(outcomes.label_N) < 2:
@@ -78,33 +79,25 @@ def spared_heads(
     for indices, part in outcomes.together():
         rows = [row for row, index in enumerate(indices) if index in heads]
         if rows:
-            label_N, clean_N, prediction_VN = part.predictions(task)
-            unseen = None if part.unseen is None else part.unseen.rows(rows)
-            data = (label_N, clean_N, prediction_VN[rows])
-            parts.append((data, (looks or {}).get(len(label_N), ONLY_LOOK), unseen))
+            parts.append((part.predictions(task).of(rows), looks.get(len(part.label_N), ONLY_LOOK)))
     records = [_spared(metric, outcomes.plan.mode, parts, judging) for metric in judged_metrics(task)]
     return {f"{SPARED}_{record.metric}_{record.mode}": asdict(record) for record in records}
 
 
-def _spared(
-    metric: str,
-    mode: str,
-    parts: list[tuple[tuple[Array, Array, Array], Look, Unseen | None]],
-    judging: Mapping[str, Any],
-) -> Spared:
-    margin, level, rate = (float(judging[name]) for name in ("margin", "level", "false_discovery_rate"))
+def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Look]], judging: Judging) -> Spared:
+    margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
     # The judged margin is a point of the curve: page and verdicts must agree there.
     margin_M = np.unique(np.append(MARGINS, margin))
     judged = int(np.searchsorted(margin_M, margin))
     p_parts, limit_parts = [], []
-    for data, look, unseen in parts:
-        p_MV = p_against_margins(metric, *data, margin_M, unseen)
+    for paired, look in parts:
+        p_MV = p_against_margins(metric, paired, margin_M)
         # The verdicts' own p-values at their margin.
-        p_MV[judged] = p_against_margin(metric, *data, margin, unseen)
+        p_MV[judged] = p_against_margin(metric, paired, margin)
         p_parts.append(look.one_sided(p_MV))
         # One-sided limits: those of twice the error. A level below one half has no such tail.
         tail = look.level(min(2 * (1 - level), 1 - 1e-9)) / 2
-        limit_parts.append(change_limits(metric, *data, unseen)(np.full(p_MV.shape[1], tail))[0])
+        limit_parts.append(change_limits(metric, paired)(np.full(p_MV.shape[1], tail))[0])
     p_MV, low_V = np.concatenate(p_parts, axis=1), np.concatenate(limit_parts)
     shown_MV = np.stack([corrected(p_V) <= rate for p_V in p_MV])
     return Spared(

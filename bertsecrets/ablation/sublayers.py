@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.scoring import judged_metrics, score_changes
-from bertsecrets.ablation.verdicts import change_influences
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import ATTENTION, FEED_FORWARD
 from bertsecrets.results.formatting import number
@@ -41,16 +40,14 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
     attention, feed_forward = layers[ATTENTION.name], layers[FEED_FORWARD.name]
     if not attention or attention.keys() != feed_forward.keys() or outcomes.taken_NV is not None:
         return {}
-    label_N, clean_N, prediction_VN = outcomes.predictions(task)
-    if len(label_N) < 2:
+    paired = outcomes.predictions(task).of([*attention.values(), *feed_forward.values()])
+    if paired.count < 2:
         return {}
-    indices = [*attention.values(), *feed_forward.values()]
     # One weighted sum of changes: its influences are the same sum of theirs.
     sign_V = np.repeat([1.0, -1.0], len(attention)) / len(attention)
     checks = {}
     for metric in judged_metrics(task):
-        change_V = score_changes(metric, label_N, clean_N, prediction_VN[indices])
-        influence_N = sign_V @ change_influences(metric, label_N, clean_N, prediction_VN[indices])
+        change_V, influence_N = paired.changes(metric), sign_V @ paired.influences(metric)
         difference = float(sign_V @ change_V)
         _, low, high = mean_limits(difference + influence_N, 1 - level)
         if not low < high:

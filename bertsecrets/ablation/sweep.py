@@ -43,7 +43,6 @@ from bertsecrets.ablation.similar_heads import head_distances, similar_groups, w
 from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.ablation.subject import Subject
 from bertsecrets.ablation.sublayers import sublayer_checks
-from bertsecrets.ablation.verdicts import level_of_needed
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts
 from bertsecrets.data.batch import Batch
@@ -57,6 +56,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.verdicts import INCONCLUSIVE
+from bertsecrets.statistics.sequential import Look
 
 _log = logging.getLogger(__name__)
 
@@ -101,8 +101,7 @@ class Judged:
 
     def spared(self) -> dict[str, dict[str, Any]]:
         """How many heads can be spared, as records for a run's checks (:func:`bertsecrets.ablation.spared.spared_heads`)."""
-        looks = None if self.looks is None else self.looks.by_count()
-        return spared_heads(self.outcomes, self.task, self.settings.judging(), looks)
+        return spared_heads(self.outcomes, self.task, self.settings.judging(), self._looks_by_count())
 
     def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
         """A row of the ablation table for each metric and variant."""
@@ -115,8 +114,10 @@ class Judged:
             "step": step,
             "evaluation": self.evaluation,
         }
-        looks = None if self.looks is None else self.looks.by_count()
-        return judged_rows(self.outcomes, self.task, identity, looks=looks, **self.settings.judging())
+        return judged_rows(self.outcomes, self.task, identity, self.settings.judging(), self._looks_by_count())
+
+    def _looks_by_count(self) -> dict[int, Look]:
+        return {} if self.looks is None else self.looks.by_count()
 
     def power_plan(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The record of :data:`bertsecrets.ablation.section.POWER_PLAN`: how many examples would settle more heads.
@@ -405,7 +406,7 @@ class Sweep:
             sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler),
             len(subject.positions(settings.max_examples)),
             subject.task.metrics[0],
-            level_of_needed(settings.level, settings.correction, settings.false_discovery_rate),
+            settings.judging().alpha,
             settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1,
             why_not(subject.task, plan, encoder),
             subject.context,

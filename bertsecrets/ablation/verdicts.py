@@ -1,22 +1,20 @@
 """Which of the many small changes of score are more than noise, and which are shown to be no loss that matters."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import (
     CLASS_METRICS,
     Array,
     check_metric,
-    influences,
     largest_flip,
     largest_moves,
-    score_changes,
     scores,
     typical_harm,
 )
@@ -47,40 +45,44 @@ Correction = Literal["family_wise", "false_discovery"]
 FAMILY_WISE: Correction = "family_wise"
 FALSE_DISCOVERY: Correction = "false_discovery"
 
-_UNSEEN = 32
-"""More unseen changes than this count as all."""
-
 _RANGE = {"accuracy": 1.0, "f1": 1.0, "macro_f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
 _FEW_MOVED = 30
 """Fewer moved predictions do not show how much one of them can do to a correlation."""
 
 
 @dataclass(frozen=True)
-class Unseen:
-    """What a screened sweep left out, and what its audit says about that.
+class Judging:
+    """How effects are judged.
 
     Args:
-        left_V: Number of examples on which each variant was not evaluated.
-        audited: Number of random pairs of a variant and an example that were evaluated as a check.
-        missed: How many of them had another prediction.
+        margin: The loss that matters, as a difference of scores: 0.01 is one point.
+        level: Level of the intervals, between 0 and 1.
+        correction: ``family_wise``: any variant is falsely needed with probability 1 - ``level`` at most (step-down max-t; Romano and
+            Wolf 2005). ``false_discovery``: the expected share of the needed that are not, ``false_discovery_rate`` (Benjamini and
+            Hochberg 1995). Both by one-sided tests, so that gains of other variants make no loss more likely to be shown.
+        false_discovery_rate: Largest significant ``p_bh``, and largest ``p_margin`` of a dispensable variant.
+        resamples, permutations: Number of bootstrap resamples, and of random swaps.
+        seed: Seed of both.
     """
 
-    left_V: NDArray[np.int64]
-    audited: int
-    missed: int
+    margin: float = 0.01
+    level: float = 0.95
+    correction: Correction = FAMILY_WISE
+    false_discovery_rate: float = 0.05
+    resamples: int = 2000
+    permutations: int = 9999
+    seed: int = 0
 
-    def rows(self, rows: Sequence[int]) -> "Unseen":
-        """The same of some of the variants."""
-        return Unseen(self.left_V[list(rows)], self.audited, self.missed)
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Judging":
+        """How a row of an ablation table was judged; rows of earlier versions lack margin and correction."""
+        settings = {name: row[name] for name in ("margin", "level", "correction", "false_discovery_rate")}
+        return cls(**{name: value for name, value in settings.items() if value is not None})
 
-    def chances_VK(self) -> Array:
-        """Probability that 0 to K - 1 changes of each variant were not seen.
-
-        Beta-binomial: the rate of changes among the pairs left out is what the audit leaves open from Jeffreys' prior.
-        """
-        changes_K = np.arange(_UNSEEN)
-        open_ = (self.missed + 0.5, self.audited - self.missed + 0.5)
-        return np.asarray(stats.betabinom.pmf(changes_K, self.left_V[:, None], *open_))
+    @property
+    def alpha(self) -> float:
+        """The largest ``p_needed`` of a variant that is needed."""
+        return 1 - self.level if self.correction == FAMILY_WISE else self.false_discovery_rate
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,6 @@ class Verdicts:
         significant: Whether ``p_bh`` is at most the false discovery rate.
         p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants.
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
-        margin: The loss that matters, as a difference of scores.
-        level, correction, false_discovery_rate: The requested level, correction and rate.
     """
 
     baseline: Array
@@ -181,26 +181,9 @@ class Verdicts:
     significant: NDArray[np.bool_]
     p_margin: Array
     verdict: tuple[str, ...]
-    margin: float
-    level: float
-    correction: Correction
-    false_discovery_rate: float
 
 
-def judge(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    *,
-    margin: float = 0.01,
-    level: float = 0.95,
-    correction: Correction = FAMILY_WISE,
-    false_discovery_rate: float = 0.05,
-    resamples: int = 2000,
-    permutations: int = 9999,
-    seed: int = 0,
-) -> Verdicts:
+def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     """Judge the change of score from the clean predictions to those of each variant.
 
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
@@ -211,96 +194,50 @@ def judge(
 
     Args:
         metric: ``accuracy``, ``f1``, ``macro_f1``, ``matthews``, ``pearson`` or ``spearman``.
-        label_N: Gold labels: class indices or scores.
-        clean_N: Predictions of the unedited model, of the same kind.
-        prediction_VN: Predictions of each variant.
-        margin: The loss that matters, as a difference of scores: 0.01 is one point.
-        level: Level of the intervals, between 0 and 1.
-        correction: ``family_wise``: any variant is falsely needed with probability 1 - ``level`` at most (step-down max-t; Romano and
-            Wolf 2005). ``false_discovery``: the expected share of the needed that are not, ``false_discovery_rate`` (Benjamini and
-            Hochberg 1995). Both by one-sided tests, so that gains of other variants make no loss more likely to be shown.
-        false_discovery_rate: Largest significant ``p_bh``, and largest ``p_margin`` of a dispensable variant.
-        resamples, permutations: Number of bootstrap resamples, and of random swaps.
-        seed: Seed of both.
+        paired: The predictions.
+        judging: Margin, level and so on.
 
     Raises:
-        UserError: If shapes do not fit, there is nothing to judge, or a setting is out of its range.
+        UserError: If shapes do not fit, or there is nothing to judge.
     """
-    _check_rates(level, false_discovery_rate)
-    effects = effects_of(
-        metric,
-        label_N,
-        clean_N,
-        prediction_VN,
-        margin=margin,
-        level=level,
-        resamples=resamples,
-        permutations=permutations,
-        seed=seed,
-        needed=level_of_needed(level, correction, false_discovery_rate),
-    )
-    return judge_together(
-        [effects], margin=margin, level=level, correction=correction, false_discovery_rate=false_discovery_rate
-    )
+    return judge_together([effects_of(metric, paired, judging)], judging)
 
 
 def effects_of(
     metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    *,
-    margin: float,
-    level: float,
-    resamples: int,
-    permutations: int,
-    seed: int,
-    needed: float,
+    paired: PairedPredictions,
+    judging: Judging,
     look: Look = ONLY_LOOK,
     family: int | None = None,
-    unseen: Unseen | None = None,
 ) -> Effects:
     """The effects of variants on the same examples, before any correction for their number.
 
+    Limits and ``p_loss`` allow for what a screened sweep left out. Losses are not shown by what was not seen, so that
+    ``p_value`` does not depend on it.
+
     Args:
-        metric, label_N, clean_N, prediction_VN, margin, level, resamples, permutations, seed: As for :func:`judge`.
-        needed: Level of *needed* over all variants (:func:`level_of_needed`), for ``smallest_effect``.
+        metric, paired, judging: As for :func:`judge`.
         look: Which of several looks at growing examples this is: p-values and limits allow for the others.
         family: Number of variants for whose correction ``smallest_effect`` allows; None for V.
-        unseen: What a screened sweep left out: limits and ``p_loss`` allow for it. Losses are not shown by what was not seen, so that
-            ``p_value`` does not depend on it.
 
     Raises:
         UserError: As for :func:`judge`.
     """
     check_metric(metric)
-    label_N, clean_N, prediction_VN = (
-        np.asarray(array, dtype=np.float64) for array in (label_N, clean_N, prediction_VN)
-    )
-    _check(label_N, clean_N, prediction_VN, margin, resamples, permutations)
-    variants = len(prediction_VN)
-    tests = paired_tests(
-        metric,
-        label_N,
-        clean_N,
-        prediction_VN,
-        margin=margin,
-        permutations=permutations,
-        seed=seed,
-        look=look,
-        unseen=unseen,
-    )
-    change_RV = bootstrap_changes(metric, label_N, clean_N, prediction_VN, resamples, np.random.default_rng([seed, 0]))
+    _check(paired)
+    variants = len(paired.prediction_VN)
+    tests = paired_tests(metric, paired, judging, look)
+    change_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
     # A resample whose score is undefined is left out; a variant without two others has no standard error.
     several_V = np.isfinite(change_RV).sum(0) > 1
     stderr_V = np.full(variants, np.nan)
     stderr_V[several_V] = np.nanstd(change_RV[:, several_V], axis=0, ddof=1)
-    limits = change_limits(metric, label_N, clean_N, prediction_VN, unseen)
-    low_V, high_V = limits(np.full(variants, look.level(1 - level) / 2))
-    moved_VN = prediction_VN - clean_N
-    influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
+    limits, alpha = change_limits(metric, paired), look.level(1 - judging.level)
+    low_V, high_V = limits(np.full(variants, alpha / 2))
+    moved_VN = paired.prediction_VN - paired.clean_N
+    influence_VN = paired.influences(metric)
     # Either direction: errors are symmetric here, unlike the limits above.
-    largest_V = np.maximum(*_largest(metric, label_N, clean_N, prediction_VN, influence_VN))
+    largest_V = np.maximum(*_largest(metric, paired, influence_VN))
     return Effects(
         baseline=np.full(variants, tests.baseline),
         score=tests.score,
@@ -312,79 +249,49 @@ def effects_of(
         p_loss=tests.p_loss,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
         smallest_effect=smallest_effects(
-            metric, label_N, clean_N, prediction_VN, look.level(2 * needed / (family or variants)), permutations
+            metric, paired, look.level(2 * judging.alpha / (family or variants)), judging.permutations
         ),
-        joint=JointErrors(error_correlation(influence_VN, largest_V), limits, look.level(1 - level)),
+        joint=JointErrors(error_correlation(influence_VN, largest_V), limits, alpha),
     )
 
 
-def paired_tests(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    *,
-    margin: float,
-    permutations: int,
-    seed: int,
-    look: Look = ONLY_LOOK,
-    unseen: Unseen | None = None,
-) -> PairedTests:
-    """The two tests of each variant: of no change, and of a loss of the margin or more.
-
-    Args:
-        metric, label_N, clean_N, prediction_VN, margin, permutations, seed: As for :func:`judge`, of type float64.
-        look, unseen: As for :func:`effects_of`.
-    """
-    baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
+def paired_tests(metric: str, paired: PairedPredictions, judging: Judging, look: Look = ONLY_LOOK) -> PairedTests:
+    """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for :func:`effects_of`."""
+    baseline, score_V = _scores(metric, paired)
     if metric == "accuracy":
-        p_V = mcnemar_exact(clean_N == label_N, prediction_VN == label_N)
+        p_V = mcnemar_exact(*paired.discordant())
     else:
-        p_V = swap_test(metric, label_N, clean_N, prediction_VN, permutations, np.random.default_rng([seed, 1]))
-    loss_V = p_against_margin(metric, label_N, clean_N, prediction_VN, margin, unseen)
+        p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
+    loss_V = p_against_margin(metric, paired, judging.margin)
     return PairedTests(baseline, score_V, score_V - baseline, look.two_sided(p_V), look.one_sided(loss_V))
 
 
-def p_against_margin(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    margin: float,
-    unseen: Unseen | None = None,
-) -> Array:
-    """One-sided p-values of a loss of the margin or more, ``[V]``; arguments as for :func:`judge` and :func:`effects_of`."""
-    if metric == "accuracy" and (unseen is None or not unseen.left_V.any()):
-        return p_of_margin(*discordant(label_N, clean_N, prediction_VN), len(label_N), margin)
-    baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
-    return exceeds(change_limits(metric, label_N, clean_N, prediction_VN, unseen), score_V - baseline, -margin)
+def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> Array:
+    """One-sided p-values of a loss of the margin or more, ``[V]``."""
+    if metric == "accuracy" and (paired.unseen is None or not paired.unseen.left_V.any()):
+        return p_of_margin(*paired.discordant(), paired.count, margin)
+    baseline, score_V = _scores(metric, paired)
+    return exceeds(change_limits(metric, paired), score_V - baseline, -margin)
 
 
-def p_against_margins(
-    metric: str,
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    margin_M: Array,
-    unseen: Unseen | None = None,
-) -> Array:
+def p_against_margins(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
     """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``, within 1 % of them."""
-    if metric == "accuracy" and unseen is None:
+    count = paired.count
+    if metric == "accuracy" and paired.unseen is None:
         # Many variants share their counts, and so their p-values.
-        cells_2V = np.stack(discordant(label_N, clean_N, prediction_VN))
-        (lost_U, won_U), which_V = np.unique(cells_2V, axis=1, return_inverse=True)
-        count = len(label_N)
+        (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant()), axis=1, return_inverse=True)
         p_MU = exceeds_each(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -margin_M)
         return np.asarray(p_MU[:, which_V.ravel()])
-    baseline, score_V = _scores(metric, label_N, clean_N, prediction_VN)
-    return exceeds_each(change_limits(metric, label_N, clean_N, prediction_VN, unseen), score_V - baseline, -margin_M)
+    baseline, score_V = _scores(metric, paired)
+    return exceeds_each(change_limits(metric, paired), score_V - baseline, -margin_M)
 
 
-def _scores(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[float, Array]:
+def _scores(metric: str, paired: PairedPredictions) -> tuple[float, Array]:
     """The score of the unedited model, and those of the variants, ``[V]``."""
-    baseline, score_V = float(scores(metric, label_N, clean_N[None])[0]), scores(metric, label_N, prediction_VN)
+    baseline = float(scores(metric, paired.label_N, paired.clean_N[None])[0])
     # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
-    return baseline, np.where((prediction_VN == clean_N).all(-1), baseline, score_V)
+    unchanged_V = (paired.prediction_VN == paired.clean_N).all(-1)
+    return baseline, np.where(unchanged_V, baseline, scores(metric, paired.label_N, paired.prediction_VN))
 
 
 _P_OF_LOSS: dict[tuple[int, int, int, float], float] = {}
@@ -410,16 +317,14 @@ def p_of_margin(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: Arra
     return p_V
 
 
-def judge_together(
-    parts: Sequence[Effects], *, margin: float, level: float, correction: Correction, false_discovery_rate: float
-) -> Verdicts:
+def judge_together(parts: Sequence[Effects], judging: Judging) -> Verdicts:
     """Correct the effects of all variants for their number, and judge them.
 
     Effects on different examples count as independent, which widens their limits at most.
 
     Args:
         parts: Effects of variants, which may come from different examples.
-        margin, level, correction, false_discovery_rate: As for :func:`judge`.
+        judging: Level, correction and false discovery rate.
     """
     names = [field.name for field in fields(Effects) if field.name != "joint"]
     effects = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -429,43 +334,22 @@ def judge_together(
     tails = [np.full(len(part.delta), simultaneous_tail(draw_VR, part.joint.alpha)) for part in parts]
     simultaneous = [part.joint.limits(tail_V) for part, tail_V in zip(parts, tails, strict=True)]
     p_bh_V = corrected(effects["p_value"])
-    p_needed_V, p_margin_V, verdict = verdicts_together(
-        p_of_losses(effects["delta"], effects["p_value"]),
-        effects.pop("p_loss"),
-        draw_VR,
-        level=level,
-        correction=correction,
-        false_discovery_rate=false_discovery_rate,
-    )
+    p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
+    p_needed_V, p_margin_V, verdict = verdicts_together(p_loss_V, effects.pop("p_loss"), draw_VR, judging)
     return Verdicts(
         **effects,
         p_bh=p_bh_V,
         p_needed=p_needed_V,
         low_simultaneous=np.concatenate([low_V for low_V, _ in simultaneous]),
         high_simultaneous=np.concatenate([high_V for _, high_V in simultaneous]),
-        significant=p_bh_V <= false_discovery_rate,
+        significant=p_bh_V <= judging.false_discovery_rate,
         p_margin=p_margin_V,
         verdict=verdict,
-        margin=margin,
-        level=level,
-        correction=correction,
-        false_discovery_rate=false_discovery_rate,
     )
 
 
-def level_of_needed(level: float, correction: Correction, false_discovery_rate: float) -> float:
-    """The largest ``p_needed`` of a variant that is needed."""
-    return 1 - level if correction == FAMILY_WISE else false_discovery_rate
-
-
 def verdicts_together(
-    p_loss_V: Array,
-    p_margin_V: Array,
-    draw_VR: Array,
-    *,
-    level: float,
-    correction: Correction,
-    false_discovery_rate: float,
+    p_loss_V: Array, p_margin_V: Array, draw_VR: Array, judging: Judging
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Correct the tests of V variants for their number: the p-values of no loss and of the margin, and the verdicts.
 
@@ -473,12 +357,11 @@ def verdicts_together(
         p_loss_V: One-sided p-values of no loss.
         p_margin_V: One-sided p-values of a loss of the margin or more.
         draw_VR: Draws from the joint distribution of the variants' errors.
-        level, correction, false_discovery_rate: As for :func:`judge`.
+        judging: Level, correction and false discovery rate.
     """
-    p_needed_V = step_down(p_loss_V, draw_VR) if correction == FAMILY_WISE else corrected(p_loss_V)
+    p_needed_V = step_down(p_loss_V, draw_VR) if judging.correction == FAMILY_WISE else corrected(p_loss_V)
     p_margin_V = corrected(p_margin_V)
-    alpha = level_of_needed(level, correction, false_discovery_rate)
-    return p_needed_V, p_margin_V, verdicts_of(p_needed_V, p_margin_V, alpha, false_discovery_rate)
+    return p_needed_V, p_margin_V, verdicts_of(p_needed_V, p_margin_V, judging)
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
@@ -486,41 +369,33 @@ def p_of_losses(delta_V: Array, p_V: Array) -> Array:
     return np.where(delta_V < 0, p_V / 2, 1.0)
 
 
-def verdicts_of(p_needed_V: Array, p_margin_V: Array, alpha: float, rate: float) -> tuple[str, ...]:
-    """The verdict of each variant.
-
-    Args:
-        p_needed_V: Corrected one-sided p-values of no loss.
-        p_margin_V: Corrected p-values of a loss of the margin or more.
-        alpha: Largest ``p_needed_V`` of a variant that is needed.
-        rate: Largest ``p_margin_V`` of one that is dispensable.
-    """
+def verdicts_of(p_needed_V: Array, p_margin_V: Array, judging: Judging) -> tuple[str, ...]:
+    """The verdict of each variant, from its corrected one-sided p-values of no loss, and of a loss of the margin or more."""
     return tuple(
-        DISPENSABLE if p_margin <= rate else NEEDED if p_needed <= alpha else INCONCLUSIVE
+        DISPENSABLE
+        if p_margin <= judging.false_discovery_rate
+        else NEEDED
+        if p_needed <= judging.alpha
+        else INCONCLUSIVE
         for p_needed, p_margin in zip(p_needed_V, p_margin_V, strict=True)
     )
 
 
-def change_limits(
-    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, unseen: Unseen | None = None
-) -> Tail:
+def change_limits(metric: str, paired: PairedPredictions) -> Tail:
     """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions score 0.
 
     They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see :func:`effects_of`).
     """
-    limits, most = _unbounded_limits(metric, label_N, clean_N, prediction_VN), _RANGE[metric]
+    limits, most, unseen = _unbounded_limits(metric, paired), _RANGE[metric], paired.unseen
     if unseen is not None and unseen.left_V.any():
         if metric == "accuracy":
             # Many variants share their counts, and limits at many tails take long.
-            cells_2U, which_V = np.unique(
-                np.stack(discordant(label_N, clean_N, prediction_VN)), axis=1, return_inverse=True
-            )
-            lost_U, won_U = cells_2U
-            of_U = at_many_tails(paired_proportions(lost_U, won_U, len(label_N)), len(lost_U))
+            (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant()), axis=1, return_inverse=True)
+            of_U = at_many_tails(paired_proportions(lost_U, won_U, paired.count), len(lost_U))
             low_TV, high_TV = (of_TU[:, which_V.ravel()] for of_TU in of_U)
         else:
-            low_TV, high_TV = at_many_tails(limits, len(prediction_VN))
-        step = largest_flip(metric, label_N, clean_N)
+            low_TV, high_TV = at_many_tails(limits, len(paired.prediction_VN))
+        step = largest_flip(metric, paired.label_N, paired.clean_N)
         limits = with_unseen((low_TV, high_TV), step, unseen.chances_VK(), most)
 
     def within(tail: Array) -> Limits:
@@ -530,13 +405,12 @@ def change_limits(
     return within
 
 
-def _unbounded_limits(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Tail:
+def _unbounded_limits(metric: str, paired: PairedPredictions) -> Tail:
     if metric == "accuracy":
-        return paired_proportions(*discordant(label_N, clean_N, prediction_VN), len(label_N))
-    influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
-    largest = _largest(metric, label_N, clean_N, prediction_VN, influence_VN)
-    change_V = np.where(_is_always_0(metric, label_N), np.nan, score_changes(metric, label_N, clean_N, prediction_VN))
-    return influenced_change(change_V, influence_VN, *largest)
+        return paired_proportions(*paired.discordant(), paired.count)
+    influence_VN = paired.influences(metric)
+    change_V = np.where(_is_always_0(metric, paired.label_N), np.nan, paired.changes(metric))
+    return influenced_change(change_V, influence_VN, *_largest(metric, paired, influence_VN))
 
 
 def _is_always_0(metric: str, label_N: Array) -> bool:
@@ -546,37 +420,29 @@ def _is_always_0(metric: str, label_N: Array) -> bool:
     return metric == "matthews" and len(np.unique(label_N)) < 2
 
 
-def discordant(label_N: Array, clean_N: Array, prediction_VN: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of examples that each variant loses, and wins, ``[V]`` each."""
-    right_N, right_VN = clean_N == label_N, prediction_VN == label_N
-    return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
-
-
-def smallest_effects(
-    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, alpha: float, permutations: int
-) -> Array:
+def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permutations: int) -> Array:
     """The smallest loss of each variant that the test finds with 80 % power, ``[V]``; NaN where it cannot be estimated.
 
     Args:
-        metric, label_N, clean_N, prediction_VN, permutations: As for :func:`judge`.
+        metric, paired: As for :func:`judge`.
         alpha: Level of the test, corrected for the number of variants.
+        permutations: Number of random swaps.
     """
-    count = len(label_N)
+    count, variants = paired.count, len(paired.prediction_VN)
     if metric == "accuracy":
-        lost_V, won_V = discordant(label_N, clean_N, prediction_VN)
+        lost_V, won_V = paired.discordant()
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
     # Random swaps need a p-value a little below alpha, as the observed order counts as one of them.
     alpha = _level_of_swaps(alpha, permutations)
     if alpha <= 0:
-        return np.full(len(prediction_VN), np.nan)
-    influence_VN = change_influences(metric, label_N, clean_N, prediction_VN)
-    variance_V = (influence_VN**2).mean(-1) / count
+        return np.full(variants, np.nan)
+    variance_V = (paired.influences(metric) ** 2).mean(-1) / count
     if metric in CLASS_METRICS:
-        harm_V = np.full(len(prediction_VN), typical_harm(metric, label_N, clean_N))
+        harm_V = np.full(variants, typical_harm(metric, paired.label_N, paired.clean_N))
     else:
         # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their variance.
-        agreement_V = scores(metric, clean_N, prediction_VN)
-        baseline = abs(float(scores(metric, label_N, clean_N[None])[0]))
+        agreement_V = scores(metric, paired.clean_N, paired.prediction_VN)
+        baseline = abs(float(scores(metric, paired.label_N, paired.clean_N[None])[0]))
         with np.errstate(divide="ignore", invalid="ignore"):
             harm_V = variance_V / (baseline * (1 - agreement_V))
     smallest = []
@@ -601,20 +467,13 @@ def _level_of_swaps(alpha: float, permutations: int) -> float:
     return (math.floor(alpha * (permutations + 1) + 1e-9) - 1 / 3) / permutations
 
 
-def change_influences(metric: str, label_N: Array, clean_N: Array, prediction_VN: Array) -> Array:
-    """Influence of every example on the change of score from the clean predictions to each variant's, ``[V, N]``."""
-    influence_VN = influences(metric, label_N, np.concatenate([clean_N[None], prediction_VN]))
-    return np.asarray(influence_VN[1:] - influence_VN[0])
-
-
-def _largest(
-    metric: str, label_N: Array, clean_N: Array, prediction_VN: Array, influence_VN: Array
-) -> tuple[Array, Array]:
+def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
     """The largest loss and gain that one example can make, ``[V]`` each.
 
     Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if enough of
     them move, else from the lowest to the highest.
     """
+    label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     if metric in CLASS_METRICS:
         clean = largest_flip(metric, label_N, clean_N)
         flip_V = np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
@@ -626,14 +485,8 @@ def _largest(
     return largest_V2[:, 0], largest_V2[:, 1]
 
 
-def _check(
-    label_N: Array,
-    clean_N: Array,
-    prediction_VN: Array,
-    margin: float,
-    resamples: int,
-    permutations: int,
-) -> None:
+def _check(paired: PairedPredictions) -> None:
+    label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     if prediction_VN.ndim != 2 or not len(prediction_VN):
         raise UserError(
             f"Predictions of shape {list(prediction_VN.shape)} cannot be judged; give [variants, examples]."
@@ -645,14 +498,3 @@ def _check(
             f"There are {len(label_N)} labels, {len(clean_N)} clean predictions and {prediction_VN.shape[1]} of each "
             "variant; give the same examples to all."
         )
-    if not (margin > 0 and math.isfinite(margin)):
-        raise UserError(f"The margin is {100 * margin:g} points; expected a positive number, e.g. ablation.margin=1.")
-    for name, number in (("resamples", resamples), ("permutations", permutations)):
-        if number < 100:
-            raise UserError(f"{name} is {number}; expected at least 100.")
-
-
-def _check_rates(level: float, rate: float) -> None:
-    for name, value in (("level", level), ("false_discovery_rate", rate)):
-        if not 0 < value < 1:
-            raise UserError(f"{name} is {value}; expected a number between 0 and 1.")

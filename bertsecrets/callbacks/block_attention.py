@@ -15,6 +15,7 @@ from bertsecrets.ablation.blocking import (
     blocked_logits,
     judged,
 )
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
@@ -87,7 +88,6 @@ class BlockAttention(HeadAnalysis):
         outcomes = [predictions.collected() for predictions in collected]
         clean_N, *blocked_answers = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
         label_N = outcomes[0][2].double().numpy()
-        record = judged(
-            task.metrics[0], label_N, clean_N, np.stack(blocked_answers), blocked, **self.settings.judging()
-        )
+        paired = PairedPredictions(label_N, clean_N, np.stack(blocked_answers))
+        record = judged(task.metrics[0], paired, blocked, self.settings.judging())
         return Result(Blocking(), None, record.plain())

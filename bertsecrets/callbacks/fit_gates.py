@@ -137,7 +137,7 @@ class FitGates(HeadAnalysis):
 
     def _extras(self, results: SetResults, path: Sequence[HardConcrete], data: TaskData) -> dict[str, Any]:
         metric = data.task.metrics[0]
-        baseline, change_V = results.changes(metric)
+        baseline, change_V = results.baseline_and_changes(metric)
         low_V, high_V = results.limits(metric, _LEVEL)
         curves = [
             {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
@@ -177,10 +178,11 @@ def _logits(
 
 def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> dict[str, Any]:
     """Metric -> baseline, score, change and limits without all these heads."""
-    clean_N, prediction_N = (decide(logits, task).double().numpy() for logits in (outcomes.clean_NC, logits_NC))
+    numbers = (outcomes.label_N, decide(outcomes.clean_NC, task), decide(logits_NC, task)[None])
+    paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers))
     content = {}
     for metric in judged_metrics(task):
-        verdicts = judge(metric, outcomes.label_N.double().numpy(), clean_N, prediction_N[None], **settings.judging())
+        verdicts = judge(metric, paired, settings.judging())
         names = ("baseline", "score", "delta", "low", "high")
         content[metric] = {name: float(getattr(verdicts, name)[0]) for name in names}
     return content

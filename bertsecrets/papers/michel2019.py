@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import weighted_scores
 from bertsecrets.ablation.seeds import Sweep, read_sweep
 from bertsecrets.ablation.verdicts import change_limits
@@ -157,13 +158,11 @@ def all_but_one(models: Studied) -> Section | None:
 
 
 def _alone(sweep: Sweep) -> dict[int, _Alone]:
-    metric, label_N, clean_N = sweep.rows[0]["metric"], sweep.label_N, sweep.clean_N
-    both_VN = np.concatenate([clean_N[None], sweep.prediction_VN])
-    chooses_SN = choosing_units(len(label_N), _SPLITS, seed=0)
+    chooses_SN = choosing_units(sweep.count, _SPLITS, seed=0)
     # An undefined score, such as the correlation of a constant answer, is never the best.
     choosing_SV, tested_SV = (
-        np.nan_to_num(weighted_scores(metric, label_N, both_VN, units_SN.astype(np.float64)), nan=-np.inf)
-        for units_SN in (chooses_SN, ~chooses_SN)
+        np.nan_to_num(weighted_scores(sweep.metric, sweep.label_N, sweep.both_VN, weight_SN), nan=-np.inf)
+        for weight_SN in (chooses_SN.astype(np.float64), (~chooses_SN).astype(np.float64))
     )
     layer_V = np.array([row["layer"] for row in sweep.rows])
     alone = {}
@@ -173,7 +172,8 @@ def _alone(sweep: Sweep) -> dict[int, _Alone]:
         change_S = tested_SV[np.arange(_SPLITS), 1 + best_S] - tested_SV[:, 0]
         limits_S = []
         for tests_N, best in zip(~chooses_SN, best_S, strict=True):
-            limits = change_limits(metric, label_N[tests_N], clean_N[tests_N], sweep.prediction_VN[[best]][:, tests_N])
+            arrays = (sweep.label_N, sweep.clean_N, sweep.prediction_VN[[best]])
+            limits = change_limits(sweep.metric, PairedPredictions(*(array[..., tests_N] for array in arrays)))
             limits_S.append([float(end[0]) for end in limits(np.array([_TAIL]))])
         low, high = np.median(limits_S, axis=0)
         most = int(np.bincount(best_S).argmax())

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.verdicts import change_influences, change_limits
+from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.sets import SetResults
 from bertsecrets.statistics.intervals import exceeds
@@ -56,18 +56,17 @@ def guarantee(results: SetResults, metric: str, margin: float, confidence: float
         raise UserError(
             f"The confidence is {confidence:g}; expected a number between 0 and 1, e.g. prune.confidence=0.95."
         )
-    count = len(results.label_N)
-    if count < 2:
-        raise UserError(f"{count} examples are too few to show anything; give at least two.")
-    _, change_V = results.changes(metric)
-    limits = change_limits(metric, results.label_N, results.clean_N, results.prediction_VN)
+    if results.count < 2:
+        raise UserError(f"{results.count} examples are too few to show anything; give at least two.")
+    _, change_V = results.baseline_and_changes(metric)
+    limits = change_limits(metric, results)
     # An undefined change shows nothing.
     p_V = np.nan_to_num(exceeds(limits, change_V, -margin), nan=1.0)
     low_V, _ = limits(np.full(len(change_V), 1 - confidence))
     failed = np.flatnonzero(p_V > 1 - confidence)
     passed = int(failed[0]) if failed.size else len(p_V)
     needed = None if passed == len(p_V) else examples_needed(results, passed, metric, margin, confidence)
-    return Guarantee(passed, p_V, -low_V, count, needed)
+    return Guarantee(passed, p_V, -low_V, results.count, needed)
 
 
 def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:
@@ -79,13 +78,11 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     Returns:
         A whole number, or infinity if the observed loss is the margin or more.
     """
-    _, change_V = results.changes(metric)
+    _, change_V = results.baseline_and_changes(metric)
     room = margin + float(change_V[model])
     if not room > 0:
         return math.inf
-    influence_N = change_influences(metric, results.label_N, results.clean_N, results.prediction_VN[model : model + 1])[
-        0
-    ]
+    influence_N = results.of([model]).influences(metric)[0]
     quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
     spread = math.sqrt(float((influence_N**2).mean()))
     # A margin of the whole score has no logarithm.

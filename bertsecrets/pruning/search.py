@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +218,7 @@ class Search:
             return self._evaluated(sets, self.examples.share, label)
 
         coarse = curves(sizes, "removing heads, training examples")
-        change_OS = coarse.changes(self.task.metrics[0])[1].reshape(len(choosers), len(sizes))
+        change_OS = coarse.baseline_and_changes(self.task.metrics[0])[1].reshape(len(choosers), len(sizes))
         refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
         added = [size for size in refined if size not in sizes]
         if not added:
@@ -231,7 +231,7 @@ class Search:
             for order in range(len(choosers))
             for size in refined
         ]
-        return refined, all_results.part(rows)
+        return refined, all_results.of(rows)
 
     def _orders(self, plans: Sequence[_Plan], choosing_results: SetResults | None) -> list[Order]:
         """All orders in one sweep over each set of examples, or with the results on those that choose the heads."""
@@ -246,8 +246,8 @@ class Search:
         return [
             Order(
                 *plan,
-                test_results.part(range(size * index, size * (index + 1))),
-                choosing_results.part(rows_of_chooser[plan]) if plan in rows_of_chooser else None,
+                test_results.of(range(size * index, size * (index + 1))),
+                choosing_results.of(rows_of_chooser[plan]) if plan in rows_of_chooser else None,
             )
             for index, plan in enumerate(plans)
         ]
@@ -320,12 +320,10 @@ def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> li
 
 def _joined(whole: SetResults, parts: Sequence[SetResults]) -> SetResults:
     """Results of several models, each compared with the whole one."""
-    return SetResults(
-        whole.label_N,
-        whole.clean_N,
-        np.concatenate([part.prediction_VN for part in parts]),
-        whole.clean_loss,
-        np.concatenate([part.loss_V for part in parts]),
+    return replace(
+        whole,
+        prediction_VN=np.concatenate([part.prediction_VN for part in parts]),
+        loss_V=np.concatenate([part.loss_V for part in parts]),
     )
 
 
@@ -345,16 +343,16 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selecti
         order = choosers[0]
         total = max(len(heads) for heads in order.sets) + 1
         step = [len(heads) for heads in order.sets].index(total - settings.keep)
-        outcome = guarantee(order.test_results.part([step]), metric, margin, settings.confidence)
+        outcome = guarantee(order.test_results.of([step]), metric, margin, settings.confidence)
         return Selection(order, step, (step,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
     selected: Selection | None = None
     for order in choosers:
         assert order.choosing_results is not None
-        _, change_V = order.choosing_results.changes(metric)
+        _, change_V = order.choosing_results.baseline_and_changes(metric)
         # Without a candidate the first step is tested, so that the page can say what would be needed.
         steps = [step for step, change in enumerate(change_V) if change > -margin] or [0]
-        outcome = guarantee(order.test_results.part(steps), metric, margin, confidence)
+        outcome = guarantee(order.test_results.of(steps), metric, margin, confidence)
         last = steps[outcome.passed - 1] if outcome.passed else None
         candidate = Selection(order, last, tuple(steps), outcome)
         if selected is None or (last is not None and (selected.step is None or last > selected.step)):
@@ -385,10 +383,10 @@ def as_extras(
         device: Where latencies are measured.
     """
     total = max(len(heads) for heads in orders[0].sets) + 1
-    baseline, _ = orders[0].test_results.changes(metric)
+    baseline, _ = orders[0].test_results.baseline_and_changes(metric)
     curves = []
     for order in orders:
-        _, change_V = order.test_results.changes(metric)
+        _, change_V = order.test_results.baseline_and_changes(metric)
         low_V, high_V = order.test_results.limits(metric, settings.confidence)
         for step, heads in enumerate(order.sets):
             parameters, flops = costs.without(len(heads))
@@ -412,7 +410,7 @@ def as_extras(
     outcome = selection.outcome
     tested = selection.step if selection.step is not None else selection.tests[0]
     index = selection.tests.index(tested)
-    _, change_V = selection.order.test_results.changes(metric)
+    _, change_V = selection.order.test_results.baseline_and_changes(metric)
     return {
         "metric": metric,
         "baseline": baseline,

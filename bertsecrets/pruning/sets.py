@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Parts
 from bertsecrets.ablation.plan import Plan, Variant
-from bertsecrets.ablation.scoring import Array, weighted_scores
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -29,40 +30,33 @@ PartsOf = Callable[[nn.Module, Plan], Parts]
 """Where the finished batches of a sweep over a plan with this model are saved."""
 
 
-@dataclass(frozen=True)
-class SetResults:
+@dataclass(frozen=True, kw_only=True)
+class SetResults(PairedPredictions):
     """Predictions and losses of a model with each of V sets of heads disabled (mode ``zero``).
 
     Args:
-        label_N: Gold labels: class indices or scores, float64.
-        clean_N: Predictions of the whole model, float64.
-        prediction_VN: Predictions with each set disabled, float64.
         clean_loss: Mean loss of the whole model.
         loss_V: Mean loss with each set disabled.
     """
 
-    label_N: Array
-    clean_N: Array
-    prediction_VN: Array
     clean_loss: float
     loss_V: Array
 
-    def changes(self, metric: str) -> tuple[float, Array]:
-        """The whole model's score, and every set's change of it."""
-        both_VN = np.concatenate([self.clean_N[None], self.prediction_VN])
-        score_V = weighted_scores(metric, self.label_N, both_VN, np.ones((1, len(self.label_N))))[0]
+    def baseline_and_changes(self, metric: str) -> tuple[float, Array]:
+        """The whole model's score, and every set's change of it; 0 where no prediction changes."""
+        score_V = scores(metric, self.label_N, self.both_VN)
         change_V = np.where((self.prediction_VN == self.clean_N).all(-1), 0.0, score_V[1:] - score_V[0])
         return float(score_V[0]), change_V
 
-    def part(self, indices: Sequence[int]) -> "SetResults":
+    def of(self, variants: Sequence[int]) -> "SetResults":
         """The results of some of the sets."""
-        index = list(indices)
-        return SetResults(self.label_N, self.clean_N, self.prediction_VN[index], self.clean_loss, self.loss_V[index])
+        index = list(variants)
+        return replace(self, prediction_VN=self.prediction_VN[index], loss_V=self.loss_V[index])
 
     def limits(self, metric: str, confidence: float) -> tuple[Array, Array]:
         """Two-sided limits of every set's change of score, paired over examples."""
         tail = np.full(len(self.prediction_VN), (1 - confidence) / 2)
-        return change_limits(metric, self.label_N, self.clean_N, self.prediction_VN)(tail)
+        return change_limits(metric, self)(tail)
 
 
 def evaluate_sets(
@@ -96,17 +90,17 @@ def evaluate_sets(
     plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
     saved = None if parts is None else parts(model, plan)
     outcomes = exact_sweep(model, plan, batches, context=context, parts=saved, progress=progress)
-    label_N, clean_N, prediction_VN = outcomes.predictions(task)
+    paired = outcomes.predictions(task)
     clean_loss_N, loss_NV = outcomes.losses(task)
     index_of = {heads: index for index, heads in enumerate(distinct)}
     clean_loss = float(clean_loss_N.double().mean())
     loss_V = loss_NV.double().mean(0).numpy()
     return SetResults(
-        label_N,
-        clean_N,
-        np.stack([prediction_VN[index_of[heads]] if heads else clean_N for heads in sets]),
-        clean_loss,
-        np.array([loss_V[index_of[heads]] if heads else clean_loss for heads in sets]),
+        paired.label_N,
+        paired.clean_N,
+        np.stack([paired.prediction_VN[index_of[heads]] if heads else paired.clean_N for heads in sets]),
+        clean_loss=clean_loss,
+        loss_V=np.array([loss_V[index_of[heads]] if heads else clean_loss for heads in sets]),
     )
 
 

@@ -220,10 +220,11 @@ def answers(
 
 def tests_of(whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float) -> list[MetricTest]:
     """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982)."""
-    results = SetResults(whole.label_N, whole.prediction_N, smaller.prediction_N[None], math.nan, np.array([math.nan]))
+    paired = (whole.label_N, whole.prediction_N, smaller.prediction_N[None])
+    results = SetResults(*paired, clean_loss=math.nan, loss_V=np.array([math.nan]))
     tests = []
     for metric in judged_metrics(task):
-        before, change_1 = results.changes(metric)
+        before, change_1 = results.baseline_and_changes(metric)
         # Two limits, each at the confidence.
         _, high_1 = results.limits(metric, 2 * confidence - 1)
         outcome = guarantee(results, metric, margin, confidence)

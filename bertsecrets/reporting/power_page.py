@@ -193,7 +193,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
         ("heads", str(len(pilot.layers))),
         ("without a verdict", f"{planned.undecided[1]:.0f}"),
         ("metric", pilot.metric),
-        ("margin", points(pilot.margin)),
+        ("margin", points(pilot.judging.margin)),
     ]
 
 
@@ -210,7 +210,7 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         first = (
             f"To settle {share}: about {rounded(examples):,} examples{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
-            else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of {points(pilot.margin)} take very "
+            else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of {points(pilot.judging.margin)} take very "
             "many; a larger margin takes fewer (margin=2)."
         )
     return f"{first} {_seeds_in_words(planned, costs)}"
@@ -304,7 +304,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
 
 def _goals(planned: Planned) -> Section:
     pilot = planned.pilot
-    margin = points(pilot.margin)
+    margin = points(pilot.judging.margin)
     flips, set_flips = (
         (f", and changes {100 * share:.1f} % of the answers" for share in (typical_flips(pilot), pilot.set_flips))
         if pilot.of_classes
@@ -313,7 +313,7 @@ def _goals(planned: Planned) -> Section:
     meaning = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
         SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
-        REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.margin, 1)} points together, among {pilot.groups} groups",
+        REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.judging.margin, 1)} points together, among {pilot.groups} groups",
         RANKS: f"a rank correlation of {CORRELATION:g} with the true effects, over {len(pilot.layers)} heads",
         SET: f"pruning: a set that loses nothing{set_flips}",
     }
@@ -353,7 +353,7 @@ def _examples_in_words(examples: float, planned: Planned, purpose: str) -> str:
 
 def _note(pilot: Pilot) -> str:
     seeds = len(pilot.change_SV)
-    return f"simulated from {pilot.count:,} examples of {seeds} run{'s' * (seeds > 1)}; margin {points(pilot.margin)}"
+    return f"simulated from {pilot.count:,} examples of {seeds} run{'s' * (seeds > 1)}; margin {points(pilot.judging.margin)}"
 
 
 def _percent(power: float) -> str:

@@ -13,6 +13,8 @@ from data.toy import pairs, wordpiece
 from families import tiny_model
 
 from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord, blocked_logits, judged, over_seeds
+from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.verdicts import Judging
 from bertsecrets.callbacks.block_attention import BlockAttention
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
@@ -62,7 +64,12 @@ def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
     clean_N[:40] = 1 - clean_N[:40]
     worse_N = clean_N.copy()
     worse_N[200:300] = 1 - worse_N[200:300]
-    record = judged("accuracy", label_N, clean_N, np.stack([worse_N, clean_N]), [("sep", "to"), ("sep", "from")])
+    record = judged(
+        "accuracy",
+        PairedPredictions(label_N, clean_N, np.stack([worse_N, clean_N])),
+        [("sep", "to"), ("sep", "from")],
+        Judging(),
+    )
     to, unchanged = record.rows
     assert record.baseline == pytest.approx(0.9)
     assert (to.delta, to.flips) == pytest.approx((-0.25, 0.25))

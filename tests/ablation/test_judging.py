@@ -62,7 +62,7 @@ def test_changes_of_loss_and_logit_margin_have_the_limits_of_a_t_interval() -> N
     plan = Plan("uniform", 1, 2, tuple(every_head(1, 2)))
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     judging = AblationSettings(resamples=100, level=0.9).judging()
-    rows = judged_rows(Outcomes(plan, torch.arange(20), *tensors), task, identity, **judging)
+    rows = judged_rows(Outcomes(plan, torch.arange(20), *tensors), task, identity, judging, {})
 
     def loss(logits_C: Any, label: int) -> float:
         return float(np.log(np.exp(logits_C).sum()) - logits_C[label])

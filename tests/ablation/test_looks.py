@@ -17,6 +17,7 @@ from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.looks import LooksRecord, look_positions, looks_in_words, looks_of, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.section import smallest_loss_in_words
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
@@ -56,7 +57,7 @@ def looked(predictions: Predictions, looks: int = 4) -> tuple[Outcomes, LooksRec
     parts = look_positions(len(predictions.label_N), looks, 0)
     sizes = [(len(part), lambda part=part: part) for part in parts]
     outcomes, record = sweep_in_looks(PLAN, sizes, predictions, TASK, JUDGING)
-    return outcomes, record, judged_rows(outcomes, TASK, IDENTITY, looks=record.by_count(), **JUDGING)
+    return outcomes, record, judged_rows(outcomes, TASK, IDENTITY, JUDGING, record.by_count())
 
 
 def test_settled_heads_stop_and_keep_their_own_examples() -> None:
@@ -92,7 +93,7 @@ def test_one_look_is_the_sweep_of_all_examples() -> None:
     assert outcomes.taken_NV is None
     assert (record.sizes, record.evaluated) == ((300,), record.pairs)
     arrays = (predictions.label_N, predictions.clean_N, predictions.prediction_VN)
-    verdicts = judge("accuracy", *(array.astype(float) for array in arrays), **JUDGING)
+    verdicts = judge("accuracy", PairedPredictions(*(array.astype(float) for array in arrays)), JUDGING)
     for name in ("p_value", "p_bh", "low", "high", "p_margin", "smallest_effect"):
         assert [row[name] for row in rows] == pytest.approx(list(getattr(verdicts, name)), nan_ok=True)
 

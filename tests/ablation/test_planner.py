@@ -15,9 +15,10 @@ from bertsecrets.ablation.planner import (
     plan_power,
     seed_model,
 )
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import Sweep
 from bertsecrets.ablation.significance import bootstrap_changes
-from bertsecrets.ablation.verdicts import judge, p_of_losses, p_of_margin, paired_tests
+from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses, p_of_margin, paired_tests
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 
@@ -47,12 +48,12 @@ def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_
         "p_value": 1.0,
     }
     rows = [{**row, "verdict": verdict, "layer": v // 4, "head": v % 4, **other} for v, verdict in enumerate(verdicts)]
-    return Sweep("run", rows, np.arange(len(label_N)), label_N, clean_N, prediction_VN)
+    return Sweep(label_N, clean_N, prediction_VN, name="run", rows=rows, index_N=np.arange(len(label_N)))
 
 
 def pilot(lost_V: list[int], won_V: list[int], count: int = 400, **other: object) -> Pilot:
     data = predictions(np.array(lost_V), np.array(won_V), count)
-    verdicts = judge("accuracy", *data, resamples=100).verdict
+    verdicts = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
     return Pilot.of([swept(verdicts, *data, **other)])
 
 
@@ -61,7 +62,7 @@ def test_tests_of_counts_are_those_of_predictions() -> None:
     for size, rate in ((400, 0.01), (3200, 0.02)):
         lost_V, won_V = generator.binomial(size, rate, (2, 300))
         data = predictions(lost_V, won_V, size)
-        expected = paired_tests("accuracy", *data, margin=0.01, permutations=100, seed=0)
+        expected = paired_tests("accuracy", PairedPredictions(*data), Judging(margin=0.01, permutations=100, seed=0))
         p_loss_V, p_margin_V = count_tests(lost_V[None, None], won_V[None, None], [size], 0.01)
         np.testing.assert_allclose(p_loss_V[0, 0], p_of_losses(expected.delta, expected.p_value), rtol=1e-9)
         # Those of the margin are interpolated, where it matters to a twentieth of a standard error.
@@ -133,7 +134,7 @@ def scored(
 
 
 def swept_scores(data: tuple[Array, Array, Array]) -> Sweep:
-    judged = judge("pearson", *data, resamples=100, permutations=400)
+    judged = judge("pearson", PairedPredictions(*data), Judging(resamples=100, permutations=400))
     return swept(judged.verdict, *data, metric="pearson")
 
 
@@ -141,7 +142,7 @@ def test_a_correlation_is_planned_by_normal_errors() -> None:
     """The error of a change is that of resampling; the power to remove a set is the normal distribution's."""
     data = scored(400, np.linspace(-0.05, 0.05, 8), np.random.default_rng(3))
     shown = Pilot.of([swept_scores(data)])
-    resampled_RV = bootstrap_changes("pearson", *data, 2000, np.random.default_rng(0))
+    resampled_RV = bootstrap_changes("pearson", PairedPredictions(*data), 2000, np.random.default_rng(0))
     np.testing.assert_allclose(np.sqrt(shown.variance_SV[0]), resampled_RV.std(0), rtol=0.1)
     planned = plan_power(shown, repeats=2000, times=(1, 4, 16))
     error_M = math.sqrt(shown.set_flips) / np.sqrt([1, 4, 16])
@@ -204,7 +205,7 @@ def test_the_promised_share_is_settled(flips: float) -> None:
         effect_V = generator.normal(-0.001, 0.004, 48).clip(-flips_V, flips_V)
         rates = ((flips_V - effect_V) / 2, (flips_V + effect_V) / 2)
         data = predictions(*draw_flips(400, *rates, generator), 400)
-        first = judge("accuracy", *data, resamples=100).verdict
+        first = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
         if INCONCLUSIVE not in first:
             continue
         planned = plan_power(Pilot.of([swept(first, *data)]), repeats=30, seed=simulation)
@@ -213,7 +214,7 @@ def test_the_promised_share_is_settled(flips: float) -> None:
             continue
         size = math.ceil(examples)
         data = predictions(*draw_flips(size, *rates, generator), size)
-        again = judge("accuracy", *data, resamples=100).verdict
+        again = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
         open_heads = [v for v, code in enumerate(first) if code == INCONCLUSIVE]
         undecided += len(open_heads)
         settled += sum(again[v] in (NEEDED, DISPENSABLE) for v in open_heads)

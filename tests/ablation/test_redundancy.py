@@ -7,7 +7,9 @@ import pytest
 from references import metric_value
 
 from benchmarks.verdicts import additive, replaceable
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls, parts_of, redundancy
+from bertsecrets.ablation.verdicts import Judging
 
 
 def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
@@ -19,9 +21,8 @@ def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
         change = [
             metric_value(metric, label_N, p) - metric_value(metric, label_N, clean_N) for p in (together_N, *alone)
         ]
-        joint = interactions(
-            metric, label_N, clean_N, together_N[None], [np.stack(alone)], level=0.9, resamples=300, seed=0
-        )
+        paired = PairedPredictions(label_N, clean_N, np.stack([together_N, *alone]))
+        joint = interactions(metric, paired, [len(alone)], Judging(level=0.9, resamples=300))
         assert joint.estimate[0] == pytest.approx(change[0] - sum(change[1:]), abs=1e-12)
         drawn_RN = np.random.default_rng([0, 0]).multinomial(60, np.full(60, 1 / 60), size=250)
         drawn_RN = np.concatenate([drawn_RN, _second_chunk(60)])
@@ -95,14 +96,13 @@ def test_a_pair_that_can_replace_each_other_is_redundant() -> None:
         row("g", "group", "0-0 0-1", delta=-0.1, verdict="needed"),
         *(row(f"r{i}", "random", f"0-{i + 2} 0-{i + 3}", **judged) for i in range(20)),
     ]
-    prediction_of = {"a": label_N, "b": label_N, "g": harmed_N}
-    settings = {"level": 0.95, "resamples": 200, "seed": 0, "false_discovery_rate": 0.05}
-    columns = redundancy(rows, "accuracy", label_N, label_N, prediction_of, **settings)
+    paired = PairedPredictions(label_N, label_N, np.stack([label_N, label_N, harmed_N]))
+    columns = redundancy(rows, "accuracy", paired, ["a", "b", "g"], Judging(resamples=200))
     assert columns.keys() == {"g"}
     assert columns["g"]["redundant"] is True
     assert columns["g"]["interaction"] == pytest.approx((harmed_N == label_N).mean() - 1)
     assert columns["g"]["p_controls"] == pytest.approx(1 / 21)
-    assert redundancy(rows[:2], "accuracy", label_N, label_N, prediction_of, **settings) == {}
+    assert redundancy(rows[:2], "accuracy", paired, ["a", "b", "g"], Judging(resamples=200)) == {}
 
 
 def test_added_harm_is_rarely_called_redundant() -> None:

@@ -61,7 +61,7 @@ def sweep(name: str, harm: list[float], seed: int, count: int = 800, **settings:
         }
         for v in range(len(harm))
     ]
-    return Sweep(name, rows, np.arange(count), label_N, clean_N, prediction_VN)
+    return Sweep(label_N, clean_N, prediction_VN, name=name, rows=rows, index_N=np.arange(count))
 
 
 def test_what_one_seed_finds_replicates_or_not() -> None:
@@ -154,7 +154,7 @@ def test_a_score_that_is_undefined_in_a_seed_shows_nothing() -> None:
             {**sweep("", [0.0], 0).rows[0], "metric": "pearson", "head": v, "low": -0.1, "high": 0.1, "p_value": p}
             for v, p in enumerate([math.nan if seed == 1 else 1.0, 0.001, 1.0])
         ]
-        sweeps.append(Sweep(f"s{seed}", rows, np.arange(40), label_N, clean_N, prediction_VN))
+        sweeps.append(Sweep(label_N, clean_N, prediction_VN, name=f"s{seed}", rows=rows, index_N=np.arange(40)))
     judged = judge_over_seeds(sweeps)
     assert np.isnan(judged.effects.delta[0])
     assert judged.verdict[0] == "inconclusive"

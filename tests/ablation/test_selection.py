@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.errors import UserError
 
@@ -19,7 +20,9 @@ def test_noise_promises_and_does_not_keep() -> None:
     for seed in range(5):
         label_N, clean_N, prediction_VN = noisy(144, 400, seed)
         # Flips at random lower a good model; half of the labels make them neutral.
-        check = selection_check("accuracy", label_N, clean_N, prediction_VN, np.zeros(len(prediction_VN)), seed=seed)
+        check = selection_check(
+            "accuracy", PairedPredictions(label_N, clean_N, prediction_VN), np.zeros(len(prediction_VN)), seed=seed
+        )
         assert not check.survives
         assert check.claimed > check.kept
         assert check.chosen.sum() == pytest.approx(1)
@@ -33,11 +36,13 @@ def test_a_head_that_truly_hurts_survives() -> None:
     prediction_VN[17] = mended_N
     p_V = np.full(30, 0.5)
     p_V[17] = 0.01
-    check = selection_check("accuracy", label_N, clean_N, prediction_VN, p_V)
+    check = selection_check("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), p_V, seed=0)
     assert check.survives
     assert check.p_value == 0.01
     # The halves share their examples with all other splits: the test on all examples must agree.
-    assert not selection_check("accuracy", label_N, clean_N, prediction_VN, np.full(30, 0.06)).survives
+    assert not selection_check(
+        "accuracy", PairedPredictions(label_N, clean_N, prediction_VN), np.full(30, 0.06), seed=0
+    ).survives
     assert check.best == 17
     assert check.chosen[17] == 1.0
     # Both halves together hold the whole improvement.
@@ -47,4 +52,4 @@ def test_a_head_that_truly_hurts_survives() -> None:
 
 def test_too_few_examples() -> None:
     with pytest.raises(UserError, match="3 examples"):
-        selection_check("accuracy", np.zeros(3), np.zeros(3), np.zeros((2, 3)), np.zeros(2))
+        selection_check("accuracy", PairedPredictions(np.zeros(3), np.zeros(3), np.zeros((2, 3))), np.zeros(2), seed=0)

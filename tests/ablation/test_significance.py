@@ -10,6 +10,7 @@ from references import metric_value
 from scipy.stats import binomtest, spearmanr
 from statsmodels.stats.contingency_tables import mcnemar
 
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array, influences
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
@@ -18,15 +19,14 @@ from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, 
 @settings(max_examples=100, deadline=None)
 @given(both=st.integers(0, 30), lost=st.integers(0, 40), won=st.integers(0, 40), neither=st.integers(1, 30))
 def test_mcnemar_equals_statsmodels(both: int, lost: int, won: int, neither: int) -> None:
-    right_N = np.repeat([True, True, False, False], [both, lost, won, neither])
-    variant_N = np.repeat([True, False, True, False], [both, lost, won, neither])
     expected = mcnemar([[both, lost], [won, neither]], exact=True).pvalue if lost + won else 1.0
-    np.testing.assert_allclose(mcnemar_exact(right_N, variant_N[None])[0], expected, rtol=1e-9)
+    np.testing.assert_allclose(mcnemar_exact(np.array([lost]), np.array([won]))[0], expected, rtol=1e-9)
 
 
 def test_mcnemar_of_many_examples_equals_scipy() -> None:
-    right_N = np.repeat([True, False], [700, 500])
-    assert mcnemar_exact(right_N, ~right_N[None])[0] == pytest.approx(binomtest(500, 1200, 0.5).pvalue, rel=1e-9)
+    assert mcnemar_exact(np.array([700]), np.array([500]))[0] == pytest.approx(
+        binomtest(500, 1200, 0.5).pvalue, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews", "pearson"])
@@ -50,7 +50,7 @@ def test_swaps_equal_a_loop_over_all_patterns(metric: str) -> None:
         first, second = np.where(swap_N, variant_N, clean_N), np.where(swap_N, clean_N, variant_N)
         change = metric_value(metric, label_N, second) - metric_value(metric, label_N, first)
         beyond.append(abs(change) >= abs(observed) - 1e-12)
-    result = swap_test(metric, label_N, clean_N, variant_N[None], 9999, np.random.default_rng(0))
+    result = swap_test(metric, PairedPredictions(label_N, clean_N, variant_N[None]), 9999, np.random.default_rng(0))
     assert result[0] == pytest.approx(np.mean(beyond), abs=1e-12)
 
 
@@ -59,8 +59,8 @@ def test_random_swaps_approach_the_exact_value() -> None:
     label_N = generator.integers(0, 2, 14).astype(float)
     clean_N, variant_N = label_N.copy(), 1 - label_N
     variant_N[:4] = label_N[:4]
-    exact = swap_test("f1", label_N, clean_N, variant_N[None], 2**14, np.random.default_rng(0))[0]
-    random = swap_test("f1", label_N, clean_N, variant_N[None], 1000, np.random.default_rng(0))[0]
+    exact = swap_test("f1", PairedPredictions(label_N, clean_N, variant_N[None]), 2**14, np.random.default_rng(0))[0]
+    random = swap_test("f1", PairedPredictions(label_N, clean_N, variant_N[None]), 1000, np.random.default_rng(0))[0]
     assert random == pytest.approx(exact, abs=4 * np.sqrt(exact / 1000) + 2e-3)
 
 
@@ -71,7 +71,9 @@ def test_swaps_find_what_is_there_and_leave_what_is_not() -> None:
     worse_N = label_N + 2.0 * generator.normal(size=300)
     moved_N = 3 * clean_N + 7
     for metric in ("pearson", "spearman"):
-        p_V = swap_test(metric, label_N, clean_N, np.stack([worse_N, clean_N, moved_N]), 999, generator)
+        p_V = swap_test(
+            metric, PairedPredictions(label_N, clean_N, np.stack([worse_N, clean_N, moved_N])), 999, generator
+        )
         assert p_V[0] == pytest.approx(0.001)
         assert p_V[1] == 1.0
         assert p_V[2] > 0.9  # a correlation sees neither scale nor location
@@ -90,8 +92,8 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
         prediction_VN += generator.normal(size=prediction_VN.shape)
 
     def numbers() -> tuple[Array, ...]:
-        data = (metric, label_N, prediction_VN[0], prediction_VN[1:])
-        check = selection_check(*data, np.ones(3))
+        data = (metric, PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]))
+        check = selection_check(*data, np.ones(3), seed=0)
         return (
             bootstrap_changes(*data, 300, np.random.default_rng(1)),
             swap_test(*data, 1999, np.random.default_rng(2)),

@@ -1,5 +1,6 @@
 """How many heads can be spared, against the verdicts, closed testing by hand, and simulated sweeps."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from statsmodels.stats.multitest import multipletests
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.spared import MARGINS, Spared, points, spared_heads, spared_in_words
 from bertsecrets.ablation.verdicts import judge, p_against_margin
@@ -43,7 +45,7 @@ def drawn(flips_V: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.nd
 
 
 def spared(data: tuple[np.ndarray, ...], metric: str = "accuracy", **settings: Any) -> Spared:
-    record = spared_heads(outcomes(*data, heads=4), task(metric), {**JUDGING, **settings})
+    record = spared_heads(outcomes(*data, heads=4), task(metric), replace(JUDGING, **settings), {})
     assert list(record) == [f"spared_{metric}_uniform"]
     return Spared(**record[f"spared_{metric}_uniform"])
 
@@ -56,9 +58,9 @@ def test_counts_at_every_margin_are_those_of_the_verdicts_and_of_closed_testing(
     assert len(counts.margins) == len(MARGINS)
     for index in (0, 3, 7, 19):
         margin = counts.margins[index]
-        verdicts = judge(metric, label_N, clean_N, prediction_VN, **{**JUDGING, "margin": margin})
+        verdicts = judge(metric, PairedPredictions(label_N, clean_N, prediction_VN), replace(JUDGING, margin=margin))
         assert counts.each[index] == sum(verdict == "dispensable" for verdict in verdicts.verdict)
-        p_V = p_against_margin(metric, label_N, clean_N, prediction_VN, margin)
+        p_V = p_against_margin(metric, PairedPredictions(label_N, clean_N, prediction_VN), margin)
         assert (multipletests(p_V, method="fdr_bh")[1] <= 0.05).sum() == counts.each[index]
         assert counts.at_least[index] == least_false(p_V, 0.05)
     assert counts.each[-1] > 0
@@ -86,9 +88,9 @@ def test_the_excluded_loss_is_the_margin_from_which_the_bound_holds_all_heads() 
 
 def test_what_cannot_be_judged_has_no_counts() -> None:
     single = drawn(np.zeros(1), 50, seed=0)
-    assert spared_heads(outcomes(*single, heads=1), task("accuracy"), JUDGING) == {}
+    assert spared_heads(outcomes(*single, heads=1), task("accuracy"), JUDGING, {}) == {}
     one_example = tuple(array[..., :1] for array in drawn(np.zeros(4), 50, seed=0))
-    assert spared_heads(outcomes(*one_example, heads=4), task("accuracy"), JUDGING) == {}
+    assert spared_heads(outcomes(*one_example, heads=4), task("accuracy"), JUDGING, {}) == {}
 
 
 def test_an_undefined_score_spares_nothing() -> None:
@@ -151,8 +153,8 @@ def test_a_notebook_gets_the_counts_the_curve_and_a_table() -> None:
     data = drawn(np.repeat([0.0, 0.02], 4), 300, seed=3)
     swept = outcomes(*data, heads=4)
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "val") | {"step": 0}
-    rows = judged_rows(swept, task("accuracy"), identity, **JUDGING)
-    disabled = DisabledHeads(swept, rows, spared_heads(swept, task("accuracy"), JUDGING), task("accuracy"))
+    rows = judged_rows(swept, task("accuracy"), identity, JUDGING, {})
+    disabled = DisabledHeads(swept, rows, spared_heads(swept, task("accuracy"), JUDGING, {}), task("accuracy"))
     result, counts = disabled.spared(), spared(data)
     assert repr(result) == spared_in_words(counts)
     assert repr(result) in repr(disabled)

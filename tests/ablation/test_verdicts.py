@@ -10,11 +10,12 @@ from scipy.optimize import brentq
 from scipy.stats import binom, binomtest
 
 from benchmarks.verdicts import loss_errors, useless_heads
+from bertsecrets.ablation.predictions import PairedPredictions, Unseen
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
     FAMILY_WISE,
-    Unseen,
+    Judging,
     change_limits,
     judge,
     p_against_margin,
@@ -50,7 +51,7 @@ def coverage(metric: str, simulations: int, count: int) -> float:
     expected, hits = truth(metric), 0
     for simulation in range(simulations):
         label_N, clean_N, variant_N = draw(metric, count, np.random.default_rng([simulation, 7]))
-        low_V, high_V = change_limits(metric, label_N, clean_N, variant_N[None])(np.full(1, 0.025))
+        low_V, high_V = change_limits(metric, PairedPredictions(label_N, clean_N, variant_N[None]))(np.full(1, 0.025))
         hits += bool(low_V[0] <= expected <= high_V[0])
     return hits / simulations
 
@@ -93,14 +94,16 @@ def test_simultaneous_limits_are_wider_than_those_of_one_head() -> None:
     for metric in ("accuracy", "f1", "pearson", "spearman"):
         label_N, clean_N, _ = draw(metric, 200, generator)
         variant_VN = np.stack([draw(metric, 200, generator)[2] for _ in range(6)])
-        verdicts = judge(metric, label_N, clean_N, variant_VN, resamples=100, permutations=100)
+        verdicts = judge(
+            metric, PairedPredictions(label_N, clean_N, variant_VN), Judging(resamples=100, permutations=100)
+        )
         assert (verdicts.low_simultaneous < verdicts.low).all()
         assert (verdicts.high_simultaneous > verdicts.high).all()
 
 
 def test_one_head_needs_no_correction() -> None:
     label_N, clean_N, variant_N = draw("accuracy", 200, np.random.default_rng(0))
-    verdicts = judge("accuracy", label_N, clean_N, variant_N[None])
+    verdicts = judge("accuracy", PairedPredictions(label_N, clean_N, variant_N[None]), Judging())
     np.testing.assert_allclose(verdicts.low_simultaneous, verdicts.low)
     assert verdicts.delta[0] < 0
     np.testing.assert_allclose(verdicts.p_needed, verdicts.p_value / 2)
@@ -112,7 +115,9 @@ def test_a_loss_is_tested_by_the_one_sided_binomial() -> None:
     for lost, won in ((9, 2), (5, 5), (3, 8), (6, 0)):
         variant_N = clean_N.copy()
         variant_N[:lost], variant_N[40 : 40 + won] = 0, 1
-        p_needed = judge("accuracy", label_N, clean_N, variant_N[None], resamples=100).p_needed[0]
+        p_needed = judge(
+            "accuracy", PairedPredictions(label_N, clean_N, variant_N[None]), Judging(resamples=100)
+        ).p_needed[0]
         expected = binomtest(lost, lost + won, alternative="greater").pvalue
         assert p_needed == pytest.approx(expected if lost > won else 1)
 
@@ -142,9 +147,11 @@ def null_discoveries(metric: str, simulations: int, variants: int, permutations:
         base_N = np.where(generator.random(408) < 0.85, label_N, 1 - label_N)
         prediction_VN = np.where(wrong_VN, 1 - base_N, base_N)
         if metric == "accuracy":
-            p_V = mcnemar_exact(prediction_VN[0] == label_N, prediction_VN[1:] == label_N)
+            p_V = mcnemar_exact(*PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]).discordant())
         else:
-            p_V = swap_test(metric, label_N, prediction_VN[0], prediction_VN[1:], permutations, generator)
+            p_V = swap_test(
+                metric, PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]), permutations, generator
+            )
         result += bool((corrected(p_V) <= 0.05).any())
     return result / simulations
 
@@ -167,7 +174,7 @@ def test_by_hand() -> None:
     label_N = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0, 0.0])
     clean_N = label_N.copy()
     variant_N = 1 - label_N
-    verdicts = judge("accuracy", label_N, clean_N, np.stack([clean_N, variant_N]))
+    verdicts = judge("accuracy", PairedPredictions(label_N, clean_N, np.stack([clean_N, variant_N])), Judging())
     assert (verdicts.baseline == 1.0).all()
     np.testing.assert_allclose(verdicts.score, [1, 0])
     assert verdicts.delta.tolist() == [0, -1]
@@ -196,12 +203,12 @@ def test_harmless_is_shown_and_a_loss_within_the_margin_is_dispensable() -> None
     right = np.flatnonzero(clean_N == label_N)
     for variant, lost in enumerate((0, 10, 80, 300)):
         prediction_VN[variant, right[:lost]] = 1 - prediction_VN[variant, right[:lost]]
-    verdicts = judge("accuracy", label_N, clean_N, prediction_VN)
+    verdicts = judge("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), Judging())
     assert verdicts.verdict == ("dispensable", "dispensable", "needed", "needed")
     assert verdicts.significant.tolist() == [False, True, True, True]
-    wide = judge("accuracy", label_N, clean_N, prediction_VN, margin=0.03)
+    wide = judge("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), Judging(margin=0.03))
     assert wide.verdict == ("dispensable", "dispensable", "dispensable", "needed")
-    few = judge("accuracy", label_N[:60], clean_N[:60], prediction_VN[:1, :60])
+    few = judge("accuracy", PairedPredictions(label_N[:60], clean_N[:60], prediction_VN[:1, :60]), Judging())
     assert few.verdict == ("inconclusive",)
 
 
@@ -217,7 +224,9 @@ def test_smallest_effects_stay_within_the_metric(metric: str) -> None:
     for count in (4, 40, 600):
         label_N, clean_N, variant_N = draw(metric, count, np.random.default_rng(count))
         smallest_V = judge(
-            metric, label_N, clean_N, np.stack([variant_N, clean_N]), permutations=100, resamples=100
+            metric,
+            PairedPredictions(label_N, clean_N, np.stack([variant_N, clean_N])),
+            Judging(permutations=100, resamples=100),
         ).smallest_effect
         known_V = smallest_V[np.isfinite(smallest_V)]
         assert ((known_V > 0) & (known_V <= (1 if metric == "f1" else 2))).all()
@@ -229,8 +238,8 @@ def test_a_verdict_does_not_depend_on_its_neighbours() -> None:
     generator = np.random.default_rng(1)
     label_N, clean_N, variant_N = draw("f1", 300, generator)
     other_N = draw("f1", 300, generator)[2]
-    alone = judge("f1", label_N, clean_N, variant_N[None])
-    beside = judge("f1", label_N, clean_N, np.stack([other_N, variant_N]))
+    alone = judge("f1", PairedPredictions(label_N, clean_N, variant_N[None]), Judging())
+    beside = judge("f1", PairedPredictions(label_N, clean_N, np.stack([other_N, variant_N])), Judging())
     for name in ("delta", "stderr", "low", "high", "p_value", "flips"):
         assert getattr(alone, name)[0] == pytest.approx(getattr(beside, name)[1], abs=1e-12), name
 
@@ -238,20 +247,13 @@ def test_a_verdict_does_not_depend_on_its_neighbours() -> None:
 def test_bad_input() -> None:
     label_N, one_VN = np.zeros(5), np.zeros((1, 5))
     with pytest.raises(UserError, match="Unknown metric"):
-        judge("recall", label_N, label_N, one_VN)
+        judge("recall", PairedPredictions(label_N, label_N, one_VN), Judging())
     with pytest.raises(UserError, match=r"shape \[5\] cannot be judged"):
-        judge("accuracy", label_N, label_N, label_N)
+        judge("accuracy", PairedPredictions(label_N, label_N, label_N), Judging())
     with pytest.raises(UserError, match="There are 5 labels, 4 clean predictions and 5"):
-        judge("accuracy", label_N, label_N[:4], one_VN)
+        judge("accuracy", PairedPredictions(label_N, label_N[:4], one_VN), Judging())
     with pytest.raises(UserError, match="1 examples are too few"):
-        judge("accuracy", label_N[:1], label_N[:1], one_VN[:, :1])
-    with pytest.raises(UserError, match="level is 95"):
-        judge("accuracy", label_N, label_N, one_VN, level=95)
-    for margin in (0, -0.01, float("nan"), float("inf")):
-        with pytest.raises(UserError, match=r"The margin is .* points; expected a positive number"):
-            judge("accuracy", label_N, label_N, one_VN, margin=margin)
-    with pytest.raises(UserError, match="resamples is 10"):
-        judge("accuracy", label_N, label_N, one_VN, resamples=10)
+        judge("accuracy", PairedPredictions(label_N[:1], label_N[:1], one_VN[:, :1]), Judging())
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
@@ -261,7 +263,11 @@ def test_a_model_that_predicts_one_class_shows_no_head_to_be_dispensable(metric:
     clean_N = np.full(20, always)
     one_moved_N = clean_N.copy()
     one_moved_N[1] = 1 - always
-    judged = judge(metric, label_N, clean_N, np.stack([clean_N, one_moved_N]), resamples=100, permutations=199)
+    judged = judge(
+        metric,
+        PairedPredictions(label_N, clean_N, np.stack([clean_N, one_moved_N])),
+        Judging(resamples=100, permutations=199),
+    )
     assert judged.verdict == ("inconclusive", "inconclusive")
     assert (judged.low <= judged.delta).all()
     assert (judged.high >= judged.delta).all()
@@ -272,7 +278,11 @@ def test_a_model_that_predicts_one_class_shows_no_head_to_be_dispensable(metric:
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
 def test_labels_that_say_nothing_give_no_limits_and_no_verdict(metric: str) -> None:
     prediction_VN = np.random.default_rng(0).integers(0, 2, (3, 12)).astype(float)
-    judged = judge(metric, np.zeros(12), prediction_VN[0], prediction_VN[1:], resamples=100, permutations=199)
+    judged = judge(
+        metric,
+        PairedPredictions(np.zeros(12), prediction_VN[0], prediction_VN[1:]),
+        Judging(resamples=100, permutations=199),
+    )
     assert judged.verdict == ("inconclusive", "inconclusive")
     assert np.isnan([judged.low, judged.high, judged.p_margin]).all()
 
@@ -293,7 +303,9 @@ def test_a_class_that_is_rarely_predicted_rules_out_no_loss(metric: str, count: 
     for _ in range(40):
         label_N = (generator.random(count) < 0.3).astype(float)
         clean_N = ((label_N == 1) & (generator.random(count) < 0.03)).astype(float)
-        judged = judge(metric, label_N, clean_N, np.zeros((1, count)), resamples=100, permutations=199)
+        judged = judge(
+            metric, PairedPredictions(label_N, clean_N, np.zeros((1, count))), Judging(resamples=100, permutations=199)
+        )
         ruled_out += judged.verdict[0] == "dispensable"
     # Of 40 tests at a level of 5 %, more than 6 are wrong in 1 % of all cases.
     assert ruled_out <= 6
@@ -301,10 +313,10 @@ def test_a_class_that_is_rarely_predicted_rules_out_no_loss(metric: str, count: 
 
 def test_the_smallest_effect_follows_the_correction() -> None:
     label_N = np.tile([0.0, 1.0], 100)
-    data = ("accuracy", label_N, label_N, np.tile(label_N, (8, 1)))
+    paired = PairedPredictions(label_N, label_N, np.tile(label_N, (8, 1)))
     settings = {"level": 0.95, "false_discovery_rate": 0.2, "resamples": 100, "permutations": 100}
     for correction, alpha in ((FAMILY_WISE, 0.05), (FALSE_DISCOVERY, 0.2)):
-        judged = judge(*data, correction=correction, **settings)
+        judged = judge("accuracy", paired, Judging(correction=correction, **settings))
         assert judged.smallest_effect[0] == pytest.approx(detectable_loss(0.0, 200, 2 * alpha / 8))
 
 
@@ -327,12 +339,13 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
     np.testing.assert_allclose(unseen.chances_VK()[:, :12], chance_VK, atol=1e-4)
     estimate_V, limits = (won_V - lost_V) / count, paired_proportions(lost_V, won_V, count)
     expected_V = sum(chance_VK[:, k] * exceeds(limits, estimate_V, -0.01 + k / count) for k in range(12))
-    own_V = p_against_margin("accuracy", label_N, clean_N, prediction_VN, 0.01, unseen)
+    paired = PairedPredictions(label_N, clean_N, prediction_VN, unseen=unseen)
+    own_V = p_against_margin("accuracy", paired, 0.01)
     np.testing.assert_allclose(own_V, expected_V, rtol=0.05)
     # Losses and gains that were not seen are equally likely to be as large.
-    mirrored = change_limits("accuracy", label_N, 1 - clean_N, 1 - prediction_VN, unseen)
+    mirrored = change_limits("accuracy", replace(paired, clean_N=1 - clean_N, prediction_VN=1 - prediction_VN))
     tail_V = np.full(5, 0.025)
-    low_V, high_V = change_limits("accuracy", label_N, clean_N, prediction_VN, unseen)(tail_V)
+    low_V, high_V = change_limits("accuracy", paired)(tail_V)
     np.testing.assert_allclose(low_V, -mirrored(tail_V)[1], atol=1e-9)
     seen_low_V, seen_high_V = limits(tail_V)
     assert (low_V[[0, 1, 2, 4]] < seen_low_V[[0, 1, 2, 4]] - 0.001).all()
@@ -340,7 +353,7 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
     # A variant that was evaluated whole keeps its limits.
     assert (low_V[3], high_V[3]) == pytest.approx((seen_low_V[3], seen_high_V[3]), abs=1e-4)
     # Without any audit nothing is ruled out.
-    blind = p_against_margin("accuracy", label_N, clean_N, prediction_VN, 0.01, replace(unseen, audited=0, missed=0))
+    blind = p_against_margin("accuracy", replace(paired, unseen=replace(unseen, audited=0, missed=0)), 0.01)
     assert (blind[[0, 1, 2, 4]] > 0.3).all()
 
 
@@ -350,16 +363,16 @@ def test_unseen_changes_widen_other_metrics_too(metric: str) -> None:
     label_N = generator.integers(0, 2, 300).astype(float)
     clean_N = np.where(generator.random(300) < 0.8, label_N, 1 - label_N)
     prediction_VN = np.where(generator.random((4, 300)) < 0.01, 1 - clean_N, clean_N)
-    data = (metric, label_N, clean_N, prediction_VN)
-    unseen = Unseen(np.full(4, 200), audited=300, missed=0)
+    seen = PairedPredictions(label_N, clean_N, prediction_VN)
+    screened = replace(seen, unseen=Unseen(np.full(4, 200), audited=300, missed=0))
     (low_V, high_V), (seen_low_V, seen_high_V) = (
-        change_limits(*data, each)(np.full(4, 0.025)) for each in (unseen, None)
+        change_limits(metric, paired)(np.full(4, 0.025)) for paired in (screened, seen)
     )
     assert (low_V < seen_low_V).all()
     assert (high_V > seen_high_V).all()
-    seen_V = p_against_margin(*data, 0.03)
+    seen_V = p_against_margin(metric, seen, 0.03)
     lower = seen_V < 0.5
     assert lower.any()
-    assert (p_against_margin(*data, 0.03, unseen) > seen_V)[lower].all()
-    many = p_against_margins(*data, np.array([0.02, 0.03]), unseen)
-    np.testing.assert_allclose(many[1], p_against_margin(*data, 0.03, unseen), rtol=0.02)
+    assert (p_against_margin(metric, screened, 0.03) > seen_V)[lower].all()
+    many = p_against_margins(metric, screened, np.array([0.02, 0.03]))
+    np.testing.assert_allclose(many[1], p_against_margin(metric, screened, 0.03), rtol=0.02)

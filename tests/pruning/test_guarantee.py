@@ -25,7 +25,7 @@ def results(lost_V: list[float], won: float, examples: int, seed: int, right: fl
     for lost in lost_V:
         flips_N = chance.random(examples) < np.where(is_right_N, lost / right, won / (1 - right))
         rows.append(np.where(flips_N, 1 - clean_N, clean_N))
-    return SetResults(label_N, clean_N, np.stack(rows), 0.0, np.zeros(len(rows)))
+    return SetResults(label_N, clean_N, np.stack(rows), clean_loss=0.0, loss_V=np.zeros(len(rows)))
 
 
 def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
@@ -56,7 +56,7 @@ def pruned(seed: int) -> list[Order]:
     fine = replace(fine, prediction_VN=np.repeat(fine.clean_N[None], SIZES, 0))
     sets = tuple(frozenset((0, head) for head in range(size)) for size in range(1, SIZES + 1))
     return [
-        Order(f"score {place}", 0, sets, tested.part(range(SIZES * place, SIZES * (place + 1))), fine)
+        Order(f"score {place}", 0, sets, tested.of(range(SIZES * place, SIZES * (place + 1))), fine)
         for place in range(SCORES)
     ]
 
@@ -88,7 +88,7 @@ def test_models_after_a_failure_are_not_passed() -> None:
 def test_stated_numbers_of_examples_give_the_stated_power() -> None:
     few = results([0.03], 0.02, 4000, 0)
     count = examples_needed(few, 0, "accuracy", 0.03, 0.95)
-    _, change_V = few.changes("accuracy")
+    _, change_V = few.baseline_and_changes("accuracy")
     discordant = float((few.prediction_VN[0] != few.clean_N).mean())
     lost = (discordant - change_V[0]) / 2
     # New examples each time: models of the same examples pass or fail together.

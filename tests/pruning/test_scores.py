@@ -151,7 +151,7 @@ def test_results_of_sets_are_those_of_single_passes() -> None:
     sets = [frozenset({(0, 1)}), frozenset(), frozenset({(0, 1), (1, 2)}), frozenset({(0, 1)})]
     results = evaluate_sets(model, sets, batches(), TASK)
     assert results.loss_V == pytest.approx([naive_loss(model, heads) for heads in sets], abs=1e-5)
-    baseline, change_V = results.changes("accuracy")
+    baseline, change_V = results.baseline_and_changes("accuracy")
     accuracy_V = (results.prediction_VN == results.label_N).mean(-1)
     assert baseline == (results.clean_N == results.label_N).mean()
     assert change_V == pytest.approx(accuracy_V - baseline)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.scoring import weighted_scores
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.cli.build import make_data
 from bertsecrets.cli.settings import read_settings
@@ -96,10 +95,7 @@ def exact_effects(folder: Path, task: Task) -> dict[str, np.ndarray]:
     rise_V = (loss_NV.double() - clean_loss_N.double()[:, None]).mean(0).numpy()
     clean_N1, logits = outcomes.clean_NC[:, None], outcomes.logits_NVC
     fall_V = (margins(clean_N1, outcomes.label_N, task) - margins(logits, outcomes.label_N, task)).mean(0).numpy()
-    label_N, clean_N, prediction_VN = outcomes.predictions(task)
-    weight_1N = np.ones((1, len(label_N)))
-    score_V = weighted_scores(task.metrics[0], label_N, np.concatenate([clean_N[None], prediction_VN]), weight_1N)[0]
-    metric_V = score_V[0] - score_V[1:]
+    metric_V = -outcomes.predictions(task).changes(task.metrics[0])
     effects = {"loss": rise_V, "size": np.abs(rise_V), "margin": fall_V, "metric": metric_V}
     shape = (outcomes.plan.num_layers, outcomes.plan.num_heads)
     return {
