@@ -48,7 +48,7 @@ def test_no_stored_verdict_on_tasks_rests_on_one_seed(module: ModuleType) -> Non
 def test_no_other_page_tells_verdicts_in_prose() -> None:
     """A verdict on a statement stands in the table of stored ones alone; those on heads have the words of pages, not codes."""
     statements, heads = (r"does not hold|holds of this model|cannot be told", r"dispensable|inconclusive")
-    # docs/ablation.md names the codes of tables, in code. The tables of the papers' pages are compared with stored ones elsewhere.
+    # Names in code and quotes are not prose. The tables of the papers' pages are compared with stored ones elsewhere.
     codes = re.compile(r"```.*?```|`[^`\n]*`|“[^”]*”", re.DOTALL)
     rows = re.compile(r"^\|.*$", re.MULTILINE)
     found = set()
