@@ -35,6 +35,7 @@ ALL = {
     "subjects": {"relation": ["nsubj"]},
     "not": {"lexicon": ["Not"]},
     "negation": {"negation": True},
+    "shared": {"shared": True, "pos": ["NOUN", "VERB"]},
     "cls": {"special": "first"},
     "sep": {"special": "separator"},
     "sep_total": {"special": "separator", "pool": "sum"},
@@ -42,7 +43,7 @@ ALL = {
 
 
 def hand_worked() -> Batch:
-    """[CLS] the dog ##s do not see [SEP] dogs [SEP] and, shorter, [CLS] they see [SEP] + padding."""
+    """[CLS] the dog ##s do not see [SEP] Dogs [SEP] and, shorter, [CLS] they see [SEP] + padding."""
     first = Annotation(
         (
             Word("the", 0, 3, "DET", 1, "det"),
@@ -52,7 +53,7 @@ def hand_worked() -> Batch:
             Word("see", 16, 19, "VERB", -1, "root"),
         )
     )
-    second = Annotation((Word("dogs", 0, 4, "NOUN", -1, "root"),))
+    second = Annotation((Word("Dogs", 0, 4, "NOUN", -1, "root"),))
     short = Annotation((Word("they", 0, 4, "PRON", 1, "nsubj"), Word("see", 5, 8, "VERB", -1, "root")))
     word_BS = torch.tensor([[-1, 0, 1, 1, 2, 3, 4, -1, 5, -1], [-1, 0, 1, -1, -1, -1, -1, -1, -1, -1]])
     mask_BS = torch.tensor([[1] * 10, [1] * 4 + [0] * 6])
@@ -82,8 +83,16 @@ def random_maps(batch: Batch, seed: int, heads: int = 3) -> Tensor:
 def positions(row: int) -> dict[str, list[int]]:
     """Where the features of the hand-worked batch stand, read off by eye."""
     result: list[dict[str, list[int]]] = [
-        {"nouns": [2, 3, 8], "subjects": [2, 3], "not": [5], "negation": [5], "cls": [0], "sep": [7, 9]},
-        {"nouns": [], "subjects": [1], "not": [], "negation": [], "cls": [0], "sep": [3]},
+        {
+            "nouns": [2, 3, 8],
+            "subjects": [2, 3],
+            "not": [5],
+            "negation": [5],
+            "shared": [2, 3, 8],
+            "cls": [0],
+            "sep": [7, 9],
+        },
+        {"nouns": [], "subjects": [1], "not": [], "negation": [], "shared": [], "cls": [0], "sep": [3]},
     ]
     return {**result[row], "sep_total": result[row]["sep"]}
 

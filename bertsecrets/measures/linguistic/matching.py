@@ -1,6 +1,6 @@
 """From words to tokens: by character offsets, or by spelling as the original code of Kovaleva et al. does."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.measures.linguistic.word_features import Feature
+from bertsecrets.measures.linguistic.word_features import Feature, shared_forms
 
-_Key = tuple[str, str, str, str, bool]
+_Key = tuple[str, str, str, str, bool, bool]
 
 
 class FeatureTokens(Protocol):
@@ -66,10 +66,11 @@ class OffsetMatching:
         first = []
         for row, annotations in enumerate(_annotations(batch)):
             first.append(len(fits))
+            shared = shared_forms(annotations)
             for number, annotation in enumerate(annotations):
                 start = len(fits)
                 for word in annotation.words:
-                    fits.append(self._fits(word))
+                    fits.append(self._fits(word, shared))
                     head.append(start + word.head if word.head >= 0 else -1)
                     sentence.append(2 * row + number)
                     # One number for example and entity, as entities are numbered anew in each example.
@@ -90,11 +91,11 @@ class OffsetMatching:
         words = self.words(batch)
         return with_special(words.fits_WF[words.row_BS].transpose(1, 2), self.features, batch)
 
-    def _fits(self, word: Word) -> tuple[bool, ...]:
+    def _fits(self, word: Word, shared: Collection[str]) -> tuple[bool, ...]:
         # Words repeat: checking each of them for every feature would take longer than a GPU's forward pass.
-        key = (word.form, word.pos, word.relation, word.tag, word.negation)
+        key = (word.form, word.pos, word.relation, word.tag, word.negation, word.form.lower() in shared)
         if key not in self._fits_of:
-            self._fits_of[key] = tuple(feature.fits(word) for feature in self.features)
+            self._fits_of[key] = tuple(feature.fits(word, shared) for feature in self.features)
         return self._fits_of[key]
 
 
@@ -122,11 +123,14 @@ class StringMatching:
         mask_BFS = torch.zeros((batch.size, len(self.features), batch.input_ids_BS.shape[1]), dtype=torch.bool)
         for row, (index, annotations) in enumerate(zip(batch.index_B.tolist(), _annotations(batch), strict=True)):
             ids_S = batch.input_ids_BS[row].cpu()
+            shared = shared_forms(annotations)
             for column, feature in enumerate(self.features):
                 if feature.contains:
                     forms = [part for part in feature.contains if any(part in text for text in self._texts[index])]
                 else:
-                    forms = [word.form for sentence in annotations for word in sentence.words if feature.fits(word)]
+                    forms = [
+                        word.form for sentence in annotations for word in sentence.words if feature.fits(word, shared)
+                    ]
                 mask_BFS[row, column] = self.positions(ids_S, forms)
         return with_special(mask_BFS.to(batch.input_ids_BS.device), self.features, batch)
 

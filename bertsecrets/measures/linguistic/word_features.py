@@ -1,10 +1,10 @@
 """Linguistic features, as a user defines them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from bertsecrets.data.example import Example, Word
+from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
 
@@ -23,6 +23,7 @@ class Feature:
         tag: The annotator's finer tags.
         lexicon: Word forms, ignoring case.
         negation: Only words that negate.
+        shared: Only words whose form both sentences of an example have, ignoring case (Kovaleva et al. 2019, section 5).
         contains: Strings to find anywhere in a sentence (case-sensitive), as the original code finds negation; only
             with ``matching=kovaleva``, and without other kinds.
         special: ``first`` (the classification token) or ``separator`` (every other special token); without other kinds.
@@ -38,12 +39,13 @@ class Feature:
     tag: tuple[str, ...] = ()
     lexicon: tuple[str, ...] = ()
     negation: bool = False
+    shared: bool = False
     contains: tuple[str, ...] = ()
     special: str | None = None
     pool: str = "max"
 
     def __post_init__(self) -> None:
-        of_words = bool(self.pos or self.relation or self.tag or self.lexicon or self.negation)
+        of_words = bool(self.pos or self.relation or self.tag or self.lexicon or self.negation or self.shared)
         if self.special is not None and self.special not in SPECIAL:
             names = choices(str(self.special), SPECIAL)
             raise UserError(f"Unknown special token {shown(self.special)} of a feature; {names}.")
@@ -52,7 +54,7 @@ class Feature:
         if of_words + bool(self.contains) + (self.special is not None) != 1:
             raise UserError(
                 "A feature has either special tokens, or strings that a sentence contains, or words by pos, relation, "
-                "tag, lexicon or negation; give exactly one of the three."
+                "tag, lexicon, negation or shared; give exactly one of the three."
             )
 
     @classmethod
@@ -81,12 +83,14 @@ class Feature:
                         "something else."
                     )
             lists[key] = tuple(value)
-        negation = section.get("negation", False)
-        if not isinstance(negation, bool):
-            raise UserError(f"Kind 'negation' of feature '{name}' is {shown(negation)}; expected true or false.")
+        flags = {key: section.get(key, False) for key in ("negation", "shared")}
+        for key, flag in flags.items():
+            if not isinstance(flag, bool):
+                raise UserError(f"Kind '{key}' of feature '{name}' is {shown(flag)}; expected true or false.")
         return cls(
             **lists,
-            negation=negation,
+            negation=flags["negation"],
+            shared=flags["shared"],
             special=section.get("special"),
             pool=section.get("pool", "max"),
         )
@@ -96,8 +100,13 @@ class Feature:
         """Whether the feature needs annotated words."""
         return self.special is None and not self.contains
 
-    def fits(self, word: Word) -> bool:
-        """Whether a word has the feature; False for features of special tokens or contained strings."""
+    def fits(self, word: Word, shared: Collection[str] = ()) -> bool:
+        """Whether a word has the feature; False for features of special tokens or contained strings.
+
+        Args:
+            word: A word of an example.
+            shared: The example's :func:`shared_forms`.
+        """
         return (
             self.needs_annotation
             and (not self.pos or word.pos in self.pos)
@@ -105,6 +114,7 @@ class Feature:
             and (not self.tag or word.tag in self.tag)
             and (not self.lexicon or word.form.lower() in {form.lower() for form in self.lexicon})
             and (not self.negation or word.negation)
+            and (not self.shared or word.form.lower() in shared)
         )
 
     def occurs(self, example: Example) -> bool:
@@ -113,7 +123,16 @@ class Feature:
             return any(part in text for part in self.contains for text in example.texts)
         if self.special is not None:
             return True
-        return any(self.fits(word) for sentence in example.annotations for word in sentence.words)
+        shared = shared_forms(example.annotations)
+        return any(self.fits(word, shared) for sentence in example.annotations for word in sentence.words)
+
+
+def shared_forms(annotations: Sequence[Annotation]) -> frozenset[str]:
+    """The lower-case forms that both sentences of an example have; none in an example of one sentence."""
+    if len(annotations) < 2:
+        return frozenset()
+    one, other = ({word.form.lower() for word in annotation.words} for annotation in annotations)
+    return frozenset(one & other)
 
 
 def features_from_config(sections: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Feature]:

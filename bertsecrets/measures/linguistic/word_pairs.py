@@ -11,7 +11,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.linguistic.matching import OffsetMatching, StringMatching
-from bertsecrets.measures.linguistic.word_features import Feature
+from bertsecrets.measures.linguistic.word_features import Feature, shared_forms
 
 Link = Literal["head", "dependent", "entity", "sentence"]
 
@@ -80,10 +80,14 @@ class WordPair:
                         for at, other in enumerate(other_sentence.words)
                         if other.entity == word.entity and (other_number, at) != (number, position)
                     ]
+        shared = shared_forms(annotations)
         return [
-            (source, target)
-            for source, target in linked
-            if (self.source is None or self.source.fits(source)) and (self.target is None or self.target.fits(target))
+            ends
+            for ends in linked
+            if all(
+                feature is None or feature.fits(word, shared)
+                for feature, word in zip((self.source, self.target), ends, strict=True)
+            )
         ]
 
 
