@@ -18,7 +18,7 @@ import numpy as np
 
 from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.seeds import Sweep
+from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import Verdicts, judge
 from bertsecrets.results.verdicts import INCONCLUSIVE
@@ -81,7 +81,7 @@ def simulate(population: str, simulations: int) -> dict[str, float | list[float]
             for head, code in enumerate(first.verdict)
         ]
         planned = plan_power(
-            Pilot.of([Sweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT))]),
+            Pilot.of([RunSweep(*data, name="pilot", rows=rows, index_N=np.arange(COUNT))]),
             repeats=_REPEATS,
             times=_TIMES,
             seed=simulation,

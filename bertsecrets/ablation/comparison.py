@@ -105,7 +105,7 @@ def effects(
         label: The condition.
     """
     judge = partial(_over_seeds, replicates, kind) if judged is None else partial(judged.get, label)
-    deltas, significant, needed, dispensable, baselines, last = [], [], [], [], [], None
+    deltas, flags, baselines, last = [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
         singles = KINDS[kind].of(view.run.ablation_table().rows())
@@ -116,29 +116,25 @@ def effects(
         step = max(row["step"] for row in singles)
         first = last = next(row for row in singles if row["step"] == step)
         size = KINDS[kind].size(*run_size)
-        delta_LH = np.full(size, np.nan)
-        certain_LH, needed_LH, dispensable_LH = (np.zeros(size, bool) for _ in range(3))
+        delta_LH, flag_LH3 = np.full(size, np.nan), np.zeros((*size, 3), bool)
         for row in singles:
             if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
                 cell = KINDS[kind].cell(row)
                 delta_LH[cell] = row["delta"]
-                certain_LH[cell] = row["significant"]
-                needed_LH[cell] = row["verdict"] == NEEDED
-                dispensable_LH[cell] = row["verdict"] == DISPENSABLE
+                flag_LH3[cell] = row["significant"], row["verdict"] == NEEDED, row["verdict"] == DISPENSABLE
                 counts.add(row["count"])
                 screened |= row["sweep"] == "screened"
         deltas.append(delta_LH)
-        significant.append(certain_LH)
-        needed.append(needed_LH)
-        dispensable.append(dispensable_LH)
+        flags.append(flag_LH3)
         baselines.append(first["baseline"])
     if last is None:
         return None
+    certain_RLH, needed_RLH, dispensable_RLH = np.moveaxis(np.stack(flags), -1, 0)
     return Effects(
         np.stack(deltas),
-        np.stack(significant),
-        np.stack(needed),
-        np.stack(dispensable),
+        certain_RLH,
+        needed_RLH,
+        dispensable_RLH,
         np.array(baselines),
         max(counts),
         min(counts),

@@ -33,12 +33,11 @@ def cosine_change(outcomes: Outcomes) -> HeadGrid | None:
     stderr_LHC, count_LHC = value_LHC.clone(), torch.zeros(value_LHC.shape, dtype=torch.int64)
     # float64, as changes of a cosine are small differences of numbers near 1.
     clean_N = outcomes.clean_NC[:, 0].double()
-    for index, variant in enumerate(plan.variants):
-        if variant.kind == HEAD.name:
-            change_N = (outcomes.logits_NVC[:, index, 0].double() - clean_N).abs()
-            at = (variant.layer, variant.head, 0)
-            value_LHC[at], count_LHC[at] = change_N.mean(), len(change_N)
-            stderr_LHC[at] = change_N.std() / math.sqrt(len(change_N)) if len(change_N) > 1 else math.nan
+    for index in plan.of_kind(HEAD):
+        change_N = (outcomes.logits_NVC[:, index, 0].double() - clean_N).abs()
+        at = (plan.variants[index].layer, plan.variants[index].head, 0)
+        value_LHC[at], count_LHC[at] = change_N.mean(), len(change_N)
+        stderr_LHC[at] = change_N.std() / math.sqrt(len(change_N)) if len(change_N) > 1 else math.nan
     if not bool(count_LHC.any()):
         return None
     return HeadGrid(CosineChange.name, CosineChange.columns, value_LHC, stderr_LHC, count_LHC)

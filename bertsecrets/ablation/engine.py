@@ -226,14 +226,8 @@ class SimilarityEngine(Engine):
     ``[B, 1]`` and ``[B, V, 1]``. A head is disabled in both sentences.
     """
 
-    def run(
-        self,
-        inputs: Mapping[str, Tensor],
-        progress: Callable[[int], object] | None = None,
-        donors: Sequence[Mapping[str, Tensor]] = (),
-        gradients: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        embedding_RD, embedding_RVD = super().run(inputs, progress, donors, gradients)
+    def run(self, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        embedding_RD, embedding_RVD = super().run(*arguments, **options)
         return cosine_of_pairs(embedding_RD), cosine_of_pairs(embedding_RVD)
 
 

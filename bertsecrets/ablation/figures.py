@@ -277,7 +277,7 @@ def volcano(
         axes.set_xlabel(POINTS)
         axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
         order = np.lexsort((-np.abs(delta_V), -surprise_V))
-        _name_points(axes, _VOLCANO_SIZE, names, delta_V, surprise_V, [int(i) for i in order[:labelled]])
+        _name_points(axes, names, delta_V, surprise_V, [int(i) for i in order[:labelled]])
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
         footnote(figure, sample_size(count) + undefined(all_V))
     return figure
@@ -285,7 +285,6 @@ def volcano(
 
 def _name_points(
     axes: Axes,
-    size: tuple[float, float],
     names: Sequence[str],
     delta_V: NDArray[np.float64],
     surprise_V: NDArray[np.float64],
@@ -293,7 +292,7 @@ def _name_points(
 ) -> None:
     """Name points above p = 0.05, next to, above or below them; a name without room is left out, as the table has it."""
     # An estimate of the panel's size in points; an error costs a name at most.
-    width, height = 0.85 * 72 * size[0], 0.7 * 72 * size[1]
+    width, height = 0.85 * 72 * _VOLCANO_SIZE[0], 0.7 * 72 * _VOLCANO_SIZE[1]
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     x_V = (delta_V - left) / (right - left) * width
     y_V = (surprise_V - bottom) / (top - bottom) * height

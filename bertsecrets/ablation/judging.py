@@ -56,8 +56,8 @@ def judged_rows(
     rows = []
     for metric in judged_metrics(task):
         judged: list[dict[str, Any]] = []
-        for kind in KINDS:
-            variants = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == kind]
+        for kind in KINDS.values():
+            variants = outcomes.plan.of_kind(kind)
             if not variants:
                 continue
             if len(outcomes.label_N) < 2:
@@ -170,7 +170,7 @@ def selection_checks(
         rows: Its judged rows.
         seed: Seed of the splits.
     """
-    heads = [i for i, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
+    heads = outcomes.plan.of_kind(HEAD)
     # Two halves with two examples each.
     if len(heads) < 2 or len(outcomes.label_N) < 4 or outcomes.taken_NV is not None:
         return {}

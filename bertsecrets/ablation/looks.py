@@ -95,7 +95,7 @@ def sweep_in_looks(
     stopped: dict[int, str] = {}
     totals = list(accumulate(size for size, _ in looks))
     for look, (_, batches) in enumerate(looks):
-        part = Plan(plan.mode, plan.num_layers, plan.num_heads, tuple(variants[index] for index in left))
+        part = replace(plan, variants=tuple(variants[index] for index in left))
         added.append((left, evaluate(part, batches())))
         if look + 1 == len(looks):
             break

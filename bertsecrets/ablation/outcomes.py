@@ -70,9 +70,8 @@ class Outcomes:
         # One part for each look at which variants stopped, not one for each variant.
         for taken_N in self.taken_NV.unique(dim=1).unbind(1):
             index_W = (self.taken_NV == taken_N[:, None]).all(0).nonzero()[:, 0]
-            variants = tuple(self.plan.variants[index] for index in index_W.tolist())
             part = Outcomes(
-                Plan(self.plan.mode, self.plan.num_layers, self.plan.num_heads, variants),
+                replace(self.plan, variants=tuple(self.plan.variants[index] for index in index_W.tolist())),
                 self.index_N[taken_N],
                 self.label_N[taken_N],
                 self.clean_NC[taken_N],

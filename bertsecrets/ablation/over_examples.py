@@ -50,7 +50,7 @@ def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
     None with fewer than two heads or two examples a block of the jackknife, and for a screened sweep or one that stopped early, whose
     losses are partly estimates.
     """
-    heads = [index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name]
+    heads = outcomes.plan.of_kind(HEAD)
     few = len(heads) < 2 or len(outcomes.index_N) < 2 * _BLOCKS
     if few or outcomes.is_screened or outcomes.taken_NV is not None:
         return None

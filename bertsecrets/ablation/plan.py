@@ -84,6 +84,10 @@ class Plan:
             twice = next(name for name in names if names.count(name) > 1)
             raise UserError(f"Variant '{twice}' is in the plan twice; leave one of them out.")
 
+    def of_kind(self, kind: Kind) -> list[int]:
+        """Indices of the variants of a kind."""
+        return [index for index, variant in enumerate(self.variants) if variant.kind == kind.name]
+
 
 def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
     """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers only."""
@@ -155,20 +159,15 @@ def groups(heads: Sequence[Sequence[Sequence[int]]]) -> list[Variant]:
     return variants
 
 
-def cumulative(ranking: Sequence[Sequence[int]], sizes: Iterable[int] | None = None) -> list[Variant]:
-    """The first one, two, three ... heads of a ranking (Michel et al. 2019, section 4), or of the sizes in ``sizes``.
+def cumulative(ranking: Sequence[Sequence[int]]) -> list[Variant]:
+    """The first one, two, three ... heads of a ranking (Michel et al. 2019, section 4).
 
     Raises:
-        UserError: If the ranking contains a head twice, or a size is not in 1 to its length.
+        UserError: If the ranking contains a head twice.
     """
     order = _ranked(ranking)
-    counts = list(range(1, len(order) + 1) if sizes is None else sizes)
-    for size in counts:
-        if not 1 <= size <= len(order):
-            raise UserError(
-                f"Size {size} does not fit a ranking of {len(order)} heads; give sizes from 1 to {len(order)}."
-            )
-    return [Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in counts]
+    sizes = range(1, len(order) + 1)
+    return [Variant(f"top-{size:03d}", CUMULATIVE.name, tuple(sorted(order[:size]))) for size in sizes]
 
 
 def random_groups(num_layers: int, num_heads: int, size: int, count: int, seed: int) -> list[Variant]:

@@ -12,7 +12,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
-from bertsecrets.ablation.seeds import FEW_FLIPS, Sweep, judge_over_seeds, verdicts_over_seeds
+from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import (
     Judging,
     p_of_losses,
@@ -94,7 +94,7 @@ class Pilot:
 
     @classmethod
     def of(
-        cls, sweeps: Sequence[Sweep], others: Sequence[Mapping[str, Any]] = (), margin: float | None = None
+        cls, sweeps: Sequence[RunSweep], others: Sequence[Mapping[str, Any]] = (), margin: float | None = None
     ) -> "Pilot":
         """The pilot of sweeps of single heads that differ by seed.
 

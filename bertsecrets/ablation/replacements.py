@@ -1,9 +1,11 @@
 """What stands in for a disabled head: the mean, the peak or the optimal vector, or the outputs on other examples."""
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -11,7 +13,7 @@ from torch import Tensor
 from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.subject import Reference, Subject
+from bertsecrets.ablation.subject import Batches, Reference, Subject
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.override import mean_head_outputs, peak_head_outputs
 from bertsecrets.data.batch import Batch
@@ -119,8 +121,7 @@ def prepare(
         if not needs & {ModeNeed.FITTED_OUTPUTS}:
             outputs = peak_head_outputs if ModeNeed.PEAK_OUTPUTS in needs else mean_head_outputs
             with subject.context():
-                batches = [batch.to(device).inputs() for batch in reference.batches(subject.batch_size)]
-                return Replacements(outputs(network, batches))
+                return Replacements(outputs(network, _Inputs(reference.batches(subject.batch_size), device)))
         constants_LHd = None if saved is None else _read(saved, fingerprint)
         if constants_LHd is None:
             heads = sorted({head for variant in plan.variants for head in variant.heads})
@@ -141,6 +142,17 @@ def prepare(
                 with atomic_write(saved) as temporary:
                     save_file({"outputs": constants_LHd.cpu()}, temporary, metadata={"fingerprint": fingerprint})
         return Replacements(constants_LHd.to(device))
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The model's arguments for each batch, made anew in each pass: one batch is in memory at a time."""
+
+    batches: Batches
+    device: torch.device
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        return (batch.to(self.device).inputs() for batch in self.batches)
 
 
 def _read(path: Path, fingerprint: str) -> Tensor | None:

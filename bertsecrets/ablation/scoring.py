@@ -21,6 +21,9 @@ Score = Callable[[Array], Array]
 _AT_ONCE = 4_000_000
 """Numbers of examples, such as weights of resamples, in memory at a time."""
 
+_STEP = 1e-6
+"""Step of numerical derivatives."""
+
 _NO_SPREAD = 1e-15
 """Largest product of the spreads of labels and predictions, up to rounding, if one of them is constant."""
 
@@ -304,14 +307,14 @@ def _standardised(value: Array) -> Array:
     return np.asarray((value - value.mean(-1, keepdims=True)) / np.where(spread > 0, spread, 1))
 
 
-def _gradient(score: Score, mean_VF: Array, step: float = 1e-6) -> Array:
+def _gradient(score: Score, mean_VF: Array) -> Array:
     """Central differences of a score by its features."""
     gradient_VF = np.zeros_like(mean_VF)
     for feature in range(mean_VF.shape[-1]):
         above_VF, below_VF = mean_VF.copy(), mean_VF.copy()
-        above_VF[:, feature] += step
-        below_VF[:, feature] -= step
-        gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * step)
+        above_VF[:, feature] += _STEP
+        below_VF[:, feature] -= _STEP
+        gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * _STEP)
     if score is _matthews:
         # The score has no derivative at constant predictions; ``largest_flip`` covers what one prediction changes there.
         gradient_VF[_spread(*_class_shares(mean_VF)[:2]) <= _NO_SPREAD] = 0

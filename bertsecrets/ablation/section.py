@@ -49,7 +49,7 @@ SECONDS = "time"
 POWER_PLAN = "power"
 """``<POWER_PLAN>_<mode>`` is the key of a record among a run's checks: that of :meth:`bertsecrets.ablation.planner.Planned.record`."""
 
-_GROUPS_SHOWN = 30
+_GROUPS_SHOWN, _MOST_ROWS = 30, 10
 
 
 def latest_rows(table: AblationTable) -> list[Row]:
@@ -379,10 +379,10 @@ def _checked(check: Mapping[str, Any]) -> str:
     )
 
 
-def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
+def _worst(rows: Sequence[Row]) -> Table:
     kind = KINDS[rows[0]["kind"]]
     order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
-    listed = order if len(order) <= limit else [*order[: limit - 3], *order[-3:]]
+    listed = order if len(order) <= _MOST_ROWS else [*order[: _MOST_ROWS - 3], *order[-3:]]
     cells = [
         [
             kind.label_of(row),
@@ -403,7 +403,7 @@ def _worst(rows: Sequence[Row], limit: int = 10) -> Table:
     ]
     title = kind.title if kind.done else f"Disabled {kind.plural}{_how(rows[0])}"
     caption = f"{title}, most harmful first" + (
-        f": the first {limit - 3} and the last 3 of {len(order)}" if len(order) > limit else ""
+        f": the first {_MOST_ROWS - 3} and the last 3 of {len(order)}" if len(order) > _MOST_ROWS else ""
     )
     header = [
         kind.singular,
@@ -437,6 +437,7 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     level = first["level"]
     delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
     certain, dispensable = np.array([coloured(row) for row in rows]), np.array([harmless(row) for row in rows])
+    effects = (delta, low, high, certain, dispensable)
     blocks: list[FigureBlock] = []
     title = f"{kind.title}{how}: {metric_label(metric)}"
     if "head" in kind.axes:
@@ -446,7 +447,6 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         for index, row in enumerate(rows):
             cell = kind.cell(row)
             delta_LH[cell], certain_LH[cell], dispensable_LH[cell] = row["delta"], certain[index], dispensable[index]
-        smallest = _reach(rows)
         figure = partial(
             disabling_heatmap,
             delta_LH,
@@ -455,43 +455,28 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
             title=title,
             count=count,
             margin=first["margin"],
-            smallest_effect=smallest,
+            smallest_effect=_reach(rows),
             column=kind.column,
         )
         blocks.append(_block(stem, title, figure))
     if kind.axes == ("layer",):
         layers_L = [row["layer"] for row in rows]
-        figure = partial(
-            layer_bars, layers_L, delta, low, high, certain, dispensable, title=title, count=count, level=level
-        )
+        figure = partial(layer_bars, layers_L, *effects, title=title, count=count, level=level)
         blocks.append(_block(stem, title, figure))
     elif kind is CUMULATIVE:
         sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
         baseline = first["baseline"]
-        figure = partial(
-            cumulative_curve,
-            sizes,
-            scores,
-            baseline + low,
-            baseline + high,
-            baseline=baseline,
-            title=title,
-            count=count,
-            level=level,
-        )
+        curve = (sizes, scores, baseline + low, baseline + high)
+        figure = partial(cumulative_curve, *curve, baseline=baseline, title=title, count=count, level=level)
         blocks.append(_block(stem, title, figure))
     elif kind is not RANDOM:
         title = f"Effects in order, {subject}"
-        figure = partial(
-            sorted_effects, names, delta, low, high, certain, dispensable, title=title, count=count, level=level
-        )
+        figure = partial(sorted_effects, names, *effects, title=title, count=count, level=level)
         blocks.append(_block(f"{stem}_sorted", title, figure))
     if kind is HEAD:
         title = f"Effect and surprise, {subject}"
-        p_values = [row["p_value"] for row in rows]
-        figure = partial(
-            volcano, names, delta, p_values, [row["significant"] for row in rows], title=title, count=count
-        )
+        p_values, significant = ([row[name] for row in rows] for name in ("p_value", "significant"))
+        figure = partial(volcano, names, delta, p_values, significant, title=title, count=count)
         blocks.append(_block(f"{stem}_volcano", title, figure))
     history = _of(
         table.rows(), kind=kind.name, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"]

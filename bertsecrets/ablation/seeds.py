@@ -25,7 +25,6 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import KINDS
-from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import stderr_of_width
@@ -67,14 +66,9 @@ class OverSeeds:
         """In how many of these seeds a variant is shown to be needed, at least; 0 if in none."""
         return max((count for count, needed_V in self.needed_in.items() if needed_V[v]), default=0)
 
-    @property
-    def needed_somewhere(self) -> list[int]:
-        """The variants that some single run finds needed."""
-        return [v for v in range(len(self.components)) if any(verdicts[v] == NEEDED for verdicts in self.single)]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(PairedPredictions):
+class RunSweep(PairedPredictions):
     """One run's disabling of V heads or layers: the predictions, and what was judged by them.
 
     Args:
@@ -181,7 +175,7 @@ def outcomes_path(view: MeasureView, row: Mapping[str, Any]) -> Path:
     return view.run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
 
 
-def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
+def read_sweep(view: MeasureView, kind: str) -> RunSweep | None:
     """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
     not kept, or it stopped early, so that variants differ in their examples."""
     rows = KINDS[kind].of(latest_rows(view.run.ablation_table()))
@@ -199,7 +193,7 @@ def read_sweep(view: MeasureView, kind: str) -> Sweep | None:
     return sweep_of(view.run.folder.name, rows, outcomes, task_from_config(view.run.config()["task"]))
 
 
-def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task: Task) -> Sweep:
+def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task: Task) -> RunSweep:
     """The sweep of some judged rows of one kind and metric.
 
     Args:
@@ -213,10 +207,10 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
     # What a screened sweep left out is not allowed for over seeds.
     data = (paired.label_N, paired.clean_N, paired.prediction_VN)
-    return Sweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy())
+    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy())
 
 
-def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
+def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
     """The effects of the same variants in runs that differ in their seed.
 
     Raises:
@@ -256,7 +250,7 @@ def judge_over_seeds(sweeps: Sequence[Sweep]) -> OverSeeds:
     )
 
 
-def _differences(sweeps: Sequence[Sweep]) -> str:
+def _differences(sweeps: Sequence[RunSweep]) -> str:
     """In which settings of the judgement runs differ from the first, as a sentence; empty for none."""
     first = sweeps[0]
     differing = [
@@ -286,7 +280,7 @@ def verdicts_over_seeds(effects: SeedEffects, judging: Judging) -> tuple[Array, 
     return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), judging)
 
 
-def _least_stderr(sweeps: Sequence[Sweep], level: float) -> Array:
+def _least_stderr(sweeps: Sequence[RunSweep], level: float) -> Array:
     """Standard errors over examples for variants that change few predictions in all runs together; 0 for the others.
 
     From the mean width of the single runs' intervals, which hold there.

@@ -72,7 +72,7 @@ def spared_heads(
         judging: How effects are judged.
         looks: Of a sweep that stops early, its looks by their numbers of examples; else empty.
     """
-    heads = {index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == HEAD.name}
+    heads = set(outcomes.plan.of_kind(HEAD))
     if len(heads) < 2 or len(outcomes.label_N) < 2:
         return {}
     parts = []

@@ -32,12 +32,10 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
         ``low``, ``high`` and ``level``. Empty unless both kinds were left out of the same layers, on the same
         examples.
     """
-    variants = outcomes.plan.variants
-    layers = {
-        kind.name: {variant.layer: index for index, variant in enumerate(variants) if variant.kind == kind.name}
-        for kind in (ATTENTION, FEED_FORWARD)
-    }
-    attention, feed_forward = layers[ATTENTION.name], layers[FEED_FORWARD.name]
+    plan = outcomes.plan
+    attention, feed_forward = (
+        {plan.variants[index].layer: index for index in plan.of_kind(kind)} for kind in (ATTENTION, FEED_FORWARD)
+    )
     if not attention or attention.keys() != feed_forward.keys() or outcomes.taken_NV is not None:
         return {}
     paired = outcomes.predictions(task).of([*attention.values(), *feed_forward.values()])
@@ -53,7 +51,7 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
         if not low < high:
             # Undefined, or the same in every example.
             continue
-        checks[f"{SUBLAYERS}_{metric}_{outcomes.plan.mode}"] = {
+        checks[f"{SUBLAYERS}_{metric}_{plan.mode}"] = {
             "layers": len(attention),
             ATTENTION.name: float(change_V[: len(attention)].mean()),
             FEED_FORWARD.name: float(change_V[len(attention) :].mean()),

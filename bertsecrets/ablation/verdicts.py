@@ -86,34 +86,6 @@ class Judging:
 
 
 @dataclass(frozen=True)
-class Effects:
-    """The effects of V variants on the same examples, each for itself.
-
-    Args:
-        baseline: Score of the unedited model, the same for all.
-        score, delta: Score of each variant, and its difference from the baseline.
-        stderr: Bootstrap standard error of ``delta``.
-        low, high: Confidence limits of ``delta``, which hold where few predictions change.
-        p_value: P-values of the paired test of no change.
-        p_loss: One-sided p-values of a loss of the margin or more.
-        flips, smallest_effect: As in :class:`Verdicts`.
-        joint: How their errors go together.
-    """
-
-    baseline: Array
-    score: Array
-    delta: Array
-    stderr: Array
-    low: Array
-    high: Array
-    p_value: Array
-    p_loss: Array
-    flips: Array
-    smallest_effect: Array
-    joint: "JointErrors"
-
-
-@dataclass(frozen=True)
 class JointErrors:
     """How the errors of V effects on the same examples go together.
 
@@ -133,15 +105,36 @@ class PairedTests:
     """The tests of V variants on the same examples, each for itself.
 
     Args:
-        baseline: Score of the unedited model.
-        score, delta, p_value, p_loss: As in :class:`Effects`.
+        baseline: Score of the unedited model, the same for all.
+        score, delta: Score of each variant, and its difference from the baseline.
+        p_value: P-values of the paired test of no change.
+        p_loss: One-sided p-values of a loss of the margin or more.
     """
 
-    baseline: float
+    baseline: Array
     score: Array
     delta: Array
     p_value: Array
     p_loss: Array
+
+
+@dataclass(frozen=True)
+class Effects(PairedTests):
+    """The effects of V variants on the same examples, each for itself.
+
+    Args:
+        stderr: Bootstrap standard error of ``delta``.
+        low, high: Confidence limits of ``delta``, which hold where few predictions change.
+        flips, smallest_effect: As in :class:`Verdicts`.
+        joint: How their errors go together.
+    """
+
+    stderr: Array
+    low: Array
+    high: Array
+    flips: Array
+    smallest_effect: Array
+    joint: JointErrors
 
 
 @dataclass(frozen=True)
@@ -239,14 +232,10 @@ def effects_of(
     # Either direction: errors are symmetric here, unlike the limits above.
     largest_V = np.maximum(*_largest(metric, paired, influence_VN))
     return Effects(
-        baseline=np.full(variants, tests.baseline),
-        score=tests.score,
-        delta=tests.delta,
+        **vars(tests),
         stderr=stderr_V,
         low=low_V,
         high=high_V,
-        p_value=tests.p_value,
-        p_loss=tests.p_loss,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
         smallest_effect=smallest_effects(
             metric, paired, look.level(2 * judging.alpha / (family or variants)), judging.permutations
@@ -263,7 +252,8 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging, look:
     else:
         p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
     loss_V = p_against_margin(metric, paired, judging.margin)
-    return PairedTests(baseline, score_V, score_V - baseline, look.two_sided(p_V), look.one_sided(loss_V))
+    delta_V = score_V - baseline
+    return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, look.two_sided(p_V), look.one_sided(loss_V))
 
 
 def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> Array:

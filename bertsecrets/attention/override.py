@@ -129,14 +129,14 @@ _BINS, _REACH = 40, 2.0
 
 
 @torch.no_grad()
-def peak_head_outputs(model: nn.Module, batches: Sequence[Mapping[str, Tensor]]) -> Tensor:
+def peak_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
     """The peak of each dimension of each head's output, ``[layers, heads, head width]`` float64, for mode ``peak``.
 
     Each dimension has a histogram over all real tokens, with bins of a tenth of its standard deviation; its peak is the centre
     of the fullest bin, of equals the lowest (Pochinkov et al. 2024). Bins reach two standard deviations to either side of the
     mean: the mode of a distribution with a single peak lies within 1.74 of them (Johnson and Rogers 1951).
 
-    Args and errors as :func:`mean_and_spread`; the batches are gone through twice.
+    Args and errors as :func:`mean_and_spread`; the batches are gone through twice, which an iterator does not allow.
     """
     encoder = describe(model)
     mean_LHd, spread_LHd = mean_and_spread(model, batches)

@@ -26,7 +26,7 @@ from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
-from bertsecrets.pruning.search import Examples, Search, Selection, as_extras, check_settings
+from bertsecrets.pruning.search import Examples, PruningSearch, Selection, as_extras, check_settings
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.progress import progress_over
@@ -91,7 +91,7 @@ class PruneHeads(HeadAnalysis):
             self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )
         columns = self._columns()
-        orders, selection = Search(
+        orders, selection = PruningSearch(
             model,
             data.task,
             Examples(

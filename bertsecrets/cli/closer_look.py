@@ -121,11 +121,7 @@ def _telling(
     """The most changed example of every single head, with the head's map."""
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
     example_V = most_changed(outcomes, data.task, length_N).tolist()
-    heads = [
-        (variant_index, variant.heads[0])
-        for variant_index, variant in enumerate(outcomes.plan.variants)
-        if variant.kind == HEAD.name
-    ]
+    heads = [(index, outcomes.plan.variants[index].heads[0]) for index in outcomes.plan.of_kind(HEAD)]
     wanted = sorted(
         {positions[example_V[variant_index]] for variant_index, _ in heads},
         key=lambda position: dataset.lengths[position],

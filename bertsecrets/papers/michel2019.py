@@ -17,7 +17,7 @@ from scipy import stats
 from bertsecrets.ablation.comparison import Effects, effects
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import weighted_scores
-from bertsecrets.ablation.seeds import Sweep, read_sweep
+from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.importance.head_gradient import EXAMPLE, NORMALISED, HeadGradient
 from bertsecrets.papers.models import Group, Model, Studied
@@ -157,7 +157,7 @@ def all_but_one(models: Studied) -> Section | None:
     )
 
 
-def _alone(sweep: Sweep) -> dict[int, _Alone]:
+def _alone(sweep: RunSweep) -> dict[int, _Alone]:
     chooses_SN = choosing_units(sweep.count, _SPLITS, seed=0)
     # An undefined score, such as the correlation of a constant answer, is never the best.
     choosing_SV, tested_SV = (

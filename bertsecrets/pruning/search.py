@@ -1,4 +1,4 @@
-"""Search for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
+"""PruningSearch for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -120,7 +120,7 @@ _Plan = tuple[str, int, tuple[HeadSet, ...]]
 
 
 @dataclass(frozen=True)
-class Search:
+class PruningSearch:
     """Remove heads in every order, and test from the whole model downward how many can go.
 
     Args:

@@ -27,7 +27,7 @@ from bertsecrets.ablation.planner import (
     typical_flips,
 )
 from bertsecrets.ablation.section import SECONDS, latest_rows, rounded
-from bertsecrets.ablation.seeds import Sweep, read_sweep
+from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.ablation.spared import points
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.page_view import PageView
@@ -149,7 +149,7 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
     return PowerPlan(plan_power(pilot, repeats=repeats), [sweep.name for sweep in sweeps], _costs(runs, sweeps))
 
 
-def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[Sweep]) -> Costs | None:
+def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[RunSweep]) -> Costs | None:
     """The mean times of the runs' trainings and sweeps; None where one is not known, as in runs of earlier versions."""
     trainings, seconds = [], []
     for run, sweep in zip(runs, sweeps, strict=True):
@@ -167,7 +167,7 @@ def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[Sweep]) -> Costs | None
     return Costs(float(np.mean(trainings)), float(np.mean(seconds)))
 
 
-def _sweep(run: FinishedRun) -> Sweep:
+def _sweep(run: FinishedRun) -> RunSweep:
     _, view = run.experiments.get("ablation", (None, None))
     if view is None or not HEAD.of(latest_rows(view.run.ablation_table())):
         raise UserError(
@@ -182,7 +182,7 @@ def _sweep(run: FinishedRun) -> Sweep:
     return sweep
 
 
-def _variants(sweep: Sweep) -> list[tuple[Any, ...]]:
+def _variants(sweep: RunSweep) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in ("variant", "mode", "metric", "margin", "correction")) for row in sweep.rows]
 
 

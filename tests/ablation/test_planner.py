@@ -16,7 +16,7 @@ from bertsecrets.ablation.planner import (
     seed_model,
 )
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.seeds import Sweep
+from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import Judging, judge, p_of_losses, p_of_margin, paired_tests
 from bertsecrets.errors import UserError
@@ -35,7 +35,7 @@ def predictions(lost_V: Array, won_V: Array, count: int) -> tuple[Array, Array, 
     return label_N, clean_N, prediction_VN
 
 
-def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_VN: Array, **other: object) -> Sweep:
+def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_VN: Array, **other: object) -> RunSweep:
     row = {
         "metric": "accuracy",
         "margin": 0.01,
@@ -48,7 +48,7 @@ def swept(verdicts: tuple[str, ...], label_N: Array, clean_N: Array, prediction_
         "p_value": 1.0,
     }
     rows = [{**row, "verdict": verdict, "layer": v // 4, "head": v % 4, **other} for v, verdict in enumerate(verdicts)]
-    return Sweep(label_N, clean_N, prediction_VN, name="run", rows=rows, index_N=np.arange(len(label_N)))
+    return RunSweep(label_N, clean_N, prediction_VN, name="run", rows=rows, index_N=np.arange(len(label_N)))
 
 
 def pilot(lost_V: list[int], won_V: list[int], count: int = 400, **other: object) -> Pilot:
@@ -133,7 +133,7 @@ def scored(
     return label_N, clean_N, clean_N + move_VN + noise_V[:, None] * other_N
 
 
-def swept_scores(data: tuple[Array, Array, Array]) -> Sweep:
+def swept_scores(data: tuple[Array, Array, Array]) -> RunSweep:
     judged = judge("pearson", PairedPredictions(*data), Judging(resamples=100, permutations=400))
     return swept(judged.verdict, *data, metric="pearson")
 

@@ -1,6 +1,7 @@
 """Donors of mode resample and outputs of mode optimal: what they are, what they do not depend on, and mistakes."""
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, prepare
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.subject import Reference, Subject
+from bertsecrets.ablation.subject import Reference, SplitBatches, Subject
 from bertsecrets.attention.donors import donor_positions
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override, peak_head_outputs
 from bertsecrets.data.batch import Batch
@@ -103,6 +104,30 @@ def test_constants_are_those_of_the_reference_examples(mode: str, outputs: Calla
     with torch.no_grad():
         expected_LHd = outputs(model.eval(), [others[[row]].inputs() for row in range(3)])
     torch.testing.assert_close(constants_LHd, expected_LHd, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("mode", "passes"), [("mean", 1), ("peak", 2)])
+def test_one_batch_of_reference_examples_is_in_memory_at_a_time(
+    mode: str, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+
+    def batches(loader: SplitBatches) -> Iterator[Batch]:
+        for spec in loader.sampler:
+            alive.append(sum(tensor() is not None for tensor in read))
+            batch = loader.split[spec]
+            read.append(weakref.ref(batch.input_ids_BS))
+            yield batch
+            del batch
+
+    monkeypatch.setattr(SplitBatches, "__iter__", batches)
+    model, judged, others = model_of_tokens(), split_of([3, 9]), split_of([4, 12, 7, 5, 6, 8], start=2)
+    subject = Subject.of_split(model, TASK, judged, 1, progress=False, reference=others)
+    prepare(subject, heads_plan(mode), AblationSettings.read("ablation", {"mode": mode}))
+    assert len(read) == passes * 6
+    # That of the step before, while the next is read.
+    assert max(alive) <= 1
 
 
 def loss_of(model: PreTrainedModel, batch: Batch, layer: int, head: int, constants_LHd: torch.Tensor) -> torch.Tensor:

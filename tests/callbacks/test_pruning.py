@@ -37,7 +37,7 @@ from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import SCORES, removal_sets
-from bertsecrets.pruning.search import Examples, Search
+from bertsecrets.pruning.search import Examples, PruningSearch
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -125,7 +125,7 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
     """They are computed in two steps, before and after sizes are added around the knee."""
     monkeypatch.setattr("bertsecrets.pruning.search.around_the_knee", lambda *_: [3, 6, 8, 11])
     data, model = some_data(), tiny_classifier().eval()
-    orders, _ = Search(
+    orders, _ = PruningSearch(
         model,
         TASK,
         Examples(

@@ -29,7 +29,7 @@ from papers.paper_runs import (
 from reporting.finished_runs import make_run
 from scipy import stats
 
-from bertsecrets.ablation.seeds import Sweep
+from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.head_gradient import HeadGradient
@@ -602,7 +602,7 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         np.where(generator.random(90) < right, label_N, 1 - label_N) for right in (0.8, 0.6, 0.6, 0.6, 0.75)
     )
     rows = [{"layer": layer, "head": head, "metric": "accuracy"} for layer in (0, 1) for head in (0, 1)]
-    sweep = Sweep(label_N, clean_N, np.stack(rest), name="run", rows=rows, index_N=np.arange(90))
+    sweep = RunSweep(label_N, clean_N, np.stack(rest), name="run", rows=rows, index_N=np.arange(90))
     make_run(tmp_path / "a", delta_LH=np.zeros((2, 2)))
     monkeypatch.setattr(michel2019, "read_sweep", lambda view, kind: sweep)
     section = michel2019.all_but_one(models_in(tmp_path))
