@@ -21,7 +21,7 @@ from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -238,7 +238,7 @@ def blocking_table(record: BlockingRecord) -> Table:
             f"{number(100 * row.low, 1, signed=True)} to {number(100 * row.high, 1, signed=True)}",
             p_value(row.p_value),
             number(100 * row.flips, 1),
-            row.verdict,
+            WORDS[row.verdict],
         ]
         for row in record.rows
     ]

@@ -12,7 +12,15 @@ from data.tasks import task
 from data.toy import pairs, wordpiece
 from families import tiny_model
 
-from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord, blocked_logits, judged, over_seeds
+from bertsecrets.ablation.blocking import (
+    Blocked,
+    Blocking,
+    BlockingRecord,
+    blocked_logits,
+    blocking_table,
+    judged,
+    over_seeds,
+)
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import Judging
 from bertsecrets.callbacks.block_attention import BlockAttention
@@ -75,6 +83,7 @@ def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
     assert (to.delta, to.flips) == pytest.approx((-0.25, 0.25))
     assert to.low < -0.25 < to.high < 0
     assert [row.verdict for row in record.rows] == ["needed", "dispensable"]
+    assert [row[-1] for row in blocking_table(record).rows] == ["needed", "can be spared"]
     assert unchanged.delta == 0
     assert BlockingRecord.read(record.plain()) == record
     view = SimpleNamespace(extras=record.plain(), title=Blocking.title, name="blocking")
