@@ -188,7 +188,7 @@ def cell(
     """One run and mode: times, and where the screened sweeps differ from the exact one."""
     size = sum(batch.size for batch in subject.batches)
     encoder = describe(subject.model)
-    planned = forecast(encoder, subject.plan, subject.batches, 1, size, "accuracy", 1, None, nullcontext)
+    planned = forecast(encoder, subject.plan, subject.batches, 1, size, "accuracy", 0.05, 1, None, nullcontext)
     faster = planned.arithmetic.onednn
     evaluation, loop = naive(subject, variants)
     costs = {"evaluation": evaluation, "naive": loop}

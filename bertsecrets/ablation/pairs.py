@@ -47,25 +47,12 @@ class Pairs:
         self.edited_VH = self.edited_VH.to(engine.device)
 
     @torch.no_grad()
-    def run(
-        self, inputs: Mapping[str, Tensor], wanted_BV: Tensor, progress: Callable[[int], object] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Logits of the unedited model, ``[B, C]``, and of the wanted pairs, ``[P, C]``, in order of example and variant.
+    def begin(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
+        """The unedited pass of a batch: its logits ``[B, C]``, float32 or wider, and what pairs reuse of each layer.
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
-            wanted_BV: The pairs to run, bool.
-            progress: Called with the number of newly finished pairs.
-
-        Raises:
-            UserError: If memory runs out on a single pair.
         """
-        clean_BC, layers = self.begin(inputs)
-        return clean_BC, self.run_above(clean_BC, layers, inputs["attention_mask"].bool(), wanted_BV, progress)
-
-    @torch.no_grad()
-    def begin(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
-        """The unedited pass of a batch: its logits ``[B, C]``, float32 or wider, and what pairs reuse of each layer."""
         with evaluating(self.engine.encoder.model):
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
         return wide(clean_BC), layers
@@ -85,7 +72,8 @@ class Pairs:
             clean_BC: Logits of the unedited model.
             layers: The layers of its pass.
             real_BS: Which tokens are real, bool.
-            wanted_BV, progress: As for :meth:`run`.
+            wanted_BV: The pairs to run, bool.
+            progress: Called with the number of newly finished pairs.
 
         Raises:
             UserError: If memory runs out on a single pair.

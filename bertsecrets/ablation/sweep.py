@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -85,7 +85,7 @@ class Judged:
         settings: How effects are judged.
         records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``MODE``, ``LOOKS``,
             ``SAMPLE``.
-        looks: When a sweep in looks stopped.
+        looks: Of a sweep that stops early, its looks by their numbers of examples.
         parts: Its finished batches on disk, which writing the results removes.
     """
 
@@ -94,14 +94,14 @@ class Judged:
     evaluation: str
     settings: AblationSettings
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
-    looks: LooksRecord | None = None
+    looks: Mapping[int, Look] = field(default_factory=dict)
     parts: Parts | None = None
 
     experiment: ClassVar[Experiment] = Disabling()
 
     def spared(self) -> dict[str, dict[str, Any]]:
         """How many heads can be spared, as records for a run's checks (:func:`bertsecrets.ablation.spared.spared_heads`)."""
-        return spared_heads(self.outcomes, self.task, self.settings.judging(), self._looks_by_count())
+        return spared_heads(self.outcomes, self.task, self.settings.judging(), self.looks)
 
     def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
         """A row of the ablation table for each metric and variant."""
@@ -114,10 +114,7 @@ class Judged:
             "step": step,
             "evaluation": self.evaluation,
         }
-        return judged_rows(self.outcomes, self.task, identity, self.settings.judging(), self._looks_by_count())
-
-    def _looks_by_count(self) -> dict[int, Look]:
-        return {} if self.looks is None else self.looks.by_count()
+        return judged_rows(self.outcomes, self.task, identity, self.settings.judging(), self.looks)
 
     def power_plan(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The record of :data:`bertsecrets.ablation.section.POWER_PLAN`: how many examples would settle more heads.
@@ -140,13 +137,16 @@ class Judged:
         rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
         run.folder.mkdir(parents=True, exist_ok=True)
         run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
-        run.add_checks(selection_checks(self.outcomes, self.task, rows, self.settings.seed))
-        run.add_checks(self.spared())
-        run.add_checks(sublayer_checks(self.outcomes, self.task, self.settings.level))
-        run.add_checks(over_examples_check(self.outcomes, self.task, self.settings.level))
-        run.add_checks({f"{kind}_{mode}": record for kind, record in self.records.items()})
-        # A sweep during training has later ones to tell more.
-        run.add_checks({f"{POWER_PLAN}_{mode}": self.power_plan(rows) if stage == CHECKPOINT else {}})
+        checks = {
+            **selection_checks(self.outcomes, self.task, rows, self.settings.seed),
+            **self.spared(),
+            **sublayer_checks(self.outcomes, self.task, self.settings.level),
+            **over_examples_check(self.outcomes, self.task, self.settings.level),
+            **{f"{kind}_{mode}": record for kind, record in self.records.items()},
+            # A sweep during training has later ones to tell more.
+            f"{POWER_PLAN}_{mode}": self.power_plan(rows) if stage == CHECKPOINT else {},
+        }
+        run.add_checks(checks)
         self.outcomes.write(run.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors", self.task)
         if self.parts is not None:
             self.parts.clear()
@@ -338,7 +338,8 @@ class Sweep:
             SAMPLE: self._sample(subject, outcomes),
             SECONDS: {} if parts is not None and parts.loaded else {"seconds": time.monotonic() - started},
         }
-        return Judged(outcomes, subject.task, subject.evaluation, settings, records, looks, parts)
+        by_count = {} if looks is None else looks.by_count()
+        return Judged(outcomes, subject.task, subject.evaluation, settings, records, by_count, parts)
 
     def _in_looks(
         self, subject: Subject, plan: Plan, examples: int, parts: Parts | None, options: dict[str, Any]

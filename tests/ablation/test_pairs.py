@@ -1,5 +1,7 @@
 """Single pairs against the whole sweep, which is tested against one forward pass for each variant."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from families import FAMILIES, HEADS, tiny_batch, tiny_model
@@ -22,6 +24,17 @@ def engine_of(name: str, mode: str, max_tokens: int | None = None) -> Engine:
     return Engine(model, plan_of(mode, layers), constants_LHd=constants, max_tokens=max_tokens)
 
 
+def logits_of(
+    engine: Engine,
+    inputs: dict[str, torch.Tensor],
+    wanted_BV: torch.Tensor,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    pairs = Pairs(engine)
+    clean_BC, layers = pairs.begin(inputs)
+    return clean_BC, pairs.run_above(clean_BC, layers, inputs["attention_mask"].bool(), wanted_BV, progress)
+
+
 @pytest.mark.parametrize("mode", ["uniform", "zero", "mean", "optimal"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_pairs_are_those_of_the_sweep(name: str, mode: str) -> None:
@@ -35,7 +48,7 @@ def test_pairs_are_those_of_the_sweep(name: str, mode: str) -> None:
     wanted_BV[0] = True
     finished: list[int] = []
     training = engine.encoder.model.training
-    found_BC, found_PC = Pairs(engine).run(batch, wanted_BV, finished.append)
+    found_BC, found_PC = logits_of(engine, batch, wanted_BV, finished.append)
     torch.testing.assert_close(found_BC, clean_BC)
     torch.testing.assert_close(found_PC, logits_BVC[wanted_BV], atol=2e-6, rtol=1e-5)
     assert sum(finished) == int(wanted_BV.sum())
@@ -44,7 +57,7 @@ def test_pairs_are_those_of_the_sweep(name: str, mode: str) -> None:
 
 def test_no_pair_is_no_work() -> None:
     engine = engine_of("bert", "zero")
-    _, logits_PC = Pairs(engine).run(tiny_batch((5, 4)), torch.zeros(2, len(engine.plan.variants), dtype=torch.bool))
+    _, logits_PC = logits_of(engine, tiny_batch((5, 4)), torch.zeros(2, len(engine.plan.variants), dtype=torch.bool))
     assert logits_PC.shape == (0, engine.encoder.model.config.num_labels)
 
 
@@ -65,7 +78,7 @@ def test_groups_over_layers_and_donors_are_refused() -> None:
 def test_memory_that_runs_out_halves_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of("bert", "uniform")
     batch, wanted_BV = tiny_batch((5, 9)), torch.ones(2, len(engine.plan.variants), dtype=torch.bool)
-    _, expected_PC = Pairs(engine).run(batch, wanted_BV)
+    _, expected_PC = logits_of(engine, batch, wanted_BV)
     through, sizes = Pairs._through, []
 
     def limited(self: Pairs, *args: object) -> torch.Tensor:
@@ -77,6 +90,6 @@ def test_memory_that_runs_out_halves_the_part(monkeypatch: pytest.MonkeyPatch) -
         return through(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Pairs, "_through", limited)
-    _, found_PC = Pairs(engine).run(batch, wanted_BV)
+    _, found_PC = logits_of(engine, batch, wanted_BV)
     torch.testing.assert_close(found_PC, expected_PC)
     assert max(sizes) > 2
