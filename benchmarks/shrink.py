@@ -279,9 +279,10 @@ class Peers:
         """A model before its distillation."""
         model = self.model
         if method == "layers":
-            sizes = iter(range(describe(model).num_layers - 1, 0, -1))
+            fewer = describe(model).num_layers - 1
+            sizes = iter(range(fewer, 0, -1))
             return self._as_fast(
-                lambda _: without_upper_layers(model, next(sizes)), lambda smaller: smaller, slack=_SLACK
+                lambda _: without_upper_layers(model, next(sizes)), lambda smaller: smaller, fewer, slack=_SLACK
             )
         if method == TORCH_PRUNING:
             heads = describe(model).num_heads
