@@ -310,21 +310,14 @@ class Speed(Test):
     def reading(self, sheet: Sheet) -> Reading:
         settings = sheet.settings_of(Experiment.name)
         rows = [
-            (abs(row["kept"] / content["total"] - 1 + self.share), row["kept"], content)
+            (abs(row["kept"] / content["total"] - 1 + self.share), row["kept"], content, row["latency"])
             for content in sheet.records(Experiment.name)
             for row in content["curves"]
-            if row["score"] == content["chosen"]["score"]
+            if row["score"] == content["chosen"]["score"] and row["latency"]
         ]
         if not rows:
-            raise LackingError("latencies", settings)
-        _, kept, content = min(rows, key=lambda row: row[:2])
-        latency = next(
-            row["latency"]
-            for row in content["curves"]
-            if row["score"] == content["chosen"]["score"] and row["kept"] == kept
-        )
-        if not latency:
             raise LackingError("latencies of a model with fewer heads", settings)
+        _, kept, content, latency = min(rows, key=lambda row: row[:2])
         gains = [100 * (timed["whole"] / timed["smaller"] - 1) for timed in latency.values()]
         slower = [100 * (timed["whole"] / timed["high"] - 1) for timed in latency.values()]
         stderr = float(np.mean(np.subtract(gains, slower))) / _QUARTILE
