@@ -336,6 +336,11 @@ def model_of(row: dict[str, Any]) -> tuple[str, float]:
     return row["run"], row["tests"][0]["whole"]
 
 
+def line_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells a row from all others: a new one takes the place of an old one that shares it."""
+    return model_of(row), row["method"], row["seed"], row["rows"]
+
+
 def mean_of(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float:
     return statistics.mean(map(value, rows))
 
@@ -430,9 +435,7 @@ def main() -> None:
         taught = len(data.encoded(TRAIN))
         sources.append(iter([Peers(options.smaller[0], options).row(SMALLER, 1, model, taught, data)]))
     for row in (row for source in sources for row in source):
-        line = model_of(row), *(row[name] for name in ("method", "seed", "rows"))
-        rows = [old for old in rows if (model_of(old), *(old[name] for name in ("method", "seed", "rows"))) != line]
-        rows.append(row)
+        rows = [*(old for old in rows if line_of(old) != line_of(row)), row]
         RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
         print(json.dumps(row), flush=True)
     new = page(rows)

@@ -30,7 +30,7 @@ class Unseen:
     def chances_VK(self) -> Array:
         """Probability that 0 to K - 1 changes of each variant were not seen.
 
-        Beta-binomial: the rate of changes among the pairs left out is what the audit leaves open from Jeffreys' prior.
+        Beta-binomial: the rate of changes among the pairs left out follows its posterior after the audit, with Jeffreys' prior.
         """
         changes_K = np.arange(_UNSEEN)
         open_ = (self.missed + 0.5, self.audited - self.missed + 0.5)

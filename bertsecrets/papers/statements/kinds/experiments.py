@@ -308,7 +308,6 @@ class Speed(Test):
         return f"examples per second gained with {100 * self.share:g} % of the heads removed, in percent"
 
     def reading(self, sheet: Sheet) -> Reading:
-        settings = sheet.settings_of(Experiment.name)
         rows = [
             (abs(row["kept"] / content["total"] - 1 + self.share), row["kept"], content, row["latency"])
             for content in sheet.records(Experiment.name)
@@ -316,7 +315,7 @@ class Speed(Test):
             if row["score"] == content["chosen"]["score"] and row["latency"]
         ]
         if not rows:
-            raise LackingError("latencies of a model with fewer heads", settings)
+            raise LackingError("latencies of a model with fewer heads", sheet.settings_of(Experiment.name))
         _, kept, content, latency = min(rows, key=lambda row: row[:2])
         gains = [100 * (timed["whole"] / timed["smaller"] - 1) for timed in latency.values()]
         slower = [100 * (timed["whole"] / timed["high"] - 1) for timed in latency.values()]
