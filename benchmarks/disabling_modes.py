@@ -1,14 +1,12 @@
 """How verdicts change with the mode of disabling: the table in ``docs/ablation.md``.
 
-    python benchmarks/disabling_modes.py <run folder> --out <folder> --layers 4 5
+    python -m benchmarks.disabling_modes <run folder> --out <folder> --layers 4 5
 
 Every head of the layers (all by default) is disabled in every mode, one analysis each, ``<out>/<mode>``. A finished analysis is
 not run again. The table is printed in Markdown; ``--modes`` runs some modes only.
 """
 
 import argparse
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,26 +14,11 @@ import numpy as np
 from safetensors import safe_open
 from scipy.stats import spearmanr
 
+from benchmarks.jobs import run
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 
-ROOT = Path(__file__).resolve().parent.parent
-
 MODES = ("uniform", "zero", "mean", "resample", "optimal")
-
-
-def make(run: Path, out: Path, mode: str, layers: list[int], examples: int | None) -> None:
-    """Disable the heads in one mode, unless that is done."""
-    if not (out / mode / "finished.json").is_file():
-        arguments = [f"checkpoint={run}", "analysis=disable_heads", f"ablation.mode={mode}", "logger=none"]
-        arguments += [
-            "progress=false",
-            f"hydra.run.dir={out / mode}",
-            *([f"ablation.layer={layers}"] if layers else []),
-            *([f"ablation.max_examples={examples}"] if examples is not None else []),
-            "ablation.sweep=exact",
-        ]
-        subprocess.run([sys.executable, "analyze.py", *arguments], cwd=ROOT, check=True)
 
 
 def verdicts(folder: Path) -> list[str]:
@@ -61,8 +44,12 @@ def main() -> None:
     parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
     parser.add_argument("--examples", type=int, help="a random sample of the development set; all by default")
     options = parser.parse_args()
+    command = ["analyze.py", f"checkpoint={options.run.resolve()}", "analysis=disable_heads", "logger=none"]
+    command += ["ablation.sweep=exact", *([f"ablation.layer={options.layers}"] if options.layers else [])]
+    command += [f"ablation.max_examples={options.examples}"] if options.examples is not None else []
+    options.out.mkdir(parents=True, exist_ok=True)
     for mode in options.modes:
-        make(options.run.resolve(), options.out.resolve(), mode, options.layers, options.examples)
+        run(mode, [*command, f"ablation.mode={mode}"], options.out.resolve())
     present = [mode for mode in MODES if (options.out / mode / "finished.json").is_file()]
     judged = {mode: verdicts(options.out / mode) for mode in present}
     rises = {mode: loss_rises(options.out / mode, mode) for mode in present}

@@ -14,9 +14,6 @@ import argparse
 import json
 import re
 import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import chain, combinations
@@ -25,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.jobs import ROOT, run, store
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.seeds import read_sweep
 from bertsecrets.models.spec import RANDOM_INIT
@@ -37,7 +35,6 @@ from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import Section
 from bertsecrets.statistics.ranks import rank_correlation
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 
 PAGES = {
@@ -286,23 +283,6 @@ def split_genres(source: Path, target: Path) -> None:
         (target / f"{genre}.tsv").write_text("\n".join([*lines, ""]), "utf-8")
 
 
-def run(name: str, command: list[str], out: Path) -> None:
-    """Run one job unless it is finished, a training from where it was interrupted; a failure is printed."""
-    folder = out / name
-    if (folder / "finished.json").is_file():
-        return
-    log, begun = out / f"{name}.log", time.monotonic()
-    settings = ["overwrite=true", "progress=false", f"hydra.run.dir={folder}"]
-    if command[0] == "train.py" and (folder / "begun.json").is_file():
-        command, settings = command[:1], [f"resume={folder}"]
-    with log.open("a", encoding="utf-8") as output:
-        done = subprocess.run(
-            [sys.executable, *command, *settings], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
-        )
-    minutes = (time.monotonic() - begun) / 60
-    print(f"{name}: {f'{minutes:.1f} minutes' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
-
-
 def figure_8(effects: Mapping[str, Array], folder: Path) -> dict[str, Any]:
     """Rank agreement of all-mpnet-base-v2 with figure 8 of Kovaleva et al., head by head and layer by layer.
 
@@ -498,9 +478,8 @@ def main() -> None:
         for name, command in chain(jobs(options.data, options.base, options.out), trainings, asked):
             if fnmatch(name, options.only):
                 run(name, command, options.out)
-        stored = merged(json.loads(RESULTS.read_text("utf-8")), measured(options.out, options.data))
+        store(RESULTS, lambda stored: merged(stored, measured(options.out, options.data)))
         copy_figures(options.out)
-        RESULTS.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf-8")
     update(json.loads(RESULTS.read_text("utf-8")))
 
 

@@ -1,10 +1,10 @@
 """Smaller models side by side: ours, and what else one would do, with the same data and the same steps of training.
 
-    python benchmarks/shrink.py <run folder> ... --speedup 2 --rows 3000 --seeds 1 2 3
-    python benchmarks/shrink.py --analysis <folder of analysis=shrink>         # ours, from a search that is finished
-    python benchmarks/shrink.py --smaller <run folder> <run folder of a smaller model>
-    python benchmarks/shrink.py          # the table of docs/shrink.md again, from the stored results
-    python benchmarks/shrink.py --check  # fail where the page differs from them
+    python -m benchmarks.shrink <run folder> ... --speedup 2 --rows 3000 --seeds 1 2 3
+    python -m benchmarks.shrink --analysis <folder of analysis=shrink>         # ours, from a search that is finished
+    python -m benchmarks.shrink --smaller <run folder> <run folder of a smaller model>
+    python -m benchmarks.shrink          # the table of docs/shrink.md again, from the stored results
+    python -m benchmarks.shrink --check  # fail where the page differs from them
 
 Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole layers within 5 %), but for the last two:
 
@@ -39,6 +39,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from torch import Tensor, nn
 
+from benchmarks.jobs import ROOT, store
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import begin
 from bertsecrets.cli.run_settings import with_run_settings
@@ -58,7 +59,6 @@ from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.run import Run
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "shrink.md"
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
 BEGIN, END = "<!-- begin: peers -->\n", "<!-- end: peers -->"
@@ -341,6 +341,11 @@ def line_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return model_of(row), row["method"], row["seed"], row["rows"]
 
 
+def with_row(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Stored rows with another."""
+    return [*(old for old in rows if line_of(old) != line_of(row)), row]
+
+
 def mean_of(rows: Sequence[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> float:
     return statistics.mean(map(value, rows))
 
@@ -427,7 +432,6 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if importlib.util.find_spec("torch_pruning") is None:
         options.methods = [method for method in options.methods if method != TORCH_PRUNING]
-    rows = json.loads(RESULTS.read_text("utf-8")) if RESULTS.is_file() else []
     sources = [rows_of_analysis(folder) for folder in options.analysis]
     sources += [Peers(run, options).rows() for run in options.runs]
     if options.smaller:
@@ -435,12 +439,11 @@ def main() -> None:
         taught = len(data.encoded(TRAIN))
         sources.append(iter([Peers(options.smaller[0], options).row(SMALLER, 1, model, taught, data)]))
     for row in (row for source in sources for row in source):
-        rows = [*(old for old in rows if line_of(old) != line_of(row)), row]
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+        store(RESULTS, partial(with_row, row))
         print(json.dumps(row), flush=True)
-    new = page(rows)
+    new = page(json.loads(RESULTS.read_text("utf-8")))
     if options.check and new != DOCUMENT.read_text("utf-8"):
-        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python benchmarks/shrink.py.")
+        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python -m benchmarks.shrink.")
     DOCUMENT.write_text(new, "utf-8")
 
 

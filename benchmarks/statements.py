@@ -1,8 +1,8 @@
 """The verdicts of docs/statements.md: make the runs, judge every statement on them, put the result into the page.
 
-    python benchmarks/statements.py --glue <GLUE folder> --treebank <folder with UD_English-EWT> --base <all-mpnet-base-v2> --out <folder>
-    python benchmarks/statements.py             # the page again, from the stored results
-    python benchmarks/statements.py --check     # fail where the page differs from them
+    python -m benchmarks.statements --glue <GLUE folder> --treebank <folder with UD_English-EWT> --base <all-mpnet-base-v2> --out <folder>
+    python -m benchmarks.statements             # the page again, from the stored results
+    python -m benchmarks.statements --check     # fail where the page differs from them
 
 The first command makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned on
 STS-B with three seeds, and from random weights with one. A finished run is not run again and an interrupted one goes on, so that
@@ -18,13 +18,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from benchmarks.jobs import ROOT, run, store
 from bertsecrets.papers.ledger import STORED
 from bertsecrets.papers.statements.judge import VERDICTS
 from bertsecrets.papers.statements.statement import Statement, read_statements
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.results.formatting import MISSING
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "statements.md"
 RESULTS = ROOT / "benchmarks" / "results" / STORED
 
@@ -88,38 +88,25 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         yield f"minilm-{task}-random", [*training, f"task={task}", *random]
 
 
-def run(name: str, command: list[str], out: Path) -> None:
-    """Run one job unless it is finished; a failure is printed."""
-    folder = out / name
-    if (folder / "finished.json").is_file():
-        return
-    if (folder / "begun.json").is_file():
-        command = [command[0], f"resume={folder}"]
-    else:
-        command = [*command, "progress=false", f"hydra.run.dir={folder}"]
-    log = out / f"{name}.log"
-    with log.open("a", encoding="utf-8") as output:
-        done = subprocess.run(
-            [sys.executable, *command], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
-        )
-    print(f"{name}: {'finished' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
-
-
 def make(options: argparse.Namespace) -> None:
     """Make the runs and, where all were asked for, store what the ledger says of those that are finished."""
     options.out.mkdir(parents=True, exist_ok=True)
     for name, command in jobs(options):
         if fnmatch(name, options.only):
             run(name, command, options.out)
-    if options.only != "*":
-        return
+    if options.only == "*":
+        store(RESULTS, lambda _: judged(options))
+
+
+def judged(options: argparse.Namespace) -> Any:
+    """What the ledger says of the runs that are finished."""
     finished = [
         str(options.out / name) for name, _ in jobs(options) if (options.out / name / "finished.json").is_file()
     ]
     page = options.out / "page"
     command = ["compare", f"runs=[{','.join(finished)}]", "paper=statements", "overwrite=true", f"hydra.run.dir={page}"]
     subprocess.run([sys.executable, "-m", "bertsecrets", *command], cwd=ROOT, check=True)
-    RESULTS.write_text((page / STORED).read_text("utf-8"), "utf-8")
+    return json.loads((page / STORED).read_text("utf-8"))
 
 
 def rendered(stored: Mapping[str, Any]) -> dict[str, str]:
@@ -194,7 +181,7 @@ def main() -> None:
     text = DOCUMENT.read_text("utf-8")
     new = replaced(text, rendered(json.loads(RESULTS.read_text("utf-8"))))
     if options.check and new != text:
-        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python benchmarks/statements.py.")
+        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python -m benchmarks.statements.")
     DOCUMENT.write_text(new, "utf-8")
 
 

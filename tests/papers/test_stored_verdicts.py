@@ -1,13 +1,10 @@
 """Verdicts in the documentation are those of the stored ledger."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
-import pytest
-
+from benchmarks import statements
 from benchmarks.papers import DOCUMENTS
 from bertsecrets.papers.statements.judge import FAILS, HOLDS, VERDICTS
 from bertsecrets.papers.statements.statement import read_statements
@@ -15,31 +12,21 @@ from bertsecrets.papers.statements.statement import read_statements
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_statements", ROOT / "benchmarks" / "statements.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_documentation_shows_the_stored_verdicts(module: ModuleType) -> None:
-    text = module.DOCUMENT.read_text("utf-8")
-    stored = json.loads(module.RESULTS.read_text("utf-8"))
-    assert module.replaced(text, module.rendered(stored)) == text
+def test_the_documentation_shows_the_stored_verdicts() -> None:
+    text = statements.DOCUMENT.read_text("utf-8")
+    stored = json.loads(statements.RESULTS.read_text("utf-8"))
+    assert statements.replaced(text, statements.rendered(stored)) == text
     # Every statement has numbers, or the reason why not.
     assert {statement.name for statement in read_statements()} == set(stored["statements"])
     assert all(bool(result["subjects"]) != bool(result["reason"]) for result in stored["statements"].values())
     # A verdict that is not the stored one is found.
     subjects = stored["statements"]["clark_sep_half"]["subjects"]
     next(iter(subjects.values()))["verdict"] = HOLDS
-    assert module.replaced(text, module.rendered(stored)) != text
+    assert statements.replaced(text, statements.rendered(stored)) != text
 
 
-def test_no_stored_verdict_on_tasks_rests_on_one_seed(module: ModuleType) -> None:
-    stored = json.loads(module.RESULTS.read_text("utf-8"))
+def test_no_stored_verdict_on_tasks_rests_on_one_seed() -> None:
+    stored = json.loads(statements.RESULTS.read_text("utf-8"))
     cells = [cell for result in stored["statements"].values() for cell in result["subjects"].values()]
     assert {cell["verdict"] for cell in cells} <= set(VERDICTS)
     assert all(cell["seeds"] > 1 for cell in cells if cell["verdict"] in (HOLDS, FAILS))
@@ -47,7 +34,7 @@ def test_no_stored_verdict_on_tasks_rests_on_one_seed(module: ModuleType) -> Non
 
 def test_no_other_page_tells_verdicts_in_prose() -> None:
     """A verdict on a statement stands in the table of stored ones alone; those on heads have the words of pages, not codes."""
-    statements, heads = (r"does not hold|holds of this model|cannot be told", r"dispensable|inconclusive")
+    on_papers, on_heads = (r"does not hold|holds of this model|cannot be told", r"dispensable|inconclusive")
     # Names in code and quotes are not prose. The tables of the papers' pages are compared with stored ones elsewhere.
     codes = re.compile(r"```.*?```|`[^`\n]*`|“[^”]*”", re.DOTALL)
     rows = re.compile(r"^\|.*$", re.MULTILINE)
@@ -55,7 +42,7 @@ def test_no_other_page_tells_verdicts_in_prose() -> None:
     for page in (ROOT / "docs").glob("*.md"):
         prose = codes.sub("", page.read_text("utf-8"))
         prose = rows.sub("", prose) if page.name in DOCUMENTS else prose
-        words = heads if page.name == "statements.md" else f"{statements}|{heads}"
+        words = on_heads if page.name == "statements.md" else f"{on_papers}|{on_heads}"
         found |= {(page.name, word) for word in re.findall(words, prose)}
     assert found == set()
-    assert re.findall(heads, "dispensable heads")
+    assert re.findall(on_heads, "dispensable heads")
