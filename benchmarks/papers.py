@@ -78,7 +78,15 @@ RANDOM_TASKS = ("mrpc", "rte")
 """Tasks on which MiniLM is trained from random weights, too."""
 LAYERS = {"minilm": 6, "mpnet": 12}
 
-CONTROLS = ("none", "inverted_rates", "permuted_labels", "first_sentence", "second_sentence", "decayed_rates")
+CONTROLS = (
+    "none",
+    "inverted_rates",
+    "permuted_labels",
+    "first_sentence",
+    "second_sentence",
+    "decayed_rates",
+    "no_attention_dropout",
+)
 GENRES = ROOT / "benchmarks" / "mnli_genres.yaml"
 QUESTION_SEEDS = (1, 2, 3)
 
@@ -251,6 +259,12 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
             "logger=none",
         ]
         yield f"control-none-{seed}-questions", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
+        for control in ("none", "no_attention_dropout"):
+            trained = f"control-{control}-{seed}"
+            yield (
+                f"{trained}-clusters",
+                ["analyze.py", f"checkpoint={out / trained}", "analysis=clusters", "logger=none"],
+            )
     # The development set has no genres: the benchmark tells them apart.
     of_genres = [f"data.root={out}", f"task={GENRES}", "data.limit_eval=1900"]
     yield "genres", [*training, *of_genres, "seed=1", "callbacks=none", "measure=[]"]

@@ -74,6 +74,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             trained["folder"] = str(path.parent.parent.resolve())
         if origin is not None:
             trained["layer_decay"] = origin.config().get("optimizer", {}).get("layer_decay", 1.0)
+            trained["attention_dropout"] = origin.config()["model"].get("attention_dropout")
         OmegaConf.update(recorded, "trained", trained, force_add=True)
         write_config(recorded, folder)
     module = SequenceClassifier(

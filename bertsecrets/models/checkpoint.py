@@ -165,6 +165,8 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         raise UserError(
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )
+    # Its own dropout, which does nothing in evaluation mode: another run's may differ.
+    spec = spec.model_copy(update={"attention_dropout": record.get("model", {}).get("attention_dropout")})
     # Random weights, which the checkpoint's replace: the pre-trained ones need not be there.
     model = load_model(spec, task, RANDOM_INIT, seed=0)
     weights = _weights(content)

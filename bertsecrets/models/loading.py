@@ -30,6 +30,9 @@ from bertsecrets.settings import shown
 _MOST = 100_000
 """Larger numbers of layers, heads or hidden units are no model's: building it would fill the memory."""
 
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
+"""What the dropout of attention weights is called: in BERT and most of its relatives, and in DistilBERT, ModernBERT and EuroBERT."""
+
 _LONGEST_REASON = 200
 """Characters of the library's message that a sentence shows."""
 
@@ -71,15 +74,23 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfi
 
 
 def load_config(spec: ModelSpec) -> PreTrainedConfig:
-    """The configuration of a model.
+    """The configuration of a model, with the dropout of attention weights that ``spec`` asks for.
 
     Raises:
-        UserError: If it cannot be read, describes no encoder that could be built, or asks for code.
+        UserError: If it cannot be read, describes no encoder that could be built, asks for code, or has no such dropout.
     """
     location, options = _location(spec)
     with _one_sentence(spec), quiet():
         config: PreTrainedConfig = AutoConfig.from_pretrained(location, **options)
     _check_config(config, spec)
+    if spec.attention_dropout is not None:
+        key = next((key for key in _ATTENTION_DROPOUT if hasattr(config, key)), None)
+        if key is None:
+            raise UserError(
+                f"model.attention_dropout is {spec.attention_dropout}, but the configuration of model '{spec.name}' has neither "
+                f"{' nor '.join(_ATTENTION_DROPOUT)}; leave it null, or choose another model."
+            )
+        setattr(config, key, spec.attention_dropout)
     return config
 
 

@@ -46,6 +46,7 @@ class ModelSpec(Settings):
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
         family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a model type
             whose family fits; None for that of the model's type.
+        attention_dropout: Share of attention weights dropped in training; None for what the model's configuration says.
         objective: What the weights were trained for before any fine-tuning; None if unknown. Statements about pre-trained language
             models say so where they are judged on another kind of model.
     """
@@ -62,6 +63,9 @@ class ModelSpec(Settings):
     )
     family: str | None = Field(
         default=None, min_length=1, description="module:Class or file.py:Class of a family, a model type, or null"
+    )
+    attention_dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="a number from 0 to below 1, or null for the model's own"
     )
     objective: Annotated[Objective | None, Meaning(numbers=False)] = Field(
         default=None, description=f"{', '.join(get_args(Objective))}, or null"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 LAYER_DECAY, ONLY, PERMUTED = "optimizer.layer_decay", "data.only", "data.permute_labels"
+DROPOUT = "model.attention_dropout"
 
 
 def controls(config: Mapping[str, Any]) -> dict[str, str]:
@@ -14,8 +15,10 @@ def controls(config: Mapping[str, Any]) -> dict[str, str]:
     trained = config.get("trained") or {}
     data = config.get("data") or {}
     decay = trained.get("layer_decay", (config.get("optimizer") or {}).get("layer_decay", 1.0))
+    dropout = trained.get("attention_dropout", (config.get("model") or {}).get("attention_dropout"))
     return {
-        LAYER_DECAY: str(float(decay)) if isinstance(decay, (int, float)) else str(decay),
+        LAYER_DECAY: _number(decay),
+        DROPOUT: _number(dropout),
         ONLY: str(data.get("only")),
         PERMUTED: str(data.get("permute_labels", False)),
     }
@@ -32,8 +35,14 @@ def in_words(values: Mapping[str, str]) -> list[str]:
     words = []
     if values[LAYER_DECAY] != "1.0":
         words.append(f"learning rate × {values[LAYER_DECAY]} from each layer to the one below")
+    if values[DROPOUT] != "None":
+        words.append(f"dropout of attention {values[DROPOUT]}" if float(values[DROPOUT]) else "no dropout of attention")
     if values[ONLY] != "None":
         words.append(f"{values[ONLY]} sentence alone")
     if values[PERMUTED] == "True":
         words.append("training labels shuffled")
     return words
+
+
+def _number(value: object) -> str:
+    return str(float(value)) if isinstance(value, (int, float)) else str(value)

@@ -24,10 +24,11 @@ def composed(*arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("none", ["1.0", "None", "False"]),
-        ("permuted_labels", ["1.0", "None", "True"]),
-        ("second_sentence", ["1.0", "second", "False"]),
-        ("inverted_rates", ["1.25", "None", "False"]),
+        ("none", ["1.0", "None", "None", "False"]),
+        ("permuted_labels", ["1.0", "None", "None", "True"]),
+        ("second_sentence", ["1.0", "None", "second", "False"]),
+        ("inverted_rates", ["1.25", "None", "None", "False"]),
+        ("no_attention_dropout", ["1.0", "0.0", "None", "False"]),
     ],
 )
 def test_a_control_sets_one_thing_and_takes_no_further_analyses(name: str, values: list[str]) -> None:

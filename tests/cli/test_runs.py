@@ -157,11 +157,17 @@ def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert:
 
 
 def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> None:
-    """Here with itself: equal maps, in words that name the run."""
-    given = small(tiny_bert, tmp_path / "one", callbacks="none", measure="[]", trainer__max_epochs=1)
+    """Here with itself: equal maps, in words that name the run. A checkpoint's own dropout is that of its training."""
+    settings = {"callbacks": "none", "measure": "[]", "trainer__max_epochs": 1, "model__attention_dropout": 0}
+    given = small(tiny_bert, tmp_path / "one", **settings)
     assert door("train", *given).returncode == 0
     given = small(
-        tiny_bert, tmp_path / "next", checkpoint=tmp_path / "one", reference=tmp_path / "one", analysis="drift"
+        tiny_bert,
+        tmp_path / "next",
+        checkpoint=tmp_path / "one",
+        reference=tmp_path / "one",
+        analysis="drift",
+        model__attention_dropout="null",
     )
     result = door("analyze", *given)
     assert result.returncode == 0, result.stderr
@@ -170,6 +176,7 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
     assert np.abs(1 - table.grid("drift", "cosine", "checkpoint", step)[0]).max() < 3e-7
     report = unescape((tmp_path / "next" / "report.html").read_text("utf-8"))
     assert "cosine similarity with the maps of the model 'one'" in report
+    assert "no dropout of attention" in report
     assert "with the maps before fine-tuning" not in report
 
 

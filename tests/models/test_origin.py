@@ -1,14 +1,17 @@
 """Which model a checkpoint was fine-tuned from."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
-from families import CONFIGS
-from transformers import AutoModelForSequenceClassification, PreTrainedModel
+from data.tasks import task
+from families import CONFIGS, LAYERS
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, XLNetConfig
 
 from bertsecrets.errors import UserError
 from bertsecrets.models import hub
+from bertsecrets.models.loading import load_config, load_model
 from bertsecrets.models.origin import (
     INITIAL_WEIGHTS,
     check_folder_origin,
@@ -18,6 +21,7 @@ from bertsecrets.models.origin import (
     weights_cosine,
     weights_digest,
 )
+from bertsecrets.models.spec import ModelSpec
 
 
 def built(family: str = "bert", seed: int = 0, **keys: object) -> PreTrainedModel:
@@ -77,6 +81,33 @@ def test_a_saved_model_has_the_configuration_of_one_that_is_built_anew(
     assert weights_digest(loaded) == weights_digest(model)
     anew.config.num_attention_heads = 2
     assert "is 4 there and 2 here" in str(config_difference(loaded.config.to_dict(), anew.config.to_dict()))
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "distilbert"])
+def test_dropout_of_attention_is_set_and_other_dropout_stays(family: str, tmp_path: Path) -> None:
+    built(family).save_pretrained(tmp_path)
+
+    def dropouts(asked: float | None) -> dict[str, float]:
+        spec = ModelSpec.read("model", {"name": family, "path": str(tmp_path), "attention_dropout": asked})
+        modules = load_model(spec, task("sst2"), "pretrained", seed=0).named_modules()
+        return {name: module.p for name, module in modules if isinstance(module, torch.nn.Dropout)}
+
+    usual, without = dropouts(None), dropouts(0)
+    changed = {name for name in usual if usual[name] != without[name]}
+    assert len(changed) == LAYERS
+    assert all(".attention." in name and without[name] == 0 for name in changed)
+    assert usual.keys() - changed
+    assert {usual[name] for name in changed} == {0.1}
+
+
+def test_dropout_of_attention_that_a_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    XLNetConfig(vocab_size=97, d_model=32, n_layer=2, n_head=4).save_pretrained(tmp_path)
+    given = {"name": "tiny", "path": str(tmp_path)}
+    load_config(ModelSpec.read("model", given))
+    with pytest.raises(UserError, match=r"attention_dropout is 0.0, but the configuration of model 'tiny' has neither"):
+        load_config(ModelSpec.read("model", given | {"attention_dropout": 0.0}))
+    with pytest.raises(UserError, match=r"model.attention_dropout is 1.0; expected a number from 0 to below 1"):
+        ModelSpec.read("model", given | {"attention_dropout": 1.0})
 
 
 def test_a_reference_of_another_size_is_refused() -> None:

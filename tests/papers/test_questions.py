@@ -20,6 +20,7 @@ from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.page import StatementsPage, find_page
@@ -28,7 +29,7 @@ from bertsecrets.papers.questions.importance import more_than_needed, redundant_
 from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
 from bertsecrets.papers.questions.questions import answered
 from bertsecrets.papers.questions.separators import what_sep_is_for
-from bertsecrets.papers.questions.training import gradients, reasons
+from bertsecrets.papers.questions.training import gradients, reasons, without_attention_dropout
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.pruning.experiment import Pruning
@@ -80,7 +81,7 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     page = questions_page()
     text = unescape(page.write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8"))
     places = [text.index(f">{section.title}</h2>") for section in page.settings.sections]
-    assert len(places) == 14
+    assert len(places) == 15
     assert places == sorted(places)
     for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns 'compare_with=[initial]'"):
         assert f"python -m bertsecrets analyze checkpoint={folder} {settings}" in text
@@ -89,7 +90,7 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     assert "annotation.pipeline=" in text
     assert not re.search(r"\bQ\d", text)
     # What is not measured is told apart from what intervals leave open: the accuracy is there, without a control.
-    assert "0 of 14 questions have an answer from these runs." in text
+    assert "0 of 15 questions have an answer from these runs." in text
     assert '<details class="fold" id="section-1" open>' in text
     overview = page.report(find_runs([str(tmp_path / "run")])[0], tmp_path / "readings").sections[0].tables[0]
     assert [row[1] for row in overview.rows].count("cannot be told") == 1
@@ -157,6 +158,44 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
     assert answers(answer).short == f"larger gradients, larger change; {halves}"
     assert not answer.missing
     assert len(answers(answer).figures) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "short", "interval"),
+    [
+        ([0.02, 0.03], UNTOLD, "+0.0250 (95 % interval −0.0385 to +0.0885)"),
+        ([0.020, 0.021], "less alike without dropout of attention", "+0.0205 (95 % interval +0.0141 to +0.0269)"),
+        ([-0.02], "more alike without it", "−0.0200 (95 % interval −0.0239 to −0.0161)"),
+    ],
+)
+def test_likeness_is_compared_with_and_without_dropout(
+    tmp_path: Path, changes: list[float], short: str, interval: str
+) -> None:
+    """By hand: Student's t over two seeds is 12.706 times half their difference; over examples 1.96 times both errors of 0.001."""
+    model = {"name": "minilm", "path": "model", "attention_dropout": 0.0}
+    for seed, change in enumerate(changes):
+        # Whole seeds differ by more than the control does: pairs tell.
+        for name, added, settings in (("with", 0.0, {}), ("without", change, {"model": model})):
+            measured = [("checkpoint", "clusters", {"within_layer": RISING + seed + added})]
+            folder = make_run(tmp_path / f"{name}{seed}", seed=seed, stderr=0.001, measured=measured, **settings)
+            Run.open(folder).declare(Clusters(1, 1).declaration())
+    make_run(tmp_path / "unmeasured", seed=9, model=model)
+    answer = answers(without_attention_dropout(runs_in(tmp_path)))
+    assert answer.short == short
+    assert interval in answer.sentence
+    (table,) = answer.tables
+    assert [row[0] for row in table.rows] == ["all layers", *(f"layer {layer}" for layer in range(SIZE[0]))]
+    assert {row[3] for row in table.rows} == {interval.partition(" ")[0]}
+
+
+def test_what_likeness_without_dropout_lacks(tmp_path: Path) -> None:
+    make_run(tmp_path / "plain")
+    (missing,) = without_attention_dropout(runs_in(tmp_path)).missing
+    assert "control=no_attention_dropout 'measure=[drift,clusters]'" in missing.command
+    make_run(tmp_path / "control", model={"name": "minilm", "path": "model", "attention_dropout": 0})
+    missing_of = without_attention_dropout(runs_in(tmp_path)).missing
+    assert [part.name for part in missing_of] == ["mrpc", "mrpc · no dropout of attention"]
+    assert all("analysis=clusters" in part.command for part in missing_of)
 
 
 def blocking(folder: Path, to: str, away: str) -> None:

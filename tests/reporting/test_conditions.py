@@ -171,10 +171,12 @@ def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) ->
     make_run(tmp_path / "shuffled", data=data | {"permute_labels": True}, optimizer={"layer_decay": 1.0})
     make_run(tmp_path / "alone", data=data | {"only": "second"}, optimizer={"layer_decay": 1.0})
     make_run(tmp_path / "inverted", data=data, optimizer={"layer_decay": 1.25})
+    model = {"name": "minilm", "path": "model", "attention_dropout": 0.0}
+    make_run(tmp_path / "undropped", data=data, optimizer={"layer_decay": 1.0}, model=model)
     runs = [run for run in find_runs([str(tmp_path)])[0] if run.name != "earlier"]
     conditions, varying = find_conditions(runs)
-    assert varying == ["data.only", "data.permute_labels", "optimizer.layer_decay"]
-    assert len(conditions) == 4
+    assert varying == ["data.only", "data.permute_labels", "model.attention_dropout", "optimizer.layer_decay"]
+    assert len(conditions) == 5
     labels = {condition.label(["data.permute_labels"]) for condition in conditions}
     assert labels == {"training labels shuffled", "no control"}
     earlier = find_runs([str(tmp_path / "earlier")])[0][0].config
@@ -185,9 +187,13 @@ def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) ->
         make_run(tmp_path / "analyses" / name, checkpoint=name, data=data, trained=trained | decay)
     conditions, varying = find_conditions(find_runs([str(tmp_path / "analyses")])[0])
     assert varying == ["optimizer.layer_decay"]
-    config = {"trained": {"layer_decay": 0.9}, "data": {"only": "first", "permute_labels": True}}
+    config = {
+        "trained": {"layer_decay": 0.9, "attention_dropout": 0.2},
+        "data": {"only": "first", "permute_labels": True},
+    }
     assert controls_in_words(config) == [
         "learning rate × 0.9 from each layer to the one below",
+        "dropout of attention 0.2",
         "first sentence alone",
         "training labels shuffled",
     ]

@@ -9,7 +9,7 @@ from bertsecrets.papers.questions.answer import Answer, section_of
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
 from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
 from bertsecrets.papers.questions.separators import what_sep_is_for
-from bertsecrets.papers.questions.training import gradients, reasons
+from bertsecrets.papers.questions.training import gradients, reasons, without_attention_dropout
 from bertsecrets.results.report.content import Section
 
 _ANSWERS: Mapping[str, Callable[[Studied], Answer]] = {
@@ -23,6 +23,7 @@ _ANSWERS: Mapping[str, Callable[[Studied], Answer]] = {
         relation_heads,
         more_than_needed,
         reasons,
+        without_attention_dropout,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Questions about what fine-tuning does: gradients and learning rates, and whether answers have the right reasons."""
+"""Questions about what fine-tuning does: gradients, learning rates and dropout, and whether answers have the right reasons."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from bertsecrets.papers.questions.answer import (
 )
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.reporting.comparison import score_interval
-from bertsecrets.reporting.controls import LAYER_DECAY, ONLY, PERMUTED, controls
+from bertsecrets.reporting.controls import DROPOUT, LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
@@ -178,8 +178,7 @@ def _tilt_table(tilts: dict[str, Estimate]) -> Table:
     rows = [
         [
             name,
-            number(tilt.value, 3, signed=True),
-            f"{number(tilt.low, 3, signed=True)} to {number(tilt.high, 3, signed=True)}",
+            *_signed(tilt),
             tilt.over,
         ]
         for name, tilt in tilts.items()
@@ -188,6 +187,12 @@ def _tilt_table(tilts: dict[str, Estimate]) -> Table:
     return Table(
         header, rows, "Change of attention (1 − cosine), mean of the upper half of the layers less the lower half"
     )
+
+
+def _signed(change: Estimate, digits: int = 3) -> tuple[str, str]:
+    """A change and its interval, as cells of a table."""
+    value, low, high = (number(limit, digits, signed=True) for limit in (change.value, change.low, change.high))
+    return value, f"{low} to {high}"
 
 
 def _gradient_figures(
@@ -216,6 +221,68 @@ def _gradient_figures(
         caption = f"Learning rates and labels as usual, and under controls: {name}."
         blocks.append(FigureBlock(f"controls_{name}", intervals, caption, "Dots with intervals."))
     return blocks
+
+
+def without_attention_dropout(models: Studied) -> Answer:
+    """Whether heads of a layer are less alike after fine-tuning without dropout of attention (Clark et al. 2019, section 6)."""
+    answers = []
+    missing = []
+    for group in models.tuned:
+        unlike = {**controls({}), DROPOUT: "0.0"}
+        control = next((control for control in models.controls_of(group) if controls(control.config) == unlike), None)
+        if control is None:
+            why = "no comparable model was fine-tuned without dropout of attention."
+            settings = "control=no_attention_dropout 'measure=[drift,clusters]'"
+            missing.append(Missing(group.name, why, group.retrain(settings)))
+            continue
+        pairs = [pair for model in group.models if (pair := _distances(model, _counterpart(model, control)))]
+        if not pairs:
+            why = "no run measured the distances of heads with and without dropout of attention, of one seed and the same examples."
+            missing += [
+                Missing(part.name, why, part.models[0].command("analysis=clusters")) for part in (group, control)
+            ]
+            continue
+        distance_RSL = np.array([[view.value(_WITHIN).mean(axis=1) for view in pair] for pair in pairs])
+        # The errors of the two models may go opposite ways.
+        error_L = np.sum([view.stderr(_WITHIN).mean(axis=1) for view in pairs[0]], axis=0)
+        every = range(len(error_L))
+        rows, changes = [], {}
+        for name, layers in {"all layers": [*every], **{f"layer {layer}": [layer] for layer in every}}.items():
+            distance_RS = distance_RSL[:, :, layers].mean(axis=2)
+            change = estimate(distance_RS[:, 1] - distance_RS[:, 0], float(error_L[layers].mean()))
+            rows.append([name, *(number(mean) for mean in distance_RS.mean(axis=0)), *_signed(change, 4), change.over])
+            changes[name] = change
+        _, with_dropout, without, *_ = rows[0]
+        sentence = (
+            f"Heads of a layer are {with_dropout} nats apart on average, and {without} without dropout of attention, a change of "
+            f"{changes['all layers'].text(4)}."
+        )
+        header = ["layers", "with dropout", "without", "change", "95 % interval", "over"]
+        caption = f"Distance of a head from the others of its layer in nats, without dropout of attention: {group.name}"
+        figure = interval_rows(
+            [IntervalRow(name, change.value, change.low, change.high) for name, change in changes.items()],
+            title="Are heads of a layer farther apart without dropout of attention?",
+            unit="change of the Jensen-Shannon divergence (nats)",
+            note="above 0: less alike; lines: 95 % intervals over seeds, or over examples with one seed",
+        )
+        block = FigureBlock(f"dropout_{group.name}", figure, f"{caption}.", "Dots with intervals.")
+        short = {1: "less alike without dropout of attention", -1: "more alike without it"}.get(
+            changes["all layers"].sign, UNTOLD
+        )
+        answers.append(GroupAnswer(group.name, short, sentence, [Table(header, rows, caption)], [block]))
+    return Answer(answers, missing)
+
+
+_WITHIN = "within_layer"
+
+
+def _distances(model: Model, control: Model | None) -> tuple[MeasureView, MeasureView] | None:
+    """The distances between heads of two models on the same number of examples; None without them."""
+    views = [part.view("clusters", lambda view: view.has(_WITHIN)) for part in (model, control) if part is not None]
+    first, second = (*views, None)[:2]
+    if first is None or second is None or first.count(_WITHIN) != second.count(_WITHIN):
+        return None
+    return first, second
 
 
 def reasons(models: Studied) -> Answer:
@@ -296,7 +363,7 @@ def reasons(models: Studied) -> Answer:
 
 def _reads_one(values: Mapping[str, str]) -> bool:
     """Whether reading one sentence of each pair is the only control."""
-    return values[ONLY] != "None" and values[PERMUTED] == "False" and values[LAYER_DECAY] == "1.0"
+    return values[ONLY] != "None" and values == {**controls({}), ONLY: values[ONLY]}
 
 
 def _accuracies(group: Group) -> tuple[list[float], int] | None:
@@ -320,7 +387,7 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
     differences = []
     pairs = []
     for model in full.models:
-        counterpart = next((candidate for candidate in alone.models if candidate.seed == model.seed), None)
+        counterpart = _counterpart(model, alone)
         correct_alone, correct = None if counterpart is None else _correct(counterpart), _correct(model)
         if correct_alone is None or correct is None or correct_alone.keys() != correct.keys():
             continue
@@ -337,6 +404,11 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
     # Of one seed, both models answered the same examples: only those that one of them gets right tell them apart.
     low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))
     return Estimate(differences[0], float(low_V[0]), float(high_V[0]), "examples")
+
+
+def _counterpart(model: Model, control: Group) -> Model | None:
+    """The model of the same seed under a control."""
+    return next((candidate for candidate in control.models if candidate.seed == model.seed), None)
 
 
 def _correct(model: Model) -> dict[int, bool] | None:
