@@ -24,6 +24,7 @@ from bertsecrets.ablation.verdicts import (
     Effects,
     JointErrors,
     Judging,
+    Verdicts,
     judge_together,
     p_of_losses,
 )
@@ -76,7 +77,7 @@ def changes(loss_SV: Array, count: int, scenario: str, generator: np.random.Gene
     return np.where(right_SN[:, None], -1, 1).astype(np.int8) * flipped_SVN
 
 
-def judged(change_VN: Array) -> tuple[Any, Array]:
+def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, Array]:
     """Verdicts of one sweep from the changes of its answers, without what has no part in them, and p-values of no change."""
     count = change_VN.shape[1]
     lost_V, won_V = (change_VN < 0).sum(-1), (change_VN > 0).sum(-1)
@@ -99,7 +100,7 @@ def judged(change_VN: Array) -> tuple[Any, Array]:
         smallest_effect=unused_V,
         joint=JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits, 0.05),
     )
-    verdicts = judge_together([effects], Judging(margin=MARGIN))
+    verdicts = judge_together([effects], judging or Judging(margin=MARGIN))
     return verdicts, p_V
 
 

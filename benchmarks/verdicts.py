@@ -1,14 +1,14 @@
-"""Simulate what the verdicts on disabled heads promise: coverage of intervals, power, redundancy and seeds.
+"""Simulate what docs/ablation.md and docs/screened_sweeps.md promise of verdicts on disabled heads.
 
-python benchmarks/verdicts.py            # tables of docs/ablation.md and docs/screened_sweeps.md, about an hour on one core
-python benchmarks/verdicts.py coverage --simulations 500
+python benchmarks/verdicts.py coverage --simulations 500    # of the intervals of one head
+python benchmarks/verdicts.py            # power, seeds, early stopping and screened sweeps, too: about an hour on one core
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,13 @@ from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls
 from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
-    FALSE_DISCOVERY,
-    FAMILY_WISE,
     Judging,
     change_limits,
-    judge,
     p_of_losses,
     paired_tests,
     smallest_effects,
@@ -45,7 +41,6 @@ from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
-from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, step_down
 
 Array = np.ndarray
 FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -115,107 +110,6 @@ def coverage(metric: str, flips: float, harmful: float, count: int, simulations:
     return float(np.mean(hits))
 
 
-def useless_heads(
-    metric: str, simulations: int, *, shared: bool, count: int = 400, flips: float = 0.05
-) -> tuple[float, float, float, float]:
-    """Sweeps of 72 heads that change nothing but at random: how often limits hold, and how often any head is called a loss.
-
-    Args:
-        metric: The metric.
-        simulations: Number of simulated sweeps.
-        shared: Whether the heads flip the same fragile fifth of the examples, else any.
-        count: Number of examples.
-        flips: Share of examples that a head flips, and that the unedited model flips.
-
-    Returns:
-        Shares of sweeps in which all simultaneous limits hold 0, in which those of the head with the largest loss do, in which its
-        limits by itself do, and in which a family-wise p-value is at most 0.05.
-    """
-    hits = np.zeros(4)
-    for simulation in range(simulations):
-        generator = np.random.default_rng([simulation, count, int(1000 * flips), 13])
-        label_N = (generator.random(count) < 0.68).astype(float)
-        fragile_N = generator.random(count) < 0.2
-        drawn_VN = generator.random((73, count))
-        flipped_VN = (drawn_VN < 5 * flips) & fragile_N if shared else drawn_VN < flips
-        base_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
-        # The unedited model errs as often as the variants, so that none of them loses anything on average.
-        prediction_VN = np.where(flipped_VN, 1 - base_N, base_N)
-        verdicts = judge(
-            metric,
-            PairedPredictions(label_N, prediction_VN[0], prediction_VN[1:]),
-            Judging(resamples=100, permutations=999),
-        )
-        within_V = (verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)
-        picked = verdicts.delta.argmin()
-        alone = verdicts.low[picked] <= 0 <= verdicts.high[picked]
-        hits += [within_V.all(), within_V[picked], alone, (verdicts.p_needed <= 0.05).any()]
-    return tuple(hits / simulations)
-
-
-@dataclass(frozen=True)
-class LossErrors:
-    """How often heads of a sweep are falsely called needed by one correction.
-
-    Args:
-        any_falsely_needed: Share of sweeps with a false one.
-        falsely_needed: Mean share of the needed heads that are not (0 where none is called so).
-        found: Share of the heads that lose that are found.
-    """
-
-    any_falsely_needed: float
-    falsely_needed: float
-    found: float
-
-
-def loss_errors(
-    simulations: int, *, gain: int, lose: int, heads: int = 72, count: int = 1000, effect: float = 0.04
-) -> dict[str, LossErrors]:
-    """Sweeps of ``heads`` heads of which some gain ``effect`` of the accuracy, some lose it, and the others flip 4 % at random.
-
-    Returns:
-        The errors of *needed* by each correction; first, as it was before: by a two-sided false discovery rate over all changes.
-    """
-    sums = np.zeros((3, 3))
-    null_V = np.arange(heads) >= gain + lose
-    harmed_V = (np.arange(heads) >= gain) & ~null_V
-    to_wrong_V = 0.02 + effect * harmed_V
-    to_right_V = 0.02 + effect * (np.arange(heads) < gain)
-    for simulation in range(simulations):
-        generator = np.random.default_rng([simulation, gain, lose, 17])
-        right_N = generator.random(count) < 0.8
-        # Flips are as frequent among right answers as among wrong ones in number, not in share.
-        rate_VN = np.where(right_N, to_wrong_V[:, None] / 0.8, to_right_V[:, None] / 0.2)
-        right_VN = right_N ^ (generator.random((heads, count)) < rate_VN)
-        lost_V, won_V = (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
-        p_V, delta_V = mcnemar_exact(lost_V, won_V), right_VN.mean(-1) - right_N.mean()
-        p_loss_V = p_of_losses(delta_V, p_V)
-        influence_VN = right_VN.astype(float) - right_N - delta_V[:, None]
-        draw_VR = joint_draws(error_correlation(influence_VN, np.full(heads, 1 / count)), generator, 2000)
-        for row, needed_V in enumerate(
-            (
-                (corrected(p_V) <= 0.05) & (delta_V < 0),
-                step_down(p_loss_V, draw_VR) <= 0.05,
-                corrected(p_loss_V) <= 0.05,
-            )
-        ):
-            false = (needed_V & null_V).sum()
-            sums[row] += [false > 0, false / max(1, needed_V.sum()), (needed_V & harmed_V).sum() / max(1, lose)]
-    names = ("two-sided, false discovery", FAMILY_WISE, FALSE_DISCOVERY)
-    return {
-        name: LossErrors(*(float(total) / simulations for total in row)) for name, row in zip(names, sums, strict=True)
-    }
-
-
-def errors_table(simulations: int) -> Iterator[str]:
-    yield "| heads that gain | that lose | correction | any falsely needed | share of the needed | heads found that lose |"
-    yield "|---|---|---|---|---|---|"
-    for gain, lose in ((0, 0), (40, 0), (40, 10), (0, 10)):
-        for correction, errors in loss_errors(simulations, gain=gain, lose=lose).items():
-            found = f"{errors.found:.3f}" if lose else ""
-            yield f"| {gain} | {lose} | {correction} | {errors.any_falsely_needed:.3f} | {errors.falsely_needed:.3f} | {found} |"
-
-
 def power(metric: str, flips: float, count: int, variants: int, simulations: int) -> tuple[float, float]:
     """The mean smallest detectable loss, and the share of simulated sets in which a variant of that loss is found.
 
@@ -278,60 +172,6 @@ def _added(metric: str, flips: float, loss: float) -> float:
         centre = (low + high) / 2
         low, high = (centre, high) if change(centre) > -loss else (low, centre)
     return high
-
-
-def additive(simulations: int, count: int = 1000, heads: int = 3) -> float:
-    """Share of groups called redundant whose heads' harms only add up: each head harms examples of its own.
-
-    The margin is wide and random groups are harmless, so that nothing but the interaction can speak against redundancy.
-    """
-    called = 0
-    generator = np.random.default_rng(5)
-    for _ in range(simulations):
-        label_N = (generator.random(count) < _POSITIVE).astype(float)
-        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
-        owner_N = np.where(
-            (clean_N == label_N) & (generator.random(count) < 0.05), generator.integers(0, heads, count), -1
-        )
-        called += _called(
-            label_N, clean_N, lambda disabled, owner_N=owner_N: np.isin(owner_N, disabled), heads, generator
-        )
-    return called / simulations
-
-
-def replaceable(simulations: int, count: int = 1000, heads: int = 3) -> float:
-    """Share of groups called redundant whose heads can replace each other: harm only if all are disabled."""
-    called = 0
-    generator = np.random.default_rng(6)
-    for _ in range(simulations):
-        label_N = (generator.random(count) < _POSITIVE).astype(float)
-        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
-        harmed_N = (clean_N == label_N) & (generator.random(count) < 0.05)
-        called += _called(
-            label_N, clean_N, lambda disabled, harmed_N=harmed_N: harmed_N & (len(disabled) == heads), heads, generator
-        )
-    return called / simulations
-
-
-def _called(
-    label_N: Array, clean_N: Array, harmed: Callable[[list[int]], Array], heads: int, generator: np.random.Generator
-) -> bool:
-    everyone = list(range(heads))
-    subsets = [everyone, *([head] for head in everyone), *([o for o in everyone if o != head] for head in everyone)]
-    prediction_VN = np.stack([np.where(harmed(subset), 1 - clean_N, clean_N) for subset in subsets])
-    # Every variant flips some predictions at random, too.
-    prediction_VN = np.where(generator.random(prediction_VN.shape) < 0.005, 1 - prediction_VN, prediction_VN)
-    paired = PairedPredictions(label_N, clean_N, prediction_VN)
-    judged = judge("accuracy", paired, Judging(margin=0.05, resamples=100))
-    joint = interactions("accuracy", paired.of(range(heads + 1)), [heads], Judging(resamples=500))
-    controls = list(generator.normal(0, 0.002, 20))
-    return is_redundant(
-        "needed" if judged.significant[0] and judged.delta[0] < 0 else judged.verdict[0],
-        judged.verdict[heads + 1 :],
-        float(joint.p_value[0]),
-        p_of_controls(float(judged.delta[0]), controls),
-        0.05,
-    )
 
 
 def seed_coverage(seeds: int, between: float, within: float, own: float, simulations: int) -> float:
@@ -635,20 +475,6 @@ def coverage_table(simulations: int) -> Iterator[str]:
             yield f"| {metric} | {count:,} | " + " | ".join(cells) + " |"
 
 
-def simultaneous_table(simulations: int) -> Iterator[str]:
-    yield "| metric | N | flips | fragile examples | all heads hold 0 | the worst head does | by its own interval | any false loss |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for metric, count, flips in (
-        ("accuracy", 80, 0.05),
-        ("accuracy", 400, 0.01),
-        *((m, 400, 0.05) for m in CLASS_METRICS),
-    ):
-        for shared in (False, True):
-            numbers = useless_heads(metric, simulations, shared=shared, count=count, flips=flips)
-            cells = " | ".join(f"{share:.3f}" for share in numbers)
-            yield f"| {metric} | {count} | {flips:.0%} | {'shared' if shared else 'of each head'} | {cells} |"
-
-
 def power_table(simulations: int) -> Iterator[str]:
     yield "| metric | N | variants | flips | smallest loss, points | found |"
     yield "|---|---|---|---|---|---|"
@@ -670,39 +496,20 @@ def seeds_table(simulations: int) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "part",
-        nargs="?",
-        choices=["coverage", "errors", "simultaneous", "power", "redundancy", "seeds", "stopping", "audited"],
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=["coverage", "power", "seeds", "stopping", "audited"])
     parser.add_argument("--simulations", type=int, default=4000)
     parser.add_argument("--precisions", nargs="+", choices=[FP32, BF16], default=[FP32], help="of screened sweeps")
     chosen = parser.parse_args()
-    if chosen.part in (None, "coverage"):
-        for line in coverage_table(chosen.simulations):
-            print(line, flush=True)
-    if chosen.part in (None, "errors"):
-        for line in errors_table(chosen.simulations // 10):
-            print(line, flush=True)
-    if chosen.part in (None, "simultaneous"):
-        for line in simultaneous_table(chosen.simulations // 10):
-            print(line, flush=True)
-    if chosen.part in (None, "power"):
-        for line in power_table(chosen.simulations // 2):
-            print(line, flush=True)
-    if chosen.part in (None, "redundancy"):
-        print(f"called redundant: additive harm {additive(chosen.simulations // 2):.3f}")
-        print(f"called redundant: replaceable heads {replaceable(chosen.simulations // 4):.3f}")
-    if chosen.part in (None, "seeds"):
-        for line in seeds_table(chosen.simulations):
-            print(line, flush=True)
-    if chosen.part in (None, "stopping"):
-        for line in stopping_table(chosen.simulations // 4):
-            print(line, flush=True)
-    if chosen.part in (None, "audited"):
-        for line in audited_table(chosen.simulations // 10, chosen.precisions):
-            print(line, flush=True)
+    tables = {
+        "coverage": coverage_table(chosen.simulations),
+        "power": power_table(chosen.simulations // 2),
+        "seeds": seeds_table(chosen.simulations),
+        "stopping": stopping_table(chosen.simulations // 4),
+        "audited": audited_table(chosen.simulations // 10, chosen.precisions),
+    }
+    for line in chain.from_iterable(tables.values()) if chosen.part is None else tables[chosen.part]:
+        print(line, flush=True)
 
 
 if __name__ == "__main__":
