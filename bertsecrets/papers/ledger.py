@@ -27,7 +27,7 @@ from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import MISSING, p_value
-from bertsecrets.results.report.content import Report, Section, Table
+from bertsecrets.results.report.content import NextStep, Report, Section, Table
 from bertsecrets.results.report.page import write_report
 from bertsecrets.results.run import FINISHED
 
@@ -116,12 +116,26 @@ class Ledger:
                 *sections,
                 _READING,
             ],
+            steps=_steps(listed),
             wide=True,
         )
         write_report(folder / self.file, report)
         write_text(folder / MARKDOWN, markdown(entries, notes))
         write_text(folder / STORED, json.dumps(stored(entries, runs), indent=1, ensure_ascii=False))
         return folder / self.file
+
+
+def _steps(entries: Sequence[Entry]) -> list[NextStep]:
+    """The commands that would take what statements without a number lack, those of most statements first."""
+    lacking: dict[str, list[str]] = {}
+    for entry in entries:
+        commands = [cell.command for cell in entry.cells if cell.command]
+        if commands and not measured(entry):
+            lacking.setdefault(commands[0], []).append(entry.statement.statement)
+    return [
+        NextStep(f"To judge “{first}”{f' and {len(others)} more' * bool(others)}", command)
+        for command, (first, *others) in sorted(lacking.items(), key=lambda item: -len(item[1]))
+    ]
 
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:
@@ -183,7 +197,15 @@ def _models(runs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
 def _unmeasured(entry: Entry) -> str:
     """Why a statement has no number."""
     reasons = [cell.reason for cell in entry.cells if cell.reason]
-    return reasons[0] if reasons else "No run is of a model or task that the statement is about."
+    if reasons:
+        return reasons[0]
+    statement = entry.statement
+    made = {"before": "", "random": " fine-tuned from random weights"}.get(statement.about, " fine-tuned")
+    tasks = " or ".join(statement.tasks or statement.except_tasks)
+    return (
+        f"No run is of a model{made}{' on' * bool(tasks)}{' other tasks than' * bool(statement.except_tasks)} {tasks}".rstrip()
+        + "."
+    )
 
 
 def measured(entry: Entry) -> list[Cell]:
@@ -290,12 +312,12 @@ def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) 
 
 
 def here(entry: Entry, between: str) -> str:
-    """The number of every subject with its interval; a dash for none."""
+    """The number of every subject with its interval, and when the statement holds; a dash for none."""
     parts = []
     for cell in measured(entry):
         if (finding := cell.finding) is not None:
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
-    return between.join(parts) or MISSING
+    return between.join([*parts, f"holds {entry.statement.test.condition}"]) if parts else MISSING
 
 
 def verdicts(entry: Entry) -> str:

@@ -13,6 +13,7 @@ import yaml
 from ablation.test_over_examples import TASK, outcomes_of
 from numpy.typing import NDArray
 from papers.paper_runs import (
+    BERT,
     VOITA_EXTRAS,
     by_layer,
     gated_run,
@@ -90,6 +91,15 @@ def test_a_record_is_read_along_its_way(tmp_path: Path) -> None:
     missing = cell_of(tmp_path, "before", **keys, at=[*way, {"name": "rules"}], above=0.0)
     assert (missing.finding, missing.verdict) == (None, UNTOLD)
     assert missing.command.endswith("analysis=coreference task=coreference data.root=<folder>")
+
+
+def test_sentences_with_too_few_words_are_named_before_those_without_the_analysis(tmp_path: Path) -> None:
+    treebank(tmp_path)
+    make_run(tmp_path / "other", model=BERT, task="cola", measured=[("initial", "surface", {"cls": np.ones((2, 2))})])
+    way = ["relations", {"relation": "nmod:poss"}]
+    cell = cell_of(tmp_path, "before", kind="record", experiment="dependency", at=way, above=0.0)
+    assert (cell.task, cell.finding) == ("mrpc", None)
+    assert cell.reason == "No run has value of dependency (relations; nmod:poss) (too few, or not measured)."
 
 
 def test_relations_are_counted_with_the_interval_of_their_gains(tmp_path: Path) -> None:

@@ -532,6 +532,9 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
         statement_of({"kind": "pruning", "order": "exact", "share": 0.5, "above": 3}, name="pruning"),
     ]
     relation = statement_of({"kind": "record", **RELATION, "above": 0}, "before")
+    groups = {"kind": "correlation", "column": "surface/cls", "other": "initial:clusters/within_layer", "above": 0.5}
+    before = "checkpoint=initial model=minilm task=mrpc 'measure=[clusters]'"
+    assert only(ledger(tmp_path, statement_of(groups))[0]).command == f"python -m bertsecrets analyze {before}"
     initial = "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
     assert only(ledger(tmp_path, relation)[0]).command == f"python -m bertsecrets analyze {initial}"
     cells = [only(entry) for entry in ledger(tmp_path, *statements)]
@@ -844,7 +847,31 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
     assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1
     assert f"python -m bertsecrets analyze checkpoint={made} analysis=prune" in text
     table = (tmp_path / "page" / "statements.md").read_text("utf-8")
-    assert "| does not hold of this model | mrpc: −0.400 (−0.420 to −0.380) |" in table
+    assert "| does not hold of this model | mrpc: −0.400 (−0.420 to −0.380)<br>holds above 0 |" in table
+
+
+def test_the_next_step_is_the_command_that_most_statements_lack(tmp_path: Path) -> None:
+    made = surface_run(tmp_path / "run")
+    names = ("bondarenko_no_op", "michel_prune_40", "kovaleva_cls_early", "michel_prune_20")
+    page = Ledger(names).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page").read_text("utf-8")
+    steps = re.findall(r"<li>(.+?) <span.+?<code>(.+?)</code>", page)
+    assert [(words, command.split("analysis=")[1].split()[0]) for words, command in steps] == [
+        ("To judge “40 % of the heads can be removed without a loss that matters.” and 1 more", "prune"),
+        ("To judge “Turning attention away from [SEP] hardly changes the answer.”", "sinks"),
+    ]
+    assert all(str(made) in command for _, command in steps)
+
+
+def test_a_statement_without_a_model_says_of_which_it_is(tmp_path: Path) -> None:
+    surface_run(tmp_path / "run", task="stsb")
+    reasons = {
+        "kovaleva_cls_to_sep": "No run is of a model fine-tuned on other tasks than stsb or rte or qnli.",
+        "kovaleva_random_head_harms": "No run is of a model fine-tuned on mrpc or rte.",
+        "kovaleva_random_is_constant": "No run is of a model fine-tuned from random weights on mrpc or qqp or rte.",
+    }
+    page = Ledger(tuple(reasons)).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page")
+    stored = json.loads((page.parent / "statements.json").read_text("utf-8"))["statements"]
+    assert {name: stored[name]["reason"] for name in reasons} == reasons
 
 
 @pytest.mark.parametrize(

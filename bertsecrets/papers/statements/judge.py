@@ -94,6 +94,7 @@ class Cell:
         command: The command that takes a lacking analysis; empty if none is lacking.
         left_out: A sentence that names the seeds or tasks without an analysis that others have; empty if none.
         seeds: Number of seeds behind the numbers, of several tasks the fewest.
+        too_few: Whether a run has the analysis, of too few examples to give a number.
     """
 
     subject: str
@@ -106,6 +107,7 @@ class Cell:
     command: str = ""
     left_out: str = ""
     seeds: int = 1
+    too_few: bool = False
 
 
 @dataclass(frozen=True)
@@ -311,12 +313,10 @@ def _cells(statement: Statement, candidates: Sequence[Subject], readings: Readin
         return cells
     # The model before fine-tuning is the same on every task: one set of sentences with the analysis is enough.
     read = {cell.model for cell in cells if cell.finding is not None}
-    shown, models = [], set()
-    for cell in cells:
-        if cell.finding is not None or (cell.model not in read and cell.model not in models):
-            models.add(cell.model)
-            shown.append(cell)
-    return shown
+    # Of a model without, the sentences that come nearest to it.
+    unread = sorted((cell for cell in cells if cell.model not in read), key=lambda cell: not cell.too_few)
+    nearest = {cell.model: cell for cell in reversed(unread)}.values()
+    return [cell for cell in cells if cell.finding is not None or cell in nearest]
 
 
 def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
@@ -345,7 +345,7 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
         if reason.settings:
             bare = replace(bare, command=f"python -m bertsecrets analyze {named}{reason.settings}")
         if not present:
-            return replace(bare, reason=f"No run has {reason.what}.")
+            return replace(bare, reason=f"No run has {reason.what}.", too_few=reason.too_few)
         names = ", ".join(sheet.name for sheet, _ in lacking)
         bare = replace(
             bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."

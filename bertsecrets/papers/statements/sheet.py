@@ -97,11 +97,12 @@ class LackingError(Exception):
     Args:
         what: What is lacking, e.g. ``the column surface/cls``.
         settings: The settings of the analysis that takes it.
+        too_few: Whether a run has that analysis, of too few examples.
     """
 
-    def __init__(self, what: str, settings: str) -> None:
+    def __init__(self, what: str, settings: str, *, too_few: bool = False) -> None:
         super().__init__(what)
-        self.what, self.settings = what, settings
+        self.what, self.settings, self.too_few = what, settings, too_few
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Sheet:
         for run in self.runs:
             if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
                 return grid
-        settings = self.settings_of(measure) if about == "before" else settings_for(column, about)
+        settings = self.settings_of(measure, about) if about == "before" else settings_for(column, about)
         raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
 
     def _between_seeds(self, column: str) -> Grid:
@@ -200,14 +201,15 @@ class Sheet:
         names = {column.name for view in self._views(measure) for column in view.columns}
         return sorted(f"{measure}/{n}" for n in names if n.startswith(beginning) and not n.endswith(RANDOM))
 
-    def settings_of(self, experiment: str) -> str:
-        """The settings of ``analyze.py`` that take an experiment."""
-        if self.about == "before" and experiment in _ANNOTATED:
+    def settings_of(self, experiment: str, about: About | None = None) -> str:
+        """The settings of ``analyze.py`` that take an experiment in a state of the model; None: the one that the sheet is about."""
+        about = about or self.about
+        if about == "before" and experiment in _ANNOTATED:
             return f"{model_settings(self)} {_ANNOTATED[experiment]}"
-        if self.about == "before" and experiment in _NOT_COMPARED:
+        if about == "before" and experiment in _NOT_COMPARED:
             task = self.runs[0].config["task"]["name"]
             return f"{model_settings(self)} task={task} {settings_for(experiment, 'tuned')}"
-        return settings_for(experiment, self.about)
+        return settings_for(experiment, about)
 
     def _views(self, experiment: str) -> Iterator[MeasureView]:
         for run in self.runs:

@@ -102,9 +102,9 @@ class Test(Settings, ABC):
     def condition(self) -> str:
         """When the statement holds, e.g. ``above 0.5``."""
         side = "below" if self.above is None else "above"
-        return f"{side} {self.threshold:g}{f' {self.unit}' if self.unit and self.threshold else ''}".replace(
-            "-", "\N{MINUS SIGN}"
-        )
+        # No one says "0 of the heads".
+        unit = self.unit if self.threshold or not self.unit.startswith("of ") else ""
+        return f"{side} {self.threshold:g} {unit}".rstrip().replace("-", "\N{MINUS SIGN}")
 
     @property
     def columns(self) -> Sequence[str]:

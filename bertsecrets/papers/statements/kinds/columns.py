@@ -93,7 +93,11 @@ class Mean(SumTest):
             counted_LH &= sheet.grid(self.where.column).value_LH > self.where.above
         counted_LH &= np.isfinite(value_LH)
         heads = int(counted_LH.sum())
-        detail = "" if self.where is None else f"{heads} of {counted_LH.size} heads"
+        detail = (
+            ""
+            if self.where is None
+            else (f"{heads} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}")
+        )
         if not heads:
             return Reading(np.nan, np.nan, count, detail)
         value, stderr = mean_of(value_LH[counted_LH], stderr_LH[counted_LH])

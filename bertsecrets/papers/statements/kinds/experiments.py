@@ -57,7 +57,9 @@ class Record(Test):
                 reach = float(entry[self.high]) - float(entry[self.low])
                 stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
                 return Reading(float(entry[self.value]), stderr, count, detail)
-        raise LackingError(f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment))
+        raise LackingError(
+            f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
+        )
 
 
 def _step(entry: Any, step: str | Mapping[str, str]) -> Any:
@@ -102,7 +104,7 @@ class Relations(Test):
             if scores:
                 break
         else:
-            raise LackingError(f"{self.number} (too few words)", sheet.settings_of(Dependency.name))
+            raise LackingError(f"{self.number} (too few words)", sheet.settings_of(Dependency.name), too_few=True)
         count, number = sum(score.count for score in scores), len(scores)
         if self.value == "lowest_accuracy":
             lowest = min(scores, key=lambda score: score.accuracy)
@@ -161,7 +163,8 @@ class VoitaSyntactic(Test):
             if view.has(column)
         }
         if not baselines:
-            raise LackingError("enough pairs of words with a relation", settings_for(VoitaRoles.name, sheet.about))
+            settings = settings_for(VoitaRoles.name, sheet.about)
+            raise LackingError("enough pairs of words with a relation", settings, too_few=True)
         grids = {column: view.grid(column) for column in baselines}
         gain_CLH = np.stack([grids[column][0] - share for column, share in baselines.items()])
         stderr_CLH = np.stack([grid[1] for grid in grids.values()])
