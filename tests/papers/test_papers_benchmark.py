@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import papers
+from bertsecrets.papers.shows import by_layer, published
 
 
 def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
     assert differing() == []
     # A mark without a table gets it, and the text after it stays.
     page = tmp_path / "sixteen_heads.md"
-    page.write_text(re.sub(r"(?m)^(<!-- .+ -->\n)(\|.*\n)+\n", r"\1", page.read_text("utf-8")), "utf-8")
+    page.write_text(re.sub(r"(?m)^(<!-- .+ -->\n)\*.+\*\n\n(\|.*\n)+\n?", r"\1", page.read_text("utf-8")), "utf-8")
     assert "\n|" not in page.read_text("utf-8")
     assert differing() == []
     # A number that is not the stored one is found, and a table that is not stored.
@@ -38,6 +39,32 @@ def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
     (tmp_path / "dark_secrets.md").write_text("<!-- No such table -->\n| |\n\n", "utf-8")
     with pytest.raises(ValueError, match="asks for the table 'No such table', of which 0 are stored"):
         papers.update(stored, tmp_path)
+
+
+def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
+    runs = {"sst2-1": 872, "sst2-1-roles": 872, "sst2-gates-0.001": 872, "treebank": 2001, "minilm-sst2-2": 9}
+    stored = {"scores": {name: {"count": count} for name, count in runs.items()}}
+    table = {"page": "voita2019", "caption": "Heads", "rows": [["minilm on sst2"], ["minilm on ud_ewt"], ["rte"]]}
+    assert papers.captioned(stored, table) == "*Heads. Evaluation sets (seeds): sst2 872 (1), ud_ewt 2,001.*\n\n"
+    assert papers.captioned(stored, {**table, "rows": [["–"]]}) == "*Heads.*\n\n"
+    three = {"scores": {f"minilm-mrpc-{seed}": {"count": 408} for seed in "123"}}
+    table = {"page": "kovaleva2019", "caption": "Table 1", "rows": [["mrpc", "0.8"]]}
+    assert papers.sample(three, table) == "mrpc 408 (3)"
+
+
+def test_stored_agreements_are_tables() -> None:
+    stored = {
+        "shared_heads": {"minilm": {"rte, stsb": [0.144, -0.113, 0.36]}},
+        "figure_8": {"mrpc": {"seeds": 1, "heads": [0.005, -0.16, 0.17], "layers": [-0.29, -0.75, 0.36]}},
+    }
+    tasks, paper = papers.agreements(stored)
+    assert tasks["rows"] == [["rte", "stsb", "0.14 (−0.11 to 0.36)"]]
+    assert paper["rows"] == [["mrpc", "0.01 (−0.16 to 0.17)", "−0.29 (−0.75 to 0.36)"]]
+
+
+def test_the_papers_gradients_are_the_published_ones() -> None:
+    page = (papers.DOCS / "what_does_bert_look_at.md").read_text("utf-8")
+    assert f"in layers 0 to 11: {by_layer(published('clark2019')['gradient'])}." in page
 
 
 def test_agreement_of_tasks_is_that_of_mean_effects() -> None:
