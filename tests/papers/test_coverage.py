@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks import coverage
-from benchmarks.coverage import DOCUMENT, ROOT, MissingNumberError, filled, rendered, rows
+from benchmarks.coverage import DOCUMENT, LEDGER, ROOT, MissingNumberError, filled, numbers, rendered, rows
 
 CONF = ROOT / "conf"
 OPTIONS = re.compile(r"\b(experiment|analysis|callbacks|measure|control|paper|task|model)=\[?([\w,]+)")
@@ -36,6 +36,14 @@ def test_every_page_and_command_of_a_row_exists() -> None:
         for group, names in OPTIONS.findall(row["command"]):
             for name in filter(None, names.split(",")):
                 assert (CONF / FOLDERS.get(group, group) / f"{name}.yaml").is_file(), (row["id"], group, name)
+
+
+def test_the_number_of_a_row_occurs_on_the_page_that_it_links_to() -> None:
+    for _, row in rows():
+        for text in (row["ours"], row["gap"]):
+            for kind, value in numbers(text):
+                page = LEDGER if kind == "statement" else row["page"]
+                assert value in (DOCUMENT.parent / page.partition("#")[0]).read_text("utf-8"), (row["id"], value)
 
 
 def test_a_row_without_a_number_says_why() -> None:
@@ -75,5 +83,7 @@ def test_numbers_are_the_stored_ones(monkeypatch: pytest.MonkeyPatch) -> None:
         "0.50 and −1.00 (−2.00 to 0.50)"
     )
     assert filled("{{ page ~ p ~ Table 1 ~ task=mrpc ~ score }}") == "0.7"
+    assert filled("{{ stored ~ one ~ runs[].a ~ points }}") == "25.0, 75.0"
+    assert list(numbers("a {{ statement ~ s ~ rte }} b")) == [("statement", "−1.00 (−2.00 to 0.50)")]
     with pytest.raises(MissingNumberError):
         filled("{{ page ~ p ~ Table 1 ~ task=rte ~ score }}")
