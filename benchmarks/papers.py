@@ -286,8 +286,10 @@ def split_genres(source: Path, target: Path) -> None:
 
     Args:
         source: The folder of MNLI, in the original layout or with the columns ``sentence1``, ``sentence2``, ``gold_label``.
-        target: Created if missing.
+        target: Created if missing. Without the source's files nothing is written, and a line says so.
     """
+    if _absent("The genres of MNLI", source / "train.tsv", source / "dev_matched.tsv"):
+        return
     target.mkdir(exist_ok=True)
     shutil.copyfile(source / "train.tsv", target / "train.tsv")
     header, *rows = (source / "dev_matched.tsv").read_text("utf-8").strip("\n").split("\n")
@@ -301,13 +303,24 @@ def split_genres(source: Path, target: Path) -> None:
         (target / f"{genre}.tsv").write_text("\n".join([*lines, ""]), "utf-8")
 
 
+def _absent(what: str, *files: Path) -> bool:
+    """Whether one of the files that something takes does not exist; prints a line that it is left out."""
+    missing = [str(file) for file in files if not file.is_file()]
+    if missing:
+        print(f"{what}: left out; {', '.join(missing)} not found.", flush=True)
+    return bool(missing)
+
+
 def figure_8(effects: Mapping[str, Array], folder: Path) -> dict[str, Any]:
     """Rank agreement of all-mpnet-base-v2 with figure 8 of Kovaleva et al., head by head and layer by layer.
 
     Args:
         effects: Task -> changes of the score without each head of all-mpnet-base-v2, ``[seeds, heads]``.
-        folder: The folder of numbers read off the paper's figures; figure 8 is not stored here.
+        folder: The folder of numbers read off the paper's figures; figure 8 is not stored here. Without it there is no agreement,
+            and a line says so.
     """
+    if _absent("Agreement with figure 8", folder / "fig8.json"):
+        return {}
     published = json.loads((folder / "fig8.json").read_text("utf-8"))
     agreement = {}
     for task, ours_RV in effects.items():

@@ -20,7 +20,7 @@ from bertsecrets.measures.dependency.record import DependencyRecord, RelationSco
 from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.shows import by_layer, published
+from bertsecrets.papers.shows import by_layer, published, without_counterpart
 from bertsecrets.probes.experiment import state_label
 from bertsecrets.probes.record import ProbesRecord, StructuralScore
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
@@ -505,7 +505,8 @@ def dependency(models: Studied) -> Section | None:
             "Heads are chosen on a third of the sentences and scored on the others, over random splits; the paper's were chosen "
             "and scored on the same sentences of the Wall Street Journal, with Stanford labels. Where a treebank of "
             "Universal Dependencies has the same relation under another name, the paper's number stands beside it. "
-            "P-values, against every offset, are corrected for the number of relations."
+            "P-values, against every offset, are corrected for the number of relations.",
+            *without_counterpart(_THEIRS["relations"], {_UNIVERSAL.get(row[1], row[1]) for row in rows}),
         ],
         tables=_tables(
             header, rows, "Table 1: the best head of each relation; paper: its best head and best offset", apart=True

@@ -118,8 +118,8 @@ def all_but_one(models: Studied) -> Section | None:
     """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
     rows = []
     for group in models.tuned:
-        views = group.views("ablation", ready=lambda view: read_sweep(view, ALL_BUT_ONE.name) is not None)
-        runs = [_alone(sweep) for view in views if (sweep := read_sweep(view, ALL_BUT_ONE.name)) is not None]
+        sweeps = (read_sweep(view, ALL_BUT_ONE.name) for view in group.sweeps(ALL_BUT_ONE.name, "zero"))
+        runs = [_alone(sweep) for sweep in sweeps if sweep is not None]
         # Layers of a smaller model are not those of the paper's.
         theirs = _THEIRS["one_head"] if runs and len(runs[0]) == len(_THEIRS["one_head"]) else None
         for index, layer in enumerate(sorted(runs[0]) if runs else ()):

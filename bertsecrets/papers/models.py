@@ -154,7 +154,12 @@ class Group:
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:
-        """Effects of disabling every component of a kind; None if no model has them.
+        """Effects of disabling every component of a kind; None if no model has them. The arguments are those of :meth:`sweeps`."""
+        views = self.sweeps(kind, mode)
+        return effects(Replicates(views), kind) if views else None
+
+    def sweeps(self, kind: str, mode: str | None = None) -> list[MeasureView]:
+        """The views, one for each seed that has one, in which every component of a kind was disabled.
 
         Args:
             kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
@@ -170,8 +175,8 @@ class Group:
 
             views = self.views("ablation", ready=ready)
             if views:
-                return effects(Replicates(views), kind)
-        return None
+                return views
+        return []
 
     @property
     def pairs(self) -> bool:

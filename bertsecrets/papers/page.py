@@ -15,6 +15,7 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
+from bertsecrets.papers.shows import unlike_the_paper
 from bertsecrets.papers.statements.judge import READINGS, UNMEASURED, UNTOLD, Entry, counted, judged
 from bertsecrets.papers.statements.statement import files
 from bertsecrets.reporting.runs import FinishedRun, left_out
@@ -37,6 +38,7 @@ class SectionSettings(Settings):
         statements: Names of the statements, in order.
         show: Figures and tables: for each the function that makes them (``show``) and its settings.
         missing: What to run if no run has anything of the section; empty to leave the section out.
+        settings: How the paper measured, for :func:`~bertsecrets.papers.shows.unlike_the_paper`.
     """
 
     title: str = Field(min_length=1, description="a text")
@@ -44,6 +46,7 @@ class SectionSettings(Settings):
     statements: list[str] = Field(default=[], description="a list of names of statements")
     show: list[dict[str, Any]] = Field(default=[], description="a list of functions with their settings")
     missing: str = Field(default="", description="a sentence, or an empty text")
+    settings: dict[str, dict[str, Any]] = Field(default={}, description="settings by measure or kind of component")
 
 
 class PageSettings(Settings):
@@ -182,6 +185,7 @@ class StatementsPage:
             part.title,
             paragraphs=[
                 *part.paragraphs,
+                *unlike_the_paper(models, part.settings),
                 *(text for shown_section in shows for text in shown_section.paragraphs),
                 *reasons,
             ],

@@ -1,7 +1,7 @@
 """Figures and tables that any page can show, from its settings."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -10,13 +10,16 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.names import FOLDER
+from bertsecrets.results.components import KINDS
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, WORDS
+from bertsecrets.settings import configurations
 
 _Values = TypeVar("_Values")
 
@@ -26,6 +29,63 @@ def published(page: str) -> dict[str, Any]:
     """The numbers that a paper published, by name, as its page's file holds them."""
     numbers: dict[str, Any] = yaml.safe_load((FOLDER / f"{page}.yaml").read_text("utf-8"))["published"]
     return numbers
+
+
+def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each measure that these runs took with other settings than the paper; none where they agree.
+
+    Args:
+        models: The models.
+        settings: Measure -> its settings as the paper has them; kind of component -> ``mode`` and ``metric`` of disabling it. A
+            setting that differs by task is given by task.
+    """
+    sentences = []
+    for name, theirs in settings.items():
+        measured = list(_measured_with(models, name, theirs.get("mode")))
+        parts = []
+        for setting, value in theirs.items():
+            tasks: dict[tuple[str, str], list[str]] = {}
+            for task, ours in measured:
+                wanted = value.get(task) if isinstance(value, Mapping) else value
+                if wanted is not None and setting in ours and ours[setting] != wanted:
+                    tasks.setdefault((f"{wanted}", f"{ours[setting]}"), []).append(task)
+            for (wanted, other), differing in tasks.items():
+                where = "" if len(differing) == len(measured) else f" ({', '.join(dict.fromkeys(differing))})"
+                parts.append(f"{setting} is {wanted} in the paper, {other} in these runs{where}")
+        title = KINDS[name].title if name in KINDS else name.replace("_", " ").capitalize()
+        sentences += [f"{title}: {'; '.join(parts)}."] if parts else []
+    return sentences
+
+
+def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Task and settings of the numbers that a page shows of a measure or of a kind of component."""
+    if name in KINDS:
+        for group in models.tuned:
+            if (effect := group.effects(name, mode)) is not None:
+                yield group.task, {"mode": effect.mode, "metric": effect.metric}
+        return
+    before = [(task, view) for (_, task), view in models.before(name).items()]
+    for task, view in [*((group.task, view) for group in models.tuned for view in group.views(name)), *before]:
+        yield task, (view.run.config().get("measure") or {}).get(name) or {}
+
+
+def without_counterpart(theirs: Iterable[str], ours: Collection[str]) -> list[str]:
+    """A sentence on what the paper has numbers of and these runs have not; none where they have all of it."""
+    missing = [name for name in theirs if name not in ours]
+    return [f"Of the paper, without a counterpart here: {', '.join(missing)}."] if missing else []
+
+
+def _other_tasks(theirs: Collection[str], ours: Collection[str]) -> list[str]:
+    """:func:`without_counterpart` of tasks.
+
+    Raises:
+        UserError: If there is no such task.
+    """
+    known = {*configurations("task"), *ours}
+    for task in theirs:
+        if task not in known:
+            raise UserError(f"A page has published numbers of the unknown task '{task}'; {choices(task, known)}.")
+    return without_counterpart(theirs, ours)
 
 
 def heatmaps(
@@ -97,14 +157,11 @@ def disabled_heads(
         f"{sample_size([effect.count for _, effect in measured])}",
         effects=True,
     )
-    other_modes = sorted({effect.mode for _, effect in measured} - {mode})
     header = ["task", "metric (mode)", "examples", "score", "lowest and highest, one head disabled"]
     header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
     return Section(
         "",
-        paragraphs=[f"The paper disables in mode {mode}; these runs use mode {', '.join(other_modes)}."]
-        if other_modes
-        else [],
+        paragraphs=_other_tasks(scores, {group.task for group, _ in measured}),
         tables=[
             beside_the_paper(
                 [*header, "paper (figure)"], rows, f"One head disabled, {seeds}; numbers of heads are means"
@@ -125,19 +182,25 @@ def layers(
         caption: Of the table.
         name: Heading of the labels; they are left out where there is one column.
     """
-    rows = []
+    rows: list[list[str]] = []
+    tasks: set[str] = set()
     for column, about in columns.items():
         measure, _, measured = column.partition("/")
         for group in models.tuned:
             mean_L = group.layer_means(measure, measured)
             if mean_L is not None:
+                tasks.add(group.task)
                 theirs = published_for(group, about.get("published", {}))
                 row = [group.name, by_layer(mean_L), MISSING if theirs is None else by_layer(theirs)]
                 rows.append(row if len(columns) == 1 else [str(about["label"]), *row])
     header = ["task", "mean by layer", "paper (figure)"]
     if not rows:
         return None
-    return Section("", tables=[beside_the_paper(header if len(columns) == 1 else [name, *header], rows, caption)])
+    return Section(
+        "",
+        paragraphs=_other_tasks({task: 0 for about in columns.values() for task in about.get("published", {})}, tasks),
+        tables=[beside_the_paper(header if len(columns) == 1 else [name, *header], rows, caption)],
+    )
 
 
 def published_for(group: Group, values: Mapping[str, _Values]) -> _Values | None:

@@ -56,6 +56,7 @@ from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.table import HeadTable
+from bertsecrets.settings import configurations
 from bertsecrets.statistics.splits import choosing_units
 
 OWN = """
@@ -281,6 +282,64 @@ def test_a_path_with_a_taken_name_is_refused(tmp_path: Path) -> None:
         read_statements([str(path)])
 
 
+def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Path) -> None:
+    pages = {name: read_page(page_files()[name]) for name in ("kovaleva2019", "michel2019", "clark2019")}
+    columns = {"previous": by_layer(0.9, 0.2), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
+    for task, padding, mean_over in (("mrpc", "exclude", "pairs"), ("rte", "kovaleva", "tokens")):
+        measure = {"drift": {"padding": padding}, "offsets": {"mean_over": mean_over}}
+        measured = [("initial", "offsets", columns)]
+        numbers = {"cosine_LH": by_layer(0.9, 0.5), "delta_LH": np.zeros((2, 2)), "measured": measured}
+        make_run(tmp_path / task, task=task, measure=measure, **numbers)
+
+    def sentences(page: str, title: str) -> list[str]:
+        report = pages[page].report(find_runs([str(tmp_path)])[0], tmp_path / "statements")
+        section = next(section for section in report.sections if title in section.title)
+        return [text for text in section.paragraphs if " in the paper, " in text]
+
+    said = "{}: {} is {} in the paper, {} in these runs{}."
+    assert sentences("kovaleva2019", "figure 5") == [said.format("Drift", "padding", "kovaleva", "exclude", " (mrpc)")]
+    # Of the numbers of figure 8 those of MRPC and QQP are F1.
+    title = "Single heads disabled"
+    assert sentences("kovaleva2019", "figure 8") == [said.format(title, "metric", "f1", "accuracy", " (mrpc)")]
+    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "zero", "uniform", "")]
+    assert sentences("clark2019", "Section 3.1") == [said.format("Offsets", "mean_over", "tokens", "pairs", " (mrpc)")]
+    # Of two sweeps of a model the paper's counts.
+    trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(tmp_path / "mrpc")}
+    folder = make_run(tmp_path / "zero", delta_LH=np.zeros((2, 2)), checkpoint=str(tmp_path / "mrpc"), trained=trained)
+    rows = [{**row, "mode": "zero"} for row in Run.open(folder).ablation_table().rows()]
+    AblationTable.from_rows(rows).write(folder / "ablation.parquet")
+    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "zero", "uniform", " (rte)")]
+
+
+def test_published_numbers_without_a_run_are_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", cosine_LH=by_layer(0.9, 0.5), delta_LH=np.zeros((2, 2)))
+    models = models_in(tmp_path)
+    for numbers in ({"mrpc": [0.9, 0.8], "rte": [0.7, 0.6], "qqp": [0.5, 0.4]}, {"mrpc": [0.9, 0.8]}):
+        section = shows.layers(models, {"drift/cosine": {"label": "cosine", "published": numbers}}, "Means")
+        assert section is not None
+        assert section.paragraphs == ["Of the paper, without a counterpart here: rte, qqp."] * (len(numbers) > 1)
+    section = shows.disabled_heads(
+        models, "uniform", "name", "Heads", {"mrpc": [0.8, 0.7, 0.9], "sst2": [0.8, 0.7, 0.9]}
+    )
+    assert section is not None
+    assert section.paragraphs == ["Of the paper, without a counterpart here: sst2."]
+    with pytest.raises(UserError, match="unknown task 'mrcp'; did you mean 'mrpc'"):
+        shows.disabled_heads(models, "uniform", "name", "Heads", {"mrcp": [0.8, 0.7, 0.9]})
+
+
+def test_a_section_without_numbers_says_what_to_run(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", accuracy=None, constant=None)
+    for name in ("kovaleva2019", "michel2019", "voita2019", "clark2019"):
+        page = read_page(page_files()[name])
+        report = page.report(find_runs([str(tmp_path)])[0], tmp_path / "statements")
+        titles = [section.title for section in report.sections[:-1]]
+        assert titles == [part.title for part in page.settings.sections]
+        for part in page.settings.sections:
+            # Whatever a command names exists.
+            for group, chosen in re.findall(r"\b(analysis|callbacks|measure)=\[?(\w+(?:,\w+)*)", part.missing):
+                assert set(chosen.split(",")) <= configurations(group).keys(), part.missing
+
+
 def rows_of(section: Section | None, table: int = 0) -> list[list[str]]:
     """The rows of a table of a section that must exist."""
     assert section is not None
@@ -459,7 +518,12 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     record = asdict(DependencyRecord("treebank", 100, 0, 0, 50, [2, 3], {}, scores))
     columns = {"all": np.full((2, 2), 0.3)}
     with_extras(tmp_path / "dependency", "dependency", record, columns)
-    rows = {row[0]: row for row in rows_of(clark2019.dependency(models_in(tmp_path / "dependency")))}
+    section = clark2019.dependency(models_in(tmp_path / "dependency"))
+    rows = {row[0]: row for row in rows_of(section)}
+    # Universal Dependencies call dobj obj, and have no prep.
+    assert section is not None
+    others = "prep, pobj, det, nn, nsubj, amod, advmod, aux, poss, auxpass, ccomp, mark, prt"
+    assert section.paragraphs[-1] == f"Of the paper, without a counterpart here: {others}."
     assert rows["obj"][-2:] == ["86.8, 40.0", "layer 7 · head 9"]
     assert rows["cc"][-2:] == ["–", "–"]
     around = {"accuracy": 0.5, "low": 0.45, "high": 0.55}
@@ -603,7 +667,9 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
     )
     rows = [{"layer": layer, "head": head, "metric": "accuracy"} for layer in (0, 1) for head in (0, 1)]
     sweep = RunSweep(label_N, clean_N, np.stack(rest), name="run", rows=rows, index_N=np.arange(90))
-    make_run(tmp_path / "a", delta_LH=np.zeros((2, 2)))
+    folder = make_run(tmp_path / "a", cosine_LH=np.ones((2, 2)), delta_LH=np.zeros((2, 2)))
+    disabled = [{**row, "kind": "all_but_one"} for row in Run.open(folder).ablation_table().rows()]
+    AblationTable.from_rows(disabled).write(folder / "ablation.parquet")
     monkeypatch.setattr(michel2019, "read_sweep", lambda view, kind: sweep)
     section = michel2019.all_but_one(models_in(tmp_path))
     assert section is not None
