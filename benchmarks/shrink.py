@@ -3,7 +3,7 @@
     python -m benchmarks.shrink <run folder> ... --speedup 2 --rows 3000 --seeds 1 2 3
     python -m benchmarks.shrink --analysis <folder of analysis=shrink>         # ours, from a search that is finished
     python -m benchmarks.shrink --smaller <run folder> <run folder of a smaller model>
-    python -m benchmarks.shrink          # the table of docs/shrink.md again, from the stored results
+    python -m benchmarks.shrink          # the table and the figure of docs/shrink.md again, from the stored results
     python -m benchmarks.shrink --check  # fail where the page differs from them
 
 Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole layers within 5 %), but for the last two:
@@ -37,6 +37,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from benchmarks.jobs import ROOT, store
@@ -57,12 +58,17 @@ from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tests_of
 from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.run import Run
 
 DOCUMENT = ROOT / "docs" / "shrink.md"
+FIGURE = ROOT / "docs" / "figures" / "shrink.png"
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
 BEGIN, END = "<!-- begin: peers -->\n", "<!-- end: peers -->"
 BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
+_LOWEST = -12.0
+"""Changes below, in points, stand at the lower edge of the figure."""
+
 _SLACK = 0.05
 """How much slower than asked a model of whole layers may be: without another layer it would be far faster."""
 
@@ -406,6 +412,37 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join([*lines, *(["", "Where ours loses:", "", *notes] if notes else [])])
 
 
+def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Change of score by speed, a panel for each model: a point for each fine-tuning and method, the mean over seeds."""
+    lines = dict.fromkeys((model_of(row), row["method"], row["rows"]) for row in rows)
+    colours = dict(zip(METHODS, (*ACCENTS, QUIET, "#b0b0b0"), strict=True))
+    names, tasks = (list(dict.fromkeys(run.split(" on ")[part] for (run, _), *_ in lines)) for part in (0, 1))
+    markers = dict(zip(tasks, "os^DPX<>", strict=False))
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 3.4, "Smaller models: change of score by speed")
+        panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for line in lines:
+            own = [row for row in rows if (model_of(row), row["method"], row["rows"]) == line]
+            (run, _), method, _ = line
+            name, task = run.split(" on ")
+            speed, change = mean_of(own, lambda row: row["speedup"][str(BATCH)]), mean_of(own, change_of)
+            marker = "v" if change < _LOWEST else markers[task]
+            panels[names.index(name)].plot(speed, max(change, _LOWEST), marker, color=colours[method], markersize=5)
+        for axes, name in zip(panels, names, strict=True):
+            axes.axhline(0, color="black", linewidth=0.6)
+            axes.set_title(name)
+            axes.set_xlabel(f"times as fast (batch {BATCH})")
+            axes.grid(linewidth=0.4, alpha=0.5)
+        panels[0].set_ylabel(POINTS)
+        for method, colour in colours.items():
+            panels[-1].plot([], [], "o", color=colour, label=method)
+        for task, marker in markers.items():
+            panels[-1].plot([], [], marker, color="white", markeredgecolor="black", label=task)
+        panels[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        footnote(figure, f"means over seeds; triangles at the lower edge: a loss of more than {-_LOWEST:g} points")
+    return figure
+
+
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """docs/shrink.md with the table of these rows."""
     before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
@@ -441,10 +478,12 @@ def main() -> None:
     for row in (row for source in sources for row in source):
         store(RESULTS, partial(with_row, row))
         print(json.dumps(row), flush=True)
-    new = page(json.loads(RESULTS.read_text("utf-8")))
-    if options.check and new != DOCUMENT.read_text("utf-8"):
+    rows = json.loads(RESULTS.read_text("utf-8"))
+    if not options.check:
+        DOCUMENT.write_text(page(rows), "utf-8")
+        speed_figure(rows).savefig(FIGURE)
+    elif page(rows) != DOCUMENT.read_text("utf-8"):
         sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python -m benchmarks.shrink.")
-    DOCUMENT.write_text(new, "utf-8")
 
 
 if __name__ == "__main__":
