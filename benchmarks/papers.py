@@ -45,7 +45,7 @@ PAGES = {
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
     "questions": ["control-*"],
-    "questions mpnet": ["mpnet-sst2-redundancy"],
+    "questions mpnet": ["mpnet-control-*"],
     "michel2019 genres": ["genres", "genres-*"],
 }
 """Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some run."""
@@ -92,8 +92,20 @@ CONTROLS = (
     "decayed_rates",
     "no_attention_dropout",
 )
+BASE_CONTROLS = ("none", "first_sentence", "inverted_rates", "permuted_labels", "second_sentence")
+"""Those of all-mpnet-base-v2."""
 GENRES = ROOT / "benchmarks" / "mnli_genres.yaml"
 QUESTION_SEEDS = (1, 2, 3)
+
+
+def of_base(base: Path) -> list[str]:
+    """The settings of all-mpnet-base-v2 in this folder."""
+    return [
+        "model=folder",
+        f"model.path={base}",
+        "model.name=mpnet",
+        "model.objective=sentence_embeddings",
+    ]
 
 
 def dark_secrets(data: Path, base: Path | None, precision: str) -> Iterator[tuple[str, list[str]]]:
@@ -126,9 +138,8 @@ def dark_secrets(data: Path, base: Path | None, precision: str) -> Iterator[tupl
     for task in RANDOM_TASKS:
         yield f"minilm-{task}-random", [*training, "model=minilm", f"task={task}", "seed=1", *scores_alone]
     if base is not None:
-        model = ["model=folder", f"model.path={base}", "model.name=mpnet"]
         for task in BASE_TASKS:
-            yield f"mpnet-{task}-1", [*training, *model, f"task={task}", "seed=1", *everything]
+            yield f"mpnet-{task}-1", [*training, *of_base(base), f"task={task}", "seed=1", *everything]
 
 
 def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[str]]]:
@@ -218,10 +229,7 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
                 "train.py",
                 *glue[1:],
                 "task=sst2",
-                "model=folder",
-                f"model.path={base}",
-                "model.name=mpnet",
-                "model.objective=sentence_embeddings",
+                *of_base(base),
                 "callbacks=none",
                 "measure=[]",
                 "data.limit_train=10000",
@@ -240,29 +248,22 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
 
 def questions(data: Path, base: Path | None, out: Path, precision: str) -> Iterator[tuple[str, list[str]]]:
     """Name and command of the runs behind the readers' questions and figure 2 of Michel et al., first seeds first."""
-    training = [
-        "train.py",
-        "model=minilm",
-        "data=tsv",
-        "logger=none",
-        "trainer.val_check_interval=1.0",
-        f"trainer.precision={precision}",
-    ]
+    settings = ["data=tsv", "logger=none", "trainer.val_check_interval=1.0", f"trainer.precision={precision}"]
+    training = ["train.py", "model=minilm", *settings]
     watched = ["callbacks=watch", "measure.drift.every_n_validations=null"]
-    of_pairs = [*training, f"data.root={data / 'glue'}", "task=mrpc", *watched]
+    of_pairs = [f"data.root={data / 'glue'}", "task=mrpc", *watched]
+    analyses = [
+        "analysis=redundancy",
+        "ablation.group_size=2",
+        "+analysis.block_attention._target_=bertsecrets.callbacks.block_attention.BlockAttention",
+        "measure=[patterns,surface,offsets,entropy]",
+        "compare_with=[initial]",
+        "logger=none",
+    ]
     for seed in QUESTION_SEEDS:
         for control in CONTROLS:
-            yield f"control-{control}-{seed}", [*of_pairs, f"control={control}", f"seed={seed}"]
+            yield f"control-{control}-{seed}", [*training, *of_pairs, f"control={control}", f"seed={seed}"]
     for seed in QUESTION_SEEDS:
-        analyses = [
-            "analysis=redundancy",
-            "ablation.group_size=2",
-            "ablation.group_count=1",
-            "+analysis.block_attention._target_=bertsecrets.callbacks.block_attention.BlockAttention",
-            "measure=[patterns,surface,offsets,entropy]",
-            "compare_with=[initial]",
-            "logger=none",
-        ]
         yield f"control-none-{seed}-questions", ["analyze.py", f"checkpoint={out / f'control-none-{seed}'}", *analyses]
         for control in ("none", "no_attention_dropout"):
             trained = f"control-{control}-{seed}"
@@ -274,10 +275,15 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
     of_genres = [f"data.root={out}", f"task={GENRES}", "data.limit_eval=1900"]
     yield "genres", [*training, *of_genres, "seed=1", "callbacks=none", "measure=[]"]
     for genre in ("written", "telephone"):
-        settings = ["ablation.mode=zero", f"ablation.evaluation={genre}"]
-        yield f"genres-{genre}", ["analyze.py", f"checkpoint={out / 'genres'}", "analysis=disable_heads", *settings]
+        disabling = ["analysis=disable_heads", "ablation.mode=zero", f"ablation.evaluation={genre}"]
+        yield f"genres-{genre}", ["analyze.py", f"checkpoint={out / 'genres'}", *disabling]
     if base is not None:
-        yield "mpnet-sst2-redundancy", ["analyze.py", f"checkpoint={out / 'mpnet-sst2'}", "analysis=redundancy"]
+        for control in BASE_CONTROLS:
+            trained = ["train.py", *of_base(base), *settings, *of_pairs, f"control={control}", "seed=1"]
+            yield f"mpnet-control-{control}-1", trained
+        checkpoint = f"checkpoint={out / 'mpnet-control-none-1'}"
+        # Twenty random pairs for each pair of heads would take hours.
+        yield "mpnet-control-none-1-questions", ["analyze.py", checkpoint, *analyses, "ablation.group_count=1"]
 
 
 def split_genres(source: Path, target: Path) -> None:
