@@ -28,7 +28,7 @@ from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFOR
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.models import Group, Model, Studied
-from bertsecrets.papers.shows import beside_the_paper, published, published_for
+from bertsecrets.papers.shows import beside_the_paper, published
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
@@ -174,7 +174,7 @@ def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
 
 
 def _published_scores(group: Group, metric: str) -> str:
-    theirs = (published_for(group, _THEIRS["scores"]) or {}).get(metric)
+    theirs = _THEIRS["scores"].get(group.task, {}).get(metric)
     return MISSING if theirs is None else " / ".join(number(value, 1) for value in reversed(theirs))
 
 
@@ -208,7 +208,7 @@ def patterns(models: Studied) -> Section | None:
         bars.append(bar)
         drawn.append(replace(bar, name=group.title))
         counts.append(grids[0].count)
-        rows.append([bar.name, *_with_published(bar, published_for(group, _THEIRS["shares"]))])
+        rows.append([bar.name, *_with_published(bar, _THEIRS["shares"].get(group.task))])
     if not bars:
         return None
     typical = typical_maps(models)
@@ -437,7 +437,7 @@ def features_before_and_after(models: Studied) -> Section | None:
     """Attention to words and special tokens before and after fine-tuning; None if no run measured both."""
     rows, seeds = [], []
     for group in models.tuned:
-        theirs = published_for(group, _THEIRS["features"]) or {}
+        theirs = _THEIRS["features"].get(group.task, {})
         for column, changes in _before_and_after(group).items():
             uniform = group.grids("features", column + UNIFORM)
             seeds.append(len(changes))
@@ -561,7 +561,7 @@ def _pairs(replicates: Replicates) -> dict[str, _Linking]:
 
 def _attended_table(groups: Mapping[str, Group], attended: Mapping[str, Mapping[str, _Attended]]) -> list[Table]:
     rows = [
-        [name, _in_order(_means(row)), _in_order(published_for(groups[name], _THEIRS["cls_attends_to"]) or {})]
+        [name, _in_order(_means(row)), _in_order(_THEIRS["cls_attends_to"].get(groups[name].task, {}))]
         for name, row in attended.items()
     ]
     header = ["task", "[CLS] attends to", "paper (notebook)"]
@@ -576,7 +576,7 @@ def _in_order(means: Mapping[str, float]) -> str:
 def _pair_table(groups: Mapping[str, Group], linking: Mapping[str, Mapping[str, _Linking]]) -> list[Table]:
     rows = []
     for name, pairs in linking.items():
-        theirs = published_for(groups[name], _THEIRS["pairs"]) or {}
+        theirs = _THEIRS["pairs"].get(groups[name].task, {})
         for pair, head in pairs.items():
             heads = [f"{head_label(*head)}: {number(weight)}" for *head, weight in theirs.get(pair, ())]
             rows.append(
@@ -626,7 +626,7 @@ def disabled_layers(models: Studied) -> Section | None:
         return None
     rows = []
     for group, effect in measured:
-        theirs_L, whole = published_for(group, _THEIRS["layers"]), published_for(group, _THEIRS["heads"])
+        theirs_L, whole = _THEIRS["layers"].get(group.task), _THEIRS["heads"].get(group.task)
         rows.append(
             [
                 group.name,

@@ -4,14 +4,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -20,8 +20,6 @@ from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, WORDS
 from bertsecrets.settings import configurations
-
-_Values = TypeVar("_Values")
 
 
 @cache
@@ -132,7 +130,7 @@ def disabled_heads(
         heads = [
             mask_RLH.sum(axis=(1, 2)).mean() for mask_RLH in (effect.certain_RLH, effect.dispensable_RLH, gains_RLH)
         ]
-        theirs = published_for(group, scores)
+        theirs = scores.get(group.task)
         rows.append(
             [
                 group.name,
@@ -190,7 +188,7 @@ def layers(
             mean_L = group.layer_means(measure, measured)
             if mean_L is not None:
                 tasks.add(group.task)
-                theirs = published_for(group, about.get("published", {}))
+                theirs = about.get("published", {}).get(group.task)
                 row = [group.name, by_layer(mean_L), MISSING if theirs is None else by_layer(theirs)]
                 rows.append(row if len(columns) == 1 else [str(about["label"]), *row])
     header = ["task", "mean by layer", "paper (figure)"]
@@ -201,11 +199,6 @@ def layers(
         paragraphs=_other_tasks({task: 0 for about in columns.values() for task in about.get("published", {})}, tasks),
         tables=[beside_the_paper(header if len(columns) == 1 else [name, *header], rows, caption)],
     )
-
-
-def published_for(group: Group, values: Mapping[str, _Values]) -> _Values | None:
-    """The published values of the group's task, whatever its model; None if there are none."""
-    return values.get(group.task)
 
 
 def by_layer(values: Sequence[float] | NDArray[np.float64], *, signed: bool = False) -> str:

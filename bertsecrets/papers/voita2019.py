@@ -285,12 +285,10 @@ def last_to_go(models: Studied) -> Section | None:
             by_role_view = model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))
             shut = model.view("causal_gates", lambda view: view.has("pushed_shut"))
             learned = model.view(LearnedGates.name, lambda view: view.has(GATE))
-            if by_role_view is None or (shut is None and learned is None):
+            gates_of = [view.value(name) for view, name in ((shut, "pushed_shut"), (learned, GATE)) if view is not None]
+            if by_role_view is None or not gates_of:
                 continue
-            open_LH = (
-                shut.value("pushed_shut") if shut is not None else learned.value(GATE) if learned is not None else None
-            )
-            kept_LH = np.asarray(open_LH) >= 0.5
+            kept_LH = gates_of[0] >= 0.5
             by_role = roles_of(by_role_view)
             kept_by_role = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
             without_LH = ~np.logical_or.reduce(list(by_role.values()))
