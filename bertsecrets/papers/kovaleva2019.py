@@ -51,12 +51,13 @@ _THEIRS = published("kovaleva2019")
 
 _PAPERS_COLUMN = (
     "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
-    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals."
+    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals. A score is lower or higher than "
+    "the paper's where its interval and that of the paper's score on the whole development set do not meet."
 )
 
 
 @dataclass(frozen=True)
-class _Scores:
+class Scores:
     """One metric of a task's first evaluation set, by initialisation.
 
     Args:
@@ -65,8 +66,9 @@ class _Scores:
         pretrained, random: Each seed's score; NaN where undefined. ``random`` is empty if there is no such run.
         untrained: Scores of the pre-trained encoder with an untrained classifier; empty if there is no such run.
         constant: A constant answer's score; NaN where undefined.
-        published: The paper's scores, for a table cell.
+        published: The paper's scores in percent: untrained classifier, random, pre-trained; empty if there are none.
         count: Number of examples.
+        papers_count: Number of examples of the whole development set, the paper's; 0 if there are no published scores.
     """
 
     task: str
@@ -75,8 +77,9 @@ class _Scores:
     random: list[float]
     untrained: list[float]
     constant: float
-    published: str
+    published: Sequence[float]
     count: int
+    papers_count: int
 
 
 def initialisation(models: Studied) -> Section | None:
@@ -84,19 +87,7 @@ def initialisation(models: Studied) -> Section | None:
     tasks = [metrics for group in models.tuned if (metrics := _scores(models, group))]
     if not tasks:
         return None
-    rows = [
-        [
-            scores.task,
-            scores.metric,
-            _percent(scores, scores.pretrained),
-            _percent(scores, scores.random) if scores.random else MISSING,
-            _percent(scores, scores.untrained) if scores.untrained else MISSING,
-            number(100 * scores.constant, 1),
-            scores.published,
-        ]
-        for metrics in tasks
-        for scores in metrics
-    ]
+    table = score_table(tasks)
     drawn = []
     for scores in (metrics[0] for metrics in tasks):
         drawn.append(_drawn("pre-trained", scores, scores.pretrained))
@@ -111,25 +102,59 @@ def initialisation(models: Studied) -> Section | None:
         baseline="constant answer",
         note="rings: seeds; bars: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
     )
-    header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "pre-trained, untrained classifier"]
-    header += ["constant answer", "paper"]
-    if not any(scores.untrained for metrics in tasks for scores in metrics):
-        header, rows = [*header[:4], *header[5:]], [[*row[:4], *row[5:]] for row in rows]
     caption = "Every seed's score, by task and initialisation."
     return Section(
         "",
         paragraphs=[
             "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends; where there is one seed, "
             "the interval is over examples.",
-            *_gain(tasks),
-            *([_PAPERS_COLUMN] if any(row[-1] != MISSING for row in rows) else []),
+            *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
         ],
-        tables=[beside_the_paper(header, rows, "Table 1")],
+        tables=[table],
         figures=[FigureBlock("paper_table1", figure, caption, "Dot chart of scores.")],
     )
 
 
-def _scores(models: Studied, group: Group) -> list[_Scores]:
+def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
+    """Table 1 without the columns that no row fills; the last row is the mean gain of fine-tuning.
+
+    Args:
+        tasks: The metrics of each task.
+    """
+    header = ["task", "metric", "pre-trained, fine-tuned", "random, fine-tuned", "pre-trained, untrained classifier"]
+    header += ["constant answer", "against the paper, beyond both intervals", "paper"]
+    rows = [
+        [
+            scores.task,
+            scores.metric,
+            _percent(scores, scores.pretrained),
+            _percent(scores, scores.random) if scores.random else MISSING,
+            _percent(scores, scores.untrained) if scores.untrained else MISSING,
+            number(100 * scores.constant, 1),
+            _beyond(scores),
+            " / ".join(number(value, 1) for value in reversed(scores.published)) or MISSING,
+        ]
+        for metrics in tasks
+        for scores in metrics
+    ]
+    rows += _gain(tasks)
+    shown = [column for column in range(len(header)) if any(row[column] != MISSING for row in rows)]
+    return Table([header[column] for column in shown], [[row[column] for column in shown] for row in rows], "Table 1")
+
+
+def _beyond(scores: Scores) -> str:
+    """The models whose interval does not meet that of the paper's score."""
+    differing = []
+    ours = {"fine-tuned": scores.pretrained, "random": scores.random, "untrained": scores.untrained}
+    for (model, values), theirs in zip(ours.items(), reversed(scores.published), strict=False):
+        here = score_interval(scores.metric, values, scores.count)
+        there = score_interval(scores.metric, [theirs / 100], scores.papers_count)
+        if here.high < there.low or here.low > there.high:
+            differing.append(f"{model} {'lower' if here.high < there.low else 'higher'}")
+    return ", ".join(differing) or MISSING
+
+
+def _scores(models: Studied, group: Group) -> list[Scores]:
     """The metrics of models that started from pre-trained weights, the task's first one first."""
     random = models.of_random(group)
     untrained = [
@@ -139,33 +164,34 @@ def _scores(models: Studied, group: Group) -> list[_Scores]:
     ]
     first = group.models[0].first_set
     return [
-        _Scores(
+        Scores(
             group.name,
             metric,
             _by_seed(group.models, metric),
             [] if random is None else _by_seed(random.models, metric),
             _by_seed([model for model in untrained if model.init != RANDOM_INIT], metric),
             math.nan if constant is None else float(constant),
-            _published_scores(group, metric),
+            _THEIRS["scores"].get(group.task, {}).get(metric, ()),
             int(first["count"]),
+            _THEIRS["development"].get(group.task, 0),
         )
         for metric, constant in first["constant"].items()
     ]
 
 
-def _gain(tasks: Sequence[Sequence[_Scores]]) -> list[str]:
-    """The gain of fine-tuning over an untrained classifier, mean over the tasks that have both; the first metric of each."""
-    gains = [
-        100 * (float(np.mean(first.pretrained)) - float(np.mean(first.untrained)))
-        for first, *_ in tasks
-        if first.untrained
-    ]
-    if not gains:
+def _gain(tasks: Sequence[Sequence[Scores]]) -> list[list[str]]:
+    """A row of Table 1: the gain of fine-tuning over an untrained classifier, mean over the tasks that have both.
+
+    The first metric of each task counts, for the paper too.
+    """
+    firsts = [first for first, *_ in tasks if first.untrained]
+    if not firsts:
         return []
-    return [
-        f"Fine-tuning gains {number(float(np.mean(gains)), 1)} points over an untrained classifier, mean over {len(gains)} "
-        f"task{'s' * (len(gains) != 1)}; the paper's seven gain 35.9."
-    ]
+    ours = [100 * (float(np.mean(first.pretrained)) - float(np.mean(first.untrained))) for first in firsts]
+    theirs = [first.published[-1] - first.published[0] for first in firsts if first.published]
+    what = f"mean gain over an untrained classifier, {len(firsts)} task{'s' * (len(firsts) != 1)}"
+    means = [number(float(np.mean(gains)), 1, signed=True) if gains else MISSING for gains in (ours, theirs)]
+    return [[what, MISSING, means[0], *[MISSING] * 4, means[1]]]
 
 
 def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
@@ -173,17 +199,12 @@ def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def _published_scores(group: Group, metric: str) -> str:
-    theirs = _THEIRS["scores"].get(group.task, {}).get(metric)
-    return MISSING if theirs is None else " / ".join(number(value, 1) for value in reversed(theirs))
-
-
-def _drawn(init: str, scores: _Scores, values: list[float]) -> IntervalRow:
+def _drawn(init: str, scores: Scores, values: list[float]) -> IntervalRow:
     interval = score_interval(scores.metric, values, scores.count)
     return IntervalRow(f"{scores.task} · {init}", interval.mean, interval.low, interval.high, scores.constant, values)
 
 
-def _percent(scores: _Scores, values: list[float]) -> str:
+def _percent(scores: Scores, values: list[float]) -> str:
     """The mean with its interval, in percent."""
     interval = score_interval(scores.metric, values, scores.count)
     mean = number(100 * interval.mean, 1)

@@ -143,6 +143,10 @@ def disabled_heads(
                 MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
             ]
         )
+    if all(row[-1] == MISSING for row in rows):
+        for task, (whole, low, high) in scores.items():
+            cells = [MISSING] * (len(rows[0]) - 2)
+            rows.append([f"paper: {task}", *cells, f"{number(whole)}: {number(low)} to {number(high)}"])
     seeds = seeds_in_words([len(effect.delta_RLH) for _, effect in measured])
     figure = head_panels(
         [

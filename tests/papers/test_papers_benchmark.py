@@ -1,15 +1,19 @@
 """What the benchmark of the papers' pages stores, and what the documentation shows of it."""
 
 import json
+import math
 import re
 import shutil
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from benchmarks import papers
+from bertsecrets.papers.kovaleva2019 import Scores, score_table
 from bertsecrets.papers.shows import by_layer, published
 
 
@@ -39,6 +43,62 @@ def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
     (tmp_path / "dark_secrets.md").write_text("<!-- No such table -->\n| |\n\n", "utf-8")
     with pytest.raises(ValueError, match="asks for the table 'No such table', of which 0 are stored"):
         papers.update(stored, tmp_path)
+
+
+def test_table_1_is_that_of_the_stored_scores() -> None:
+    stored = json.loads(papers.RESULTS.read_text("utf-8"))
+    scores = stored["scores"]
+    theirs = published("kovaleva2019")
+
+    def of(runs: list[Any], metric: str) -> list[float]:
+        return [run["model"][metric] for run in runs]
+
+    tasks = []
+    for task in sorted(papers.GLUE):
+        runs = [scores[name] for name in scores if re.fullmatch(rf"minilm-{task}-\d", name)]
+        random = [scores[name] for name in scores if name == f"minilm-{task}-random"]
+        tasks.append(
+            [
+                Scores(
+                    *(task, metric, of(runs, metric), of(random, metric), of([scores[f"untrained-{task}"]], metric)),
+                    math.nan if constant is None else constant,
+                    theirs["scores"][task].get(metric, ()),
+                    runs[0]["count"],
+                    theirs["development"][task],
+                )
+                for metric, constant in runs[0]["constant"].items()
+            ]
+        )
+    computed = score_table(tasks)
+    table = next(table for table in stored["tables"] if table["caption"] == "Table 1")
+    assert (table["header"], table["rows"]) == (list(computed.header), [list(row) for row in computed.rows])
+
+
+def test_the_papers_rows_are_the_published_numbers() -> None:
+    tables = json.loads(papers.RESULTS.read_text("utf-8"))["tables"]
+
+    def of_the_paper(page: str, caption: str) -> list[list[str]]:
+        (rows,) = (table["rows"] for table in tables if table["page"] == page and table["caption"].startswith(caption))
+        return [row for row in rows if row[0].startswith("paper")]
+
+    michel, voita = published("michel2019"), published("voita2019")
+    [row] = of_the_paper("michel2019", "Each layer with its best head")
+    assert row[3:] == [by_layer(michel[name], signed=True) for name in ("one_head_elsewhere", "one_head")]
+    assert [row[-1] for row in of_the_paper("michel2019", "One head disabled")] == ["0.836: 0.824 to 0.838"]
+    assert [(row[2], row[3]) for row in of_the_paper("voita2019", "Heads kept by gates")] == [
+        (f"{kept} of 48", f"{scores[place]:.2f}") for place in (0, 1) for kept, scores in voita["pruned"].items()
+    ]
+
+
+def test_every_stored_score_is_of_a_run_that_is_made() -> None:
+    stored = json.loads(papers.RESULTS.read_text("utf-8"))["scores"]
+    folder = Path()
+    made = chain(
+        papers.jobs(folder, folder, folder),
+        papers.dark_secrets(folder, folder, "32-true"),
+        papers.questions(folder, folder, folder, "32-true"),
+    )
+    assert set(stored) <= {name for name, _ in made}
 
 
 def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
