@@ -329,6 +329,8 @@ def _layer_means(
             lines.setdefault(panel, []).append(
                 LayerLine(line, first.view.value(column), None if over else theirs.get(column))
             )
+    # A panel of one line has no legend.
+    lines = {f"{panel} {series[0].name}" if len(series) == 1 else panel: series for panel, series in lines.items()}
     return Section(
         "",
         tables=_tables(

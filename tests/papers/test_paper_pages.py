@@ -187,6 +187,17 @@ def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
     assert np.allclose(dotted[0].get_xdata(), np.linspace(0, 2, 12))
 
 
+def test_panels_of_one_line_are_named_after_it_and_have_room_for_the_papers(tmp_path: Path) -> None:
+    columns = {"bits": by_layer(1.0, 2.0), "cls_bits": by_layer(1.0, 0.5)}
+    make_run(tmp_path / "run", measured=[("initial", "entropy", columns)])
+    section = clark2019.entropy(models_in(tmp_path))
+    assert section is not None
+    axes = section.figures[0].figure.axes
+    assert [panel.get_title() for panel in axes] == ["all tokens", "from [CLS]"]
+    highest = max(max(line.get_ydata()) for panel in axes for line in panel.get_lines())
+    assert all(panel.get_ylim()[0] == 0 and panel.get_ylim()[1] > highest for panel in axes)
+
+
 def test_a_training_and_its_analysis_are_one_model_on_a_papers_page(tmp_path: Path) -> None:
     made = make_run(tmp_path / "run", cosine_LH=by_layer(0.9, 0.5), p_constant=0.001)
     trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(made)}

@@ -115,10 +115,12 @@ def layer_scatter(
                 _draw_heads(axes, line, shift, ACCENTS[index % len(ACCENTS)], _MARKERS[index % len(_MARKERS)])
             if level is not None:
                 axes.axhline(level, color=QUIET, linestyle="--", linewidth=1.0, label=level_name)
-            axes.set_ylim(0, top)
             axes.grid(axis="y", linewidth=0.4, alpha=0.5)
             if len(lines) > 1 or (level is not None and axes is axes_N[0]):
                 axes.legend(frameon=False)
+        # After all lines are drawn: the panels share the axis.
+        for axes in axes_N:
+            axes.set_ylim(0, top)
         figure.supylabel(unit, fontsize=9.0)
         published = any(line.published_L is not None for lines in panels.values() for line in lines)
         theirs = "; dotted: the paper's model, its layers spread over the same width" if published else ""
