@@ -62,9 +62,11 @@ def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tup
             if (effect := group.effects(name, mode)) is not None:
                 yield group.task, {"mode": effect.mode, "metric": effect.metric}
         return
+    # The configurations that were read with the runs.
+    chosen = {run.folder: run.config.get("measure") or {} for run in models.runs}
     before = [(task, view) for (_, task), view in models.before(name).items()]
     for task, view in [*((group.task, view) for group in models.tuned for view in group.views(name)), *before]:
-        yield task, (view.run.config().get("measure") or {}).get(name) or {}
+        yield task, chosen[view.run.folder].get(name) or {}
 
 
 def without_counterpart(theirs: Iterable[str], ours: Collection[str]) -> list[str]:
