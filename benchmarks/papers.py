@@ -33,6 +33,7 @@ from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs, read_run
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import Section
+from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation
 
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
@@ -69,6 +70,9 @@ FIGURES = {
     "voita2019": "specialized_heads",
 }
 """Pages whose figures the documentation shows, and the folders of these."""
+
+BLOCKED = {"mpnet-sst2-sep": "MPNet on SST-2", "control-none-1-questions": "MiniLM on MRPC"}
+"""Runs with blocked attention that the documentation shows beside each other."""
 
 DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
@@ -446,8 +450,8 @@ def merged(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def agreements(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The stored rank agreements as tables, beside those of the pages that they belong to."""
+def derived(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tables of what is stored beside the tables, each of the page that it belongs to."""
     return [
         {
             "page": "kovaleva2019",
@@ -465,7 +469,24 @@ def agreements(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
             "header": ["task", "Spearman's ρ of the effects of 144 heads (95 % interval)", "of their means by layer"],
             "rows": [[task, _ranks(of["heads"]), _ranks(of["layers"])] for task, of in stored["figure_8"].items()],
         },
+        {
+            "page": "clark2019 mpnet",
+            "section": "Section 3.2: is attention to [SEP] a no-op?",
+            "caption": "Attention to [SEP] or from it blocked in all heads at once; one seed of each model",
+            "header": ["model", "examples", "blocked", "change of accuracy, points", "verdict"],
+            "rows": [
+                [BLOCKED[name], f"{of['examples']:,}", f"{row['direction']} [SEP]", _change(row), WORDS[row["verdict"]]]
+                for name, of in stored["blocking"].items()
+                if name in BLOCKED
+                for row in of["rows"]
+            ],
+        },
     ]
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    change, low, high = (number(100 * row[key], 1, signed=True) for key in ("delta", "low", "high"))
+    return f"{change} ({low} to {high})"
 
 
 def _ranks(interval: Sequence[float]) -> str:
@@ -500,7 +521,7 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
     Raises:
         ValueError: If not exactly one stored table is named so.
     """
-    all_tables = [*stored["tables"], *agreements(stored)]
+    all_tables = [*stored["tables"], *derived(stored)]
     for document, all_pages in DOCUMENTS.items():
         path = folder / document
         text = path.read_text("utf-8")

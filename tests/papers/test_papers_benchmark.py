@@ -15,6 +15,7 @@ from scipy import stats
 from benchmarks import papers
 from bertsecrets.papers.kovaleva2019 import Scores, score_table
 from bertsecrets.papers.shows import by_layer, published
+from bertsecrets.results.verdicts import DISPENSABLE
 
 
 def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
@@ -112,12 +113,20 @@ def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
     assert papers.sample(three, table) == "mrpc 408 (3)"
 
 
-def test_stored_agreements_are_tables() -> None:
+def test_what_is_stored_beside_tables_is_shown_in_tables() -> None:
     stored = {
         "shared_heads": {"minilm": {"rte, stsb": [0.144, -0.113, 0.36]}},
         "figure_8": {"mrpc": {"seeds": 1, "heads": [0.005, -0.16, 0.17], "layers": [-0.29, -0.75, 0.36]}},
+        "blocking": {
+            "mpnet-sst2-sep": {
+                "examples": 1872,
+                "rows": [{"direction": "to", "delta": -0.0023, "low": -0.01, "high": 0.004, "verdict": DISPENSABLE}],
+            },
+            "another": {"examples": 1, "rows": []},
+        },
     }
-    tasks, paper = papers.agreements(stored)
+    tasks, paper, blocked = papers.derived(stored)
+    assert blocked["rows"] == [["MPNet on SST-2", "1,872", "to [SEP]", "−0.2 (−1.0 to +0.4)", "can be spared"]]
     assert tasks["rows"] == [["rte", "stsb", "0.14 (−0.11 to 0.36)"]]
     assert paper["rows"] == [["mrpc", "0.01 (−0.16 to 0.17)", "−0.29 (−0.75 to 0.36)"]]
 
