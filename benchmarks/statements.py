@@ -75,24 +75,21 @@ def before(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         ],
     }
     glue = ["data=tsv", f"data.root={options.data / 'glue'}"]
+    pairs = ["task=mrpc", *glue, "data.limit_eval=200"]
     treebank = ["task=ud_ewt", f"data.root={options.data / 'ud'}"]
     for name, model in models.items():
         of_model = ["analyze.py", "checkpoint=initial", *model]
-        pairs = [*of_model, "task=mrpc", *glue, "data.limit_eval=200"]
-        yield f"{name}-before", [*pairs, "measure=[offsets,surface,entropy,clusters,roles,voita_roles]"]
-        yield (
-            f"{name}-treebank",
-            [*of_model, *treebank, "measure=[dependency,roles,voita_roles]"],
-        )
-        framenet = f"framenet.root={options.data / 'framenet' / 'framenet_v15.zip'}"
-        yield f"{name}-frames", [*pairs, "measure=[frame_relations]", framenet]
+        yield f"{name}-before", [*of_model, *pairs, "measure=[offsets,surface,entropy,clusters,roles,voita_roles]"]
+        yield f"{name}-treebank", [*of_model, *treebank, "measure=[dependency,roles,voita_roles]"]
     of_model = ["analyze.py", "checkpoint=initial", *models["minilm"]]
+    framenet = f"framenet.root={options.data / 'framenet' / 'framenet_v15.zip'}"
+    yield "minilm-frames", [*of_model, *pairs, "measure=[frame_relations]", framenet]
     yield f"minilm-{TASK}-before", [*of_model, f"task={TASK}", *glue, "data.limit_eval=300", "measure=[clusters]"]
     documents = f"data.root={options.data / 'coref' / 'litbank' / 'conll'}"
     yield "minilm-coreference", [*of_model, "analysis=coreference", "task=coreference", documents]
     probes = ["analysis=probes", f"analysis.probes.glove={options.data / 'glove' / 'glove.6B.50d.top2446.txt'}"]
     probes += ["analysis.probes.probes=[attention,attention_words,distances_words,random_attention_words]"]
-    yield "minilm-probes", [*of_model, *treebank, *probes, "analysis.probes.control=false"]
+    yield "minilm-probes", [*of_model, *treebank, "data.limit_train=4000", *probes, "analysis.probes.control=false"]
 
 
 def analysed(name: str, out: Path) -> Iterator[tuple[str, list[str]]]:
@@ -114,7 +111,7 @@ def analysed(name: str, out: Path) -> Iterator[tuple[str, list[str]]]:
     yield f"{name}-sinks", [*analysis, "analysis=sinks", "analysis.sinks.max_examples=60"]
     yield f"{name}-direct-effect", [*analysis, "analysis=direct_effect", "analysis.direct_effect.max_examples=60"]
     yield f"{name}-words", [*analysis, "measure=[features,token_to_token]", "compare_with=[initial]", *WORDS]
-    gates = ["analysis=gates", "analysis.gates.path=[0.03,0.1]", "analysis.gates.fits=1"]
+    gates = ["analysis=gates", "analysis.gates.path=[0.01,0.03,0.1]", "analysis.gates.fits=1"]
     yield f"{name}-gates", [*analysis, *gates]
 
 
