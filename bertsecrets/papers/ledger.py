@@ -312,12 +312,12 @@ def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) 
 
 
 def here(entry: Entry, between: str) -> str:
-    """The number of every subject with its interval, and when the statement holds; a dash for none."""
+    """The number of every subject with its interval, and when the statement holds; why there is none."""
     parts = []
     for cell in measured(entry):
         if (finding := cell.finding) is not None:
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
-    return between.join([*parts, f"holds {entry.statement.test.condition}"]) if parts else MISSING
+    return between.join([*parts, f"holds {entry.statement.test.condition}"]) if parts else _unmeasured(entry)
 
 
 def verdicts(entry: Entry) -> str:
