@@ -1,6 +1,6 @@
 """Cost of a disabling sweep at BERT-base size: our engine compared with one forward pass for each variant.
 
-    pip install -e '.[demo,bench]' && python benchmarks/ablation.py --glue <folder that holds MRPC>
+    pip install -e '.[demo,bench]' && python -m benchmarks.ablation --glue <folder that holds MRPC>
 
 The plan is every head and every whole layer, ``uniform``. Weights are random: time does not depend on them. Lengths are
 those of the real MRPC development set. Every condition runs in a separate process to measure
@@ -10,17 +10,18 @@ its peak of memory; the floor is the least number of layer-forwards that an exac
 import argparse
 import json
 import resource
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from watch import BATCH, evaluation, model
+from transformers import BertForSequenceClassification
 
+from benchmarks.jobs import in_process
+from benchmarks.watch import BATCH, evaluation, model
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer
 from bertsecrets.attention.override import HeadEdit, override
@@ -28,7 +29,6 @@ from bertsecrets.data.batch import Batch
 
 LAYERS, HEADS = 12, 12
 CONDITIONS = ("evaluation", "engine", "per_variant", "per_variant_padded", "layer")
-EXTRA = ("nnsight", "transformer_lens", "pyvene")
 PADDED = 128
 
 
@@ -53,11 +53,12 @@ def layer_forwards() -> float:
     return clean + above + layers
 
 
-def forward_each(network: torch.nn.Module, batch: dict[str, Tensor], variants: tuple[Variant, ...]) -> None:
-    network(**batch)
-    for variant in variants:
-        with override(network, [HeadEdit(layer, head, "uniform") for layer, head in variant.heads]):
-            network(**batch)
+def forward_each(network: torch.nn.Module, batches: Iterable[dict[str, Tensor]], variants: tuple[Variant, ...]) -> None:
+    for batch in batches:
+        network(**batch)
+        for variant in variants:
+            with override(network, [HeadEdit(layer, head, "uniform") for layer, head in variant.heads]):
+                network(**batch)
 
 
 def padded(batch: Batch) -> dict[str, Tensor]:
@@ -74,13 +75,11 @@ def run(kind: str, glue: Path, examples: int, precision: str) -> dict[str, float
         network = network.bfloat16()
     variants = plan().variants
     engine = Engine(network, plan())
-    seconds = {
+    seconds: dict[str, Callable[[], float]] = {
         "evaluation": lambda: timed(lambda: [network(**batch.inputs()) for batch in batches]),
         "engine": lambda: timed(lambda: [engine.run(batch.inputs()) for batch in batches]),
-        "per_variant": lambda: timed(lambda: [forward_each(network, batch.inputs(), variants) for batch in batches]),
-        "per_variant_padded": lambda: timed(
-            lambda: [forward_each(network, padded(batch), variants) for batch in batches]
-        ),
+        "per_variant": lambda: timed(lambda: forward_each(network, [batch.inputs() for batch in batches], variants)),
+        "per_variant_padded": lambda: timed(lambda: forward_each(network, map(padded, batches), variants)),
         "layer": lambda: sum(one_layer(network, batch.inputs()["attention_mask"]) for batch in batches),
     }
     with torch.no_grad(), context:
@@ -94,19 +93,13 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def one_layer(network: torch.nn.Module, mask_BS: Tensor, repeats: int = 5) -> float:
+def one_layer(network: BertForSequenceClassification, mask_BS: Tensor, repeats: int = 5) -> float:
     """Median time of one SDPA layer on a batch of this shape."""
-    layer = network.bert.encoder.layer[0]
-    hidden_BSD = torch.randn(*mask_BS.shape, 768, dtype=layer.output.dense.weight.dtype)
+    layer: Any = network.bert.encoder.layer[0]
+    hidden_BSD = torch.randn(*mask_BS.shape, 768, dtype=network.dtype)
     mask_B1QK = mask_BS.bool()[:, None, None, :].expand(-1, 1, mask_BS.shape[1], -1)
     times = sorted(timed(lambda: layer(hidden_BSD, mask_B1QK)) for _ in range(repeats + 1))
     return times[len(times) // 2]
-
-
-def in_process(arguments: list[str]) -> dict[str, float]:
-    result = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
-    return found
 
 
 def main() -> None:
@@ -124,18 +117,8 @@ def main() -> None:
         return
     results = {}
     for name in args.only or CONDITIONS:
-        results[name] = in_process(
-            [
-                "--glue",
-                str(args.glue),
-                "--examples",
-                str(args.examples),
-                "--precision",
-                args.precision,
-                "--condition",
-                name,
-            ]
-        )
+        options = ["--glue", str(args.glue.resolve()), "--examples", str(args.examples), "--precision", args.precision]
+        results[name] = in_process("benchmarks.ablation", *options, "--condition", name)
         print(name, results[name], flush=True)
     report = {"torch": torch.__version__, "threads": 2, "precision": args.precision, "examples": args.examples}
     report |= {"batch": BATCH, "results": results}

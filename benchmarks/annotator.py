@@ -1,6 +1,6 @@
 """Train a small spaCy pipeline on a treebank, to annotate real tasks if spaCy's published ones are not available.
 
-    python benchmarks/annotator.py --treebank <UD_English-EWT> --out <folder> --minutes 12
+    python -m benchmarks.annotator --treebank <UD_English-EWT> --out <folder> --minutes 12
 
 Keeps the epoch with the best labelled attachment on the development set, and prints its scores there, from raw text.
 """
@@ -18,6 +18,8 @@ from spacy.language import Language
 from spacy.scorer import Scorer
 from spacy.tokens import Doc
 from spacy.training import Example
+from spacy.util import minibatch
+from thinc.api import fix_random_seed
 
 WIDTH, BATCH, RAW = 96, 48, 0.3
 SHOWN = ("token_f", "tag_acc", "pos_acc", "dep_uas", "dep_las")
@@ -89,7 +91,7 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--minutes", type=float, default=12)
     args = arguments.parse_args()
-    spacy.util.fix_random_seed(0)
+    fix_random_seed(0)
     order = random.Random(0)
     nlp = blank()
     train, dev = (gold(nlp, next(args.treebank.glob(f"*-{split}.conllu"))) for split in ("ud-train", "ud-dev"))
@@ -97,7 +99,7 @@ def main() -> None:
     started, best = time.monotonic(), -1.0
     for epoch in count(1):
         order.shuffle(train)
-        for batch in spacy.util.minibatch(train, BATCH):
+        for batch in minibatch(train, BATCH):
             # Some as spaCy itself splits them, which is what it will see.
             raw = [order.random() < RAW for _ in batch]
             examples = [

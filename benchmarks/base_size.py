@@ -1,8 +1,8 @@
 """Time and memory at base size: watching, every measure, sweeps and gates, on the real weights and lengths of a finished training.
 
-    python benchmarks/base_size.py <run folder> [--batches 2] [--sweep-batches 1] [--sweep-precisions 32-true bf16-mixed]
+    python -m benchmarks.base_size <run folder> [--batches 2] [--sweep-batches 1] [--sweep-precisions 32-true bf16-mixed]
         [--treebank <folder with UD_English-EWT>] [--documents <folder with coreference>] [--frames <sentences as the authors print them>]
-    python benchmarks/base_size.py <run folder> --only-tables                        # Markdown of docs/results.md
+    python -m benchmarks.base_size <run folder> --only-tables                        # Markdown of docs/results.md
 
 One process on one core. The batches are those of the run's development set, as long and as many as an evaluation forms them, evenly
 spread over the lengths. The unit is a plain evaluation of the same batches. Measures that need annotation are taken on annotated
@@ -26,13 +26,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from ablation_peers import LAYER, LIBRARIES, inner, path_of, pyvene_path
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-from screened import PRECISIONS, Cost, Subject, cell, measured, opened
-from screened import RESULTS as WHOLE_SETS
 from torch import Tensor, nn
 
+from benchmarks.ablation_peers import LAYER, LIBRARIES, inner, path_of, pyvene_path
+from benchmarks.screened import PRECISIONS, Cost, Subject, cell, measured, opened
+from benchmarks.screened import RESULTS as WHOLE_SETS
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.attention.watch import watch
@@ -51,7 +50,7 @@ from bertsecrets.models.loading import load_model
 from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcrete
 from bertsecrets.pruning.recovery import task_loss
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import INITIAL
 from bertsecrets.settings import CONF
 
@@ -104,7 +103,8 @@ def entropy_sums(attention_BHQK: Tensor, batch: Batch) -> Tensor:
     """The sum over examples of each head's mean entropy over real tokens, in bits, ``[H]``."""
     entropy_BHQ = torch.special.entr(attention_BHQK.float()).sum(-1) / torch.tensor(2.0).log()
     real_B1Q = batch.attention_mask_BS[:, None].float()
-    return ((entropy_BHQ * real_B1Q).sum(-1) / real_B1Q.sum(-1)).sum(0)
+    total_H: Tensor = ((entropy_BHQ * real_B1Q).sum(-1) / real_B1Q.sum(-1)).sum(0)
+    return total_H
 
 
 def watched_by_us(model: nn.Module) -> Maps:
@@ -332,11 +332,11 @@ def measuring(
             )
     if folders["frames"]:
         (measure,) = make("frame_relations")
-        split = measure.dataset(data)
-        assert split is not None
-        batches = batches_of(data, split, None)
+        sentences = measure.dataset(data)
+        assert sentences is not None
+        batches = batches_of(data, sentences, None)
         evaluated("framenet", batches)
-        take("frame_relations", [measure], "framenet", split, batches)
+        take("frame_relations", [measure], "framenet", sentences, batches)
     return rows
 
 
@@ -375,7 +375,8 @@ def with_captum_gates(model: nn.Module) -> tuple[list[nn.Module], Callable[[], A
     from captum.module import BinaryConcreteStochasticGates
 
     encoder = describe(model)
-    gates, penalties = [], []
+    gates: list[Any] = []
+    penalties: list[Tensor] = []
 
     def gate(_: nn.Module, args: tuple[Tensor, ...], layer: int) -> tuple[Tensor, ...]:
         output_BSD, penalty = gates[layer](args[0])
@@ -414,6 +415,7 @@ def train(
     """Training steps by AdamW."""
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
     for batch in batches:
+        assert batch.label_B is not None
         with context():
             loss = task_loss(model(**batch.inputs()).logits, batch.label_B, task) + 0.01 * penalty()
         loss.backward()
@@ -586,7 +588,7 @@ def main() -> None:
     if "watching" in chosen.parts:
         keep(watching=watching(model, batches))
     if "measures" in chosen.parts:
-        spec = read_settings(plain(OmegaConf.load(chosen.run / "config.yaml"))).model
+        spec = read_settings(plain(read_config(chosen.run))).model
         folders = {name: getattr(chosen, name) for name in ("treebank", "documents", "frames")}
         reference = load_model(spec, data.task, "pretrained", 0).eval()
         keep(measures=measuring(model, data, reference, chosen.batches, folders))

@@ -1,25 +1,24 @@
 """What of the four papers can be run here, with which number: docs/coverage.md.
 
-python benchmarks/coverage.py            # write the page from benchmarks/coverage.yaml and the stored results
-python benchmarks/coverage.py --check    # fail where the page differs from them
+python -m benchmarks.coverage            # write the page from benchmarks/coverage.yaml and the stored results
+python -m benchmarks.coverage --check    # fail where the page differs from them
 """
 
 import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jmespath
 import yaml
 
+from benchmarks.jobs import ROOT
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.results.formatting import MISSING, number
 
-ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "benchmarks" / "coverage.yaml"
 RESULTS = ROOT / "benchmarks" / "results"
 DOCUMENT = ROOT / "docs" / "coverage.md"
@@ -30,7 +29,7 @@ INTRODUCTION = """# What of the papers can be run
 
 Every table, figure and experiment of Kovaleva et al. 2019, Clark et al. 2019, Voita et al. 2019 and Michel et al. 2019, and what their
 readers asked: the command, the page with more, one number from real data beside the published one, and what is missing.
-Numbers are taken from stored results by `python benchmarks/coverage.py`. *MiniLM* is all-MiniLM-L6-v2 and *MPNet* all-mpnet-base-v2,
+Numbers are taken from stored results by `python -m benchmarks.coverage`. *MiniLM* is all-MiniLM-L6-v2 and *MPNet* all-mpnet-base-v2,
 encoders tuned for sentence embeddings and not masked language models. The papers' numbers are of BERT-base or of translation
 models. Several seeds are averaged, or stand one after the other; *a (b to c)* is a number with its 95 % interval. On one core a run takes
 1 to 20 minutes with MiniLM and 20 to 50 with MPNet.
@@ -74,7 +73,8 @@ def numbers(text: str) -> Iterator[tuple[str, str]]:
 
 def _number(source: str) -> str:
     kind, *about = source.split(" ~ ")
-    return {"stored": _stored, "statement": _statement, "page": _cell}[kind](*about)
+    kinds: dict[str, Callable[..., str]] = {"stored": _stored, "statement": _statement, "page": _cell}
+    return kinds[kind](*about)
 
 
 def _stored(name: str, query: str, form: str) -> str:
@@ -143,7 +143,7 @@ def main() -> None:
     if not options.check:
         DOCUMENT.write_text(text, "utf-8")
     elif DOCUMENT.read_text("utf-8") != text:
-        sys.exit(f"{DOCUMENT} differs from the stored results: run python benchmarks/coverage.py.")
+        sys.exit(f"{DOCUMENT} differs from the stored results: run python -m benchmarks.coverage.")
 
 
 if __name__ == "__main__":

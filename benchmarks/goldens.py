@@ -1,9 +1,9 @@
 """Compare the numbers of two versions of the code: run the same experiments with each and compare the results.
 
-python benchmarks/goldens.py make <folder> [--code <checkout of another version>]
-python benchmarks/goldens.py compare <folder of one version> <folder of the other>
+python -m benchmarks.goldens make <folder> [--code <checkout of another version>]
+python -m benchmarks.goldens compare <folder of one version> <folder of the other>
 
-``make`` runs a demo training, an analysis with every measure, ``analysis=disable``, ``analysis=redundancy``, a training
+``make`` runs a demo training, an analysis with six measures, ``analysis=disable``, ``analysis=redundancy``, a training
 with ``callbacks=dark_secrets`` and a 2x2 sweep with its comparison and the paper's page (about 15 minutes on two cores).
 ``compare`` expects equal bits in ``heads.parquet``, ``ablation.parquet``, ``comparison.parquet`` and the scores, and the
 same figures, and lists the sentences of the reports that differ. Both versions must run on one machine.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-MEASURES = ("features", "token_to_token", "patterns", "frame_relations")
+MEASURES = ("drift", "features", "token_to_token", "patterns", "frame_relations", "offsets")
 KEYS = ("model", "task", "init", "stage", "step", "measure", "column", "layer", "head")
 VARIANT = ("task", "init", "stage", "step", "evaluation", "metric", "mode", "kind", "variant")
 CONDITION = ("condition", "measure", "column", "layer", "head")
@@ -42,13 +42,8 @@ def make(folder: Path, code: Path) -> None:
         train,
     )
     chosen = [f"checkpoint={train}", *SMALL]
-    if "measure" in (code / "conf" / "train.yaml").read_text("utf-8"):
-        names = ",".join(["drift", *MEASURES, "offsets"])
-        run(code, "analyze.py", [*chosen, f"measure=[{names}]", "compare_with=[initial,random]"], folder / "measures")
-    else:
-        # Before measures could be listed there was an analysis for each.
-        for name in ("full", *MEASURES):
-            run(code, "analyze.py", [*chosen, *few, f"analysis={name}"], folder / "measures" / name)
+    measures = f"measure=[{','.join(MEASURES)}]"
+    run(code, "analyze.py", [*chosen, measures, "compare_with=[initial,random]"], folder / "measures")
     for name in ("disable", "redundancy"):
         run(code, "analyze.py", [*chosen, *few, f"analysis={name}"], folder / name)
     one_epoch = ["trainer.max_epochs=1", "callbacks=dark_secrets"]
@@ -84,28 +79,27 @@ def compare(first: Path, second: Path) -> bool:
         for place in sorted({group(path, first) for path in first.rglob(name)}):
             same &= equal_tables(first, second, place, name, keys, values)
     for place in sorted({group(path, first) for path in first.rglob("scores.json")}):
-        one, other = (scores(folder, place) for folder in (first, second))
-        same &= report(f"{place}/scores.json", one == other, f"{len(one)} scores")
+        before, after = (scores(folder, place) for folder in (first, second))
+        same &= report(f"{place}/scores.json", before == after, f"{len(before)} scores")
     for place in sorted({group(path, first) for path in first.rglob("figures") if "wandb" not in path.parts}):
         one, other = (figures(folder, place) for folder in (first, second))
         lost = ", ".join(sorted(one - other)) or "none"
         gained = ", ".join(sorted(other - one)) or "none"
         same &= report(f"{place}/figures", not one - other, f"{len(one)} figures; lost: {lost}; new: {gained}")
     for path in sorted(first.rglob("*.html")):
-        other = second / path.relative_to(first)
-        if "wandb" not in path.parts and other.is_file():
-            texts = [sentences(page) for page in (path, other)]
-            changed = [line for line in difflib.unified_diff(*texts, lineterm="", n=0) if line[:1] in "+-"]
+        page = second / path.relative_to(first)
+        if "wandb" not in path.parts and page.is_file():
+            lines = difflib.unified_diff(sentences(path), sentences(page), lineterm="", n=0)
+            changed = [line for line in lines if line[:1] in "+-"]
             print(f"{path.relative_to(first)}: {len(changed)} lines differ")
             print("\n".join(f"    {line}" for line in changed))
     return same
 
 
 def group(path: Path, root: Path) -> str:
-    """The experiment that a file belongs to: analyses of one checkpoint count as one."""
+    """The experiment that a file belongs to."""
     # The folders of a sweep's jobs end with a digest of their settings, which differs between versions.
-    parts = [re.sub(r"-[0-9a-f]{8}$", "", part) for part in path.relative_to(root).parts[:-1]]
-    return "measures" if parts[:1] == ["measures"] else "/".join(parts) or "."
+    return "/".join(re.sub(r"-[0-9a-f]{8}$", "", part) for part in path.relative_to(root).parts[:-1]) or "."
 
 
 def files(root: Path, place: str, name: str) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Runs of a benchmark by their names, and stored results that several processes can add to."""
+"""Runs of a benchmark by their names, work in a process of its own, and stored results that several processes can add to."""
 
 import json
 import subprocess
@@ -11,7 +11,8 @@ from typing import Any
 from filelock import FileLock
 
 from bertsecrets.results.files import write_text
-from bertsecrets.sweeps.run_folder import BEGUN, FINISHED
+from bertsecrets.results.run import FINISHED
+from bertsecrets.sweeps.run_folder import BEGUN
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,6 +40,17 @@ def run(name: str, command: Sequence[str], out: Path) -> None:
         )
     minutes = (time.monotonic() - started) / 60
     print(f"{name}: {f'{minutes:.1f} minutes' if done.returncode == 0 else f'failed, see {log}'}", flush=True)
+
+
+def in_process(*arguments: str) -> dict[str, float]:
+    """What a benchmark prints as JSON in its last line, in a process of its own, whose peak of memory is that of the work.
+
+    Args:
+        arguments: Those of ``python -m``.
+    """
+    result = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
+    return found
 
 
 def store(path: Path, change: Callable[[Any], Any]) -> Any:

@@ -1,6 +1,6 @@
 """Agreement of the head words of coreference mentions with those of a dependency parser, on LitBank.
 
-    python benchmarks/mention_heads.py <litbank/conll> --pipeline en_core_web_sm --out benchmarks/results/mention_heads.json
+    python -m benchmarks.mention_heads <litbank/conll> --pipeline en_core_web_sm --out benchmarks/results/mention_heads.json
 
 A spaCy pipeline tags and parses LitBank's own words and sentences. A parser's head of a mention is the one word whose governor
 lies outside of it; mentions with none or several are left out, and so are those of a single word. ``head_word`` gets the forms

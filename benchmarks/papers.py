@@ -283,8 +283,8 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         yield f"genres-{genre}", ["analyze.py", f"checkpoint={out / 'genres'}", *disabling]
     if base is not None:
         for control in BASE_CONTROLS:
-            trained = ["train.py", *of_base(base), *settings, *of_pairs, f"control={control}", "seed=1"]
-            yield f"mpnet-control-{control}-1", trained
+            command = ["train.py", *of_base(base), *settings, *of_pairs, f"control={control}", "seed=1"]
+            yield f"mpnet-control-{control}-1", command
         checkpoint = f"checkpoint={out / 'mpnet-control-none-1'}"
         # Twenty random pairs for each pair of heads would take hours.
         yield "mpnet-control-none-1-questions", ["analyze.py", checkpoint, *analyses, "ablation.group_count=1"]

@@ -1,7 +1,7 @@
 """Simulate what a sweep's procedures promise over all its heads and seeds, before and after they were judged together.
 
-python benchmarks/procedures.py                    # table of docs/ablation.md, to benchmarks/results/verdicts.json; 15 minutes on one core
-python benchmarks/procedures.py --show             # the table of the stored results
+python -m benchmarks.procedures                    # table of docs/ablation.md, to benchmarks/results/verdicts.json; 15 minutes on one core
+python -m benchmarks.procedures --show             # the table of the stored results
 """
 
 import argparse
@@ -74,7 +74,8 @@ def changes(loss_SV: Array, count: int, scenario: str, generator: np.random.Gene
     drawn_SVN = generator.random((*loss_SV.shape, count), dtype=np.float32)
     rate_SVN = np.where(right_SN[:, None], to_wrong_SV[..., None] / right, to_right_SV[..., None] / (1 - right))
     flipped_SVN = drawn_SVN < rate_SVN * share_N
-    return np.where(right_SN[:, None], -1, 1).astype(np.int8) * flipped_SVN
+    change_SVN: Array = np.where(right_SN[:, None], -1, 1).astype(np.int8) * flipped_SVN
+    return change_SVN
 
 
 def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, Array]:
@@ -214,10 +215,12 @@ def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[st
     label_N = generator.integers(0, 2, count)
     clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
     prediction_NV = np.where(generator.random((count, heads)) < 0.03, 1 - clean_N[:, None], clean_N[:, None])
-    logits = [torch.nn.functional.one_hot(torch.from_numpy(value), 2).float() for value in (clean_N, prediction_NV)]
-    outcomes = Outcomes(plan, torch.arange(count), torch.from_numpy(label_N).float(), *logits)
+    clean_NC, logits_NVC = (
+        torch.nn.functional.one_hot(torch.from_numpy(value), 2).float() for value in (clean_N, prediction_NV)
+    )
+    outcomes = Outcomes(plan, torch.arange(count), torch.from_numpy(label_N).float(), clean_NC, logits_NVC)
     task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
-    judging = AblationSettings(resamples=resamples).judging()
+    judging = AblationSettings.read("ablation", {"resamples": resamples}).judging()
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     started = time.perf_counter()
     judged_rows(outcomes, task, identity, judging, {})
@@ -248,9 +251,14 @@ def simulated(simulations: int) -> Iterator[dict[str, Any]]:
                 (part, (scenario, seeds, count)) for part in (of_these_seeds, of_other_seeds) for scenario in REPEATED
             ]
     for part, arguments in cells:
-        scenario, *seeds, count = arguments
+        scenario, *several, examples = arguments
         for promise, rates in part(*arguments, simulations).items():
-            row = {"promise": promise, "scenario": scenario, "seeds": seeds[0] if seeds else 1, "examples": count}
+            row = {
+                "promise": promise,
+                "scenario": scenario,
+                "seeds": several[0] if several else 1,
+                "examples": examples,
+            }
             yield {**row, **{name: round(value, 4) for name, value in rates.items()}}
 
 

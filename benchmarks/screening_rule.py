@@ -1,6 +1,6 @@
 """What the rule of a screened sweep makes of pairs that are all known: shares evaluated and predictions missed, in fp32 and bf16.
 
-    python benchmarks/screening_rule.py <run folder>... [--mode uniform] [--examples 96] [--bf16] [--out <file>]
+    python -m benchmarks.screening_rule <run folder>... [--mode uniform] [--examples 96] [--bf16] [--out <file>]
 
 Every pair of an example and a head or whole layer is evaluated in fp32 and, with --bf16, in bf16, from the same unedited pass in fp32. The
 rule is then simulated with many random pilots: with scales of the examples, with errors shrunk to those of a layer, and with fragile examples and
@@ -11,14 +11,13 @@ bf16 of a pair is its margin in fp32 minus that in bf16, of the class predicted 
 import argparse
 import json
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from screened import Subject
 from torch import Tensor
 
+from benchmarks.screened import Subject
 from bertsecrets.ablation.arithmetic import in_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.first_order import first_order_changes
@@ -89,7 +88,9 @@ def verdicts(
     codes: list[str] = []
     for places in (range(heads), range(heads, class_NV.shape[1])):
         if len(places):
-            codes += judge("accuracy", paired.of(places), replace(AblationSettings().judging(), resamples=100)).verdict
+            codes += judge(
+                "accuracy", paired.of(places), AblationSettings.read("ablation", {"resamples": 100}).judging()
+            ).verdict
     return tuple(codes)
 
 
@@ -156,9 +157,9 @@ def report(subject: Subject, bf16: bool) -> dict[str, Any]:
     spared = [[code == DISPENSABLE for code in codes[:heads]].count(True) for codes in (exact_verdicts, allowed)]
     print(f"  heads that can be spared: {spared[0]} exactly, {spared[1]} with what an audit leaves open")
     for name, rows in found.items():
-        shares, missed, others = zip(*rows, strict=True)
+        shares, misses, others = zip(*rows, strict=True)
         print(
-            f"  {name}: {sum(shares) / PILOTS:.1%} active, {sum(missed)} changes missed, in {sum(map(bool, missed))} of {PILOTS} sweeps; "
+            f"  {name}: {sum(shares) / PILOTS:.1%} active, {sum(misses)} changes missed, in {sum(map(bool, misses))} of {PILOTS} sweeps; "
             f"another verdict in {sum(map(bool, others))}"
         )
     if bf16:

@@ -169,7 +169,7 @@ def by_dependencies(model: nn.Module, share: float) -> Any:
     smaller.set_attn_implementation("eager")
     encoder = describe(smaller)
     assert encoder.family is not None
-    attentions = [layer.attention.self for layer in encoder.layers]
+    attentions: list[Any] = [layer.attention.self for layer in encoder.layers]  # type: ignore[union-attr]
     maps = [linear for attention in attentions for linear in (attention.query, attention.key, attention.value)]
     # What writes to the residual stream, whose width the distillation matches.
     written = [site.projection for site in encoder.sites] + [

