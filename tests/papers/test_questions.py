@@ -287,7 +287,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     AblationTable.from_rows(rows).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
     answer = answers(redundant_or_unnecessary(runs_in(tmp_path)))
-    assert answer.short == "1 redundant, 2 unnecessary of 4 groups"
+    assert answer.short == "1 shown to be redundant, 2 unnecessary of 4 groups"
     assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
     # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
     assert "About 10,000 examples would settle the median undecided group if it has no effect" in answer.sentence
@@ -297,7 +297,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     AblationTable.from_rows([{**row, "run": run.name} for row in rows[1:]]).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
     answer = answers(redundant_or_unnecessary(runs_in(tmp_path)))
-    assert answer.short == "1 and 0 redundant, 2 unnecessary of 4 and 3 groups"
+    assert answer.short == "1 and 0 shown to be redundant, 2 unnecessary of 4 and 3 groups"
     by_seed, _ = answer.tables
     assert [row[1:9] for row in by_seed.rows] == [
         ["1", "408", "4", "1", "2", "0", "1", "about 10,000"],
@@ -444,6 +444,21 @@ def test_that_one_sentence_is_not_enough_takes_both_controls(tmp_path: Path) -> 
     answer = reasons(runs_in(tmp_path))
     assert answers(answer).short == "one sentence is not enough"
     assert not answer.missing
+
+
+def test_what_both_sentences_gain_over_seeds_keeps_the_noise_of_examples(tmp_path: Path) -> None:
+    made: dict[str, Any] = {"task_settings": PAIRS, "count": 100}
+    example_N = np.arange(100)
+    # Both seeds gain 20 points on the same 20 examples: the spread over seeds is 0, that over examples is not.
+    for seed in (1, 2):
+        both = make_run(tmp_path / f"both{seed}", accuracy=0.8, seed=seed, **made)
+        with_predictions(both, example_N < 80)
+        alone = make_run(tmp_path / f"alone{seed}", accuracy=0.6, seed=seed, data={"only": "second"}, **made)
+        with_predictions(alone, example_N < 60)
+    # A gain of 0 or 1 with mean 0.2: a variance of 0.16 * 100 / 99 over 100 examples.
+    reach = 100 * 1.959964 * (0.16 / 99) ** 0.5
+    words = f"change it by +20.0 points (95 % interval +{20 - reach:.1f} to +{20 + reach:.1f})"
+    assert words in answers(reasons(runs_in(tmp_path))).sentence
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class Estimate:
 
     Args:
         value, low, high: The number and the ends; NaN where there is no interval.
-        over: What the interval is over: ``seeds`` or ``examples``.
+        over: What the interval is over: ``seeds``, ``examples``, or ``seeds and examples``.
     """
 
     value: float

@@ -54,7 +54,7 @@ def redundant_or_unnecessary(models: Studied) -> Answer:
         if seeds:
             sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
         redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
-        redundant = f"{redundant} redundant"
+        redundant = f"{redundant} shown to be redundant"
         if not _tested(rows):
             redundant = "redundancy not tested"
             sentence += " Redundancy was not tested: that takes 19 random groups for each (ablation.group_count=20)."

@@ -31,6 +31,7 @@ from bertsecrets.results.run import PREDICTIONS, TRAINING
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
+from bertsecrets.statistics.replicates import effects_over_seeds
 
 
 def gradients(models: Studied) -> Answer:
@@ -383,27 +384,31 @@ def _interval(name: str, scored: tuple[list[float], int]) -> IntervalRow:
 
 
 def _gain(full: Group, alone: Group) -> Estimate | None:
-    """What both sentences gain over one, paired over examples for one seed; None if the examples are not the same."""
-    differences = []
-    pairs = []
+    """What both sentences gain over one, paired over examples, and over seeds where there are several; None without such pairs.
+
+    All seeds count that answered the examples of the first.
+    """
+    pairs: list[dict[int, int]] = []
     for model in full.models:
         counterpart = _counterpart(model, alone)
         correct_alone, correct = None if counterpart is None else _correct(counterpart), _correct(model)
         if correct_alone is None or correct is None or correct_alone.keys() != correct.keys():
             continue
-        alone_N, full_N = (
-            np.array([answers[index] for index in sorted(correct)]) for answers in (correct_alone, correct)
-        )
-        differences.append(float(full_N.mean() - alone_N.mean()))
-        pairs.append((int((alone_N & ~full_N).sum()), int((full_N & ~alone_N).sum()), len(full_N)))
-    if not differences:
+        if not pairs or pairs[0].keys() == correct.keys():
+            pairs.append({index: right - correct_alone[index] for index, right in sorted(correct.items())})
+    if not pairs:
         return None
-    if len(differences) > 1:
-        return estimate(differences, math.nan)
-    lost, won, count = pairs[0]
+    gain_SN = np.array([list(pair.values()) for pair in pairs])
+    seeds, count = gain_SN.shape
+    if seeds > 1:
+        # Seeds that answer the same examples share their noise: it does not shrink with the number of seeds.
+        shared = (np.cov(gain_SN) / count)[~np.eye(seeds, dtype=bool)].mean(keepdims=True)
+        effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), shared, margin=0.0, level=0.95)
+        return Estimate(float(effect.delta[0]), float(effect.low[0]), float(effect.high[0]), "seeds and examples")
+    lost, won = (int((gain_SN[0] == sign).sum()) for sign in (-1, 1))
     # Of one seed, both models answered the same examples: only those that one of them gets right tell them apart.
     low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))
-    return Estimate(differences[0], float(low_V[0]), float(high_V[0]), "examples")
+    return Estimate(float(gain_SN.mean()), float(low_V[0]), float(high_V[0]), "examples")
 
 
 def _counterpart(model: Model, control: Group) -> Model | None:
@@ -430,4 +435,8 @@ def _score_table(rows: Sequence[IntervalRow], constant: float) -> Table:
         for row in rows
     ]
     cells.append(["most frequent class", number(constant), MISSING])
-    return Table(["models", "accuracy", "95 % interval"], cells, "Accuracy on the same evaluation set")
+    return Table(
+        ["models", "accuracy", "95 % interval"],
+        cells,
+        "Accuracy on the same evaluation set; intervals over seeds, which leave the noise of examples out, or of one seed over examples",
+    )
