@@ -7,7 +7,6 @@ python -m benchmarks.coverage --check    # fail where the page differs from them
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import jmespath
 import yaml
 
-from benchmarks.jobs import ROOT
+from benchmarks.jobs import ROOT, write_page
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.results.formatting import MISSING, number
 
@@ -139,11 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    text = rendered()
-    if not options.check:
-        DOCUMENT.write_text(text, "utf-8")
-    elif DOCUMENT.read_text("utf-8") != text:
-        sys.exit(f"{DOCUMENT} differs from the stored results: run python -m benchmarks.coverage.")
+    write_page(DOCUMENT, rendered(), options.check)
 
 
 if __name__ == "__main__":

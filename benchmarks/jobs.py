@@ -1,10 +1,10 @@
-"""Runs of a benchmark by their names, work in a process of its own, and stored results that several processes can add to."""
+"""What benchmarks share: runs by their names, work in a process of its own, stored results, and pages that show them."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,23 @@ def in_process(*arguments: str) -> dict[str, float]:
     result = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
     return found
+
+
+def replaced(text: str, parts: Mapping[str, str]) -> str:
+    """A document with other parts, by their names, between its marks ``<!-- begin: name -->`` and ``<!-- end: name -->``."""
+    for name, part in parts.items():
+        begin, end = (f"<!-- {word}: {name} -->" for word in ("begin", "end"))
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n\n{part}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def write_page(document: Path, text: str, check: bool) -> None:
+    """Write a page of the documentation or, to check it, end this process with a sentence if it has another text."""
+    if not check:
+        document.write_text(text, "utf-8")
+    elif document.read_text("utf-8") != text:
+        sys.exit(f"{document} differs from the stored results; run the command without --check.")
 
 
 def store(path: Path, change: Callable[[Any], Any]) -> Any:

@@ -22,12 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT
+from benchmarks.jobs import ROOT, replaced
 
 RESULTS = ROOT / "benchmarks" / "results" / "scale.json"
 DOCUMENT = ROOT / "docs" / "ablation.md"
 FIGURE = ROOT / "docs" / "figures" / "scale.png"
-BEGIN, END = "<!-- begin: scale -->\n", "<!-- end: scale -->"
 WORDS = ["film", "story", "music", "scene", "plot", "actor", "camera", "ending"]
 LABELS = {"rows": "evaluation rows", "runs": "compared runs", "judged": "judged rows of 72 variants"}
 DRAWN = ("rows", "runs")
@@ -183,8 +182,7 @@ def table(results: dict[str, Any], counted: str) -> str:
 
 def page(results: dict[str, Any]) -> str:
     """docs/ablation.md with the table of these results."""
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n{table(results, 'rows')}\n\n{END}{rest.partition(END)[2]}"
+    return replaced(DOCUMENT.read_text("utf-8"), {"scale": table(results, "rows")})
 
 
 def draw(results: dict[str, Any]) -> None:

@@ -27,7 +27,6 @@ import copy
 import importlib.util
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -40,7 +39,7 @@ from hydra import compose, initialize_config_dir
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from benchmarks.jobs import ROOT, store
+from benchmarks.jobs import ROOT, replaced, store, write_page
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import begin
 from bertsecrets.cli.run_settings import with_run_settings
@@ -64,7 +63,6 @@ from bertsecrets.results.run import Run
 DOCUMENT = ROOT / "docs" / "shrink.md"
 FIGURE = ROOT / "docs" / "figures" / "shrink.png"
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
-BEGIN, END = "<!-- begin: peers -->\n", "<!-- end: peers -->"
 BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
 _LOWEST = -12.0
 """Changes below, in points, stand at the lower edge of the figure."""
@@ -445,8 +443,7 @@ def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """docs/shrink.md with the table of these rows."""
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n{table_of(rows)}\n\n{END}{rest.partition(END)[2]}"
+    return replaced(DOCUMENT.read_text("utf-8"), {"peers": table_of(rows)})
 
 
 def main() -> None:
@@ -479,11 +476,9 @@ def main() -> None:
         store(RESULTS, partial(with_row, row))
         print(json.dumps(row), flush=True)
     rows = json.loads(RESULTS.read_text("utf-8"))
+    write_page(DOCUMENT, page(rows), options.check)
     if not options.check:
-        DOCUMENT.write_text(page(rows), "utf-8")
         speed_figure(rows).savefig(FIGURE)
-    elif page(rows) != DOCUMENT.read_text("utf-8"):
-        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python -m benchmarks.shrink.")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT, run, store
+from benchmarks.jobs import ROOT, replaced, run, store, write_page
 from bertsecrets.papers.ledger import STORED
 from bertsecrets.papers.statements.judge import VERDICTS
 from bertsecrets.papers.statements.statement import Statement, read_statements
@@ -190,15 +190,6 @@ def _not_judged(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [f"- {reason}: {', '.join(some)}" for reason, some in sorted(names.items())]
 
 
-def replaced(text: str, parts: Mapping[str, str]) -> str:
-    """A document with other parts between its marks."""
-    for name, part in parts.items():
-        begin, end = (f"<!-- {word}: {name} -->" for word in ("begin", "end"))
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n\n{part}\n\n{end}{rest.partition(end)[2]}"
-    return text
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in FOLDERS:
@@ -213,11 +204,8 @@ def main() -> None:
         make(options)
         if options.only != "*":
             return
-    text = DOCUMENT.read_text("utf-8")
-    new = replaced(text, rendered(json.loads(RESULTS.read_text("utf-8"))))
-    if options.check and new != text:
-        sys.exit(f"{DOCUMENT} differs from {RESULTS}: run python -m benchmarks.statements.")
-    DOCUMENT.write_text(new, "utf-8")
+    parts = rendered(json.loads(RESULTS.read_text("utf-8")))
+    write_page(DOCUMENT, replaced(DOCUMENT.read_text("utf-8"), parts), options.check)
 
 
 if __name__ == "__main__":

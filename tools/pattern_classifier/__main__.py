@@ -6,7 +6,6 @@ python -m tools.pattern_classifier <output folder> fit.seed=1 margin=0.2
 """
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from rich.console import Console
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import PatternClassifier, save_classifier
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.settings import Settings
 from tools.pattern_classifier.annotated_maps import (
@@ -50,6 +49,7 @@ from tools.pattern_classifier.fitting import (
 )
 from tools.pattern_classifier.page import HELD_OUT, PAGE, write_classifier_page
 from tools.pattern_classifier.scoring import fit_temperature
+from tools.pattern_labels.labels import write_csv
 from tools.pattern_labels.rules import masses
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.csv"
@@ -130,8 +130,7 @@ def train_classifier(
     )
     content = evaluation.as_dict()
     save_classifier(classifier, folder, {"training": fit.model_dump(), "evaluation": content})
-    with atomic_write(folder / EVALUATION) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    write_text(folder / EVALUATION, json.dumps(content, indent=1) + "\n")
     _write_predictions(folder, annotated, answers)
     write_classifier_page(folder, annotated, answers, evaluation, settings.mistakes)
     _print(folder, evaluation)
@@ -139,15 +138,14 @@ def train_classifier(
 
 
 def _write_predictions(folder: Path, annotated: AnnotatedMaps, answers: dict[Scheme, HeldOutAnswers]) -> None:
-    with atomic_write(folder / PREDICTIONS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["map", "pattern", "held_out", "found", "rules", *PATTERNS])
-        for scheme, answer in answers.items():
-            for index, row in enumerate(annotated.rows):
-                probability_P = answer.probability_NP[index]
-                patterns = [PATTERNS[annotated.pattern_N[index]], scheme, PATTERNS[int(probability_P.argmax())]]
-                probabilities = [f"{value:.4f}" for value in probability_P]
-                writer.writerow([row.map, *patterns, PATTERNS[answer.rules_N[index]], *probabilities])
+    rows = []
+    for scheme, answer in answers.items():
+        for index, row in enumerate(annotated.rows):
+            probability_P = answer.probability_NP[index]
+            patterns = [PATTERNS[annotated.pattern_N[index]], scheme, PATTERNS[int(probability_P.argmax())]]
+            probabilities = [f"{value:.4f}" for value in probability_P]
+            rows.append([row.map, *patterns, PATTERNS[answer.rules_N[index]], *probabilities])
+    write_csv(folder / PREDICTIONS, ["map", "pattern", "held_out", "found", "rules", *PATTERNS], rows)
 
 
 def _print(folder: Path, evaluation: Evaluation) -> None:

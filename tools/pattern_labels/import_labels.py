@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import write_text
 from tools.pattern_labels.agreement import Agreement
 from tools.pattern_labels.labels import (
     LABELS,
@@ -87,8 +87,8 @@ def import_labels(
     write_labels(folder, labels)
     agreement = Agreement.between(of_pass(labels, 1), of_pass(labels, 2))
     next_passes = disputed(labels, wanted_votes)
-    with atomic_write(folder / "agreement.json") as temporary:
-        temporary.write_text(json.dumps({**agreement.as_dict(), "differing": list(next_passes)}, indent=1), "utf-8")
+    content = {**agreement.as_dict(), "differing": list(next_passes)}
+    write_text(folder / "agreement.json", json.dumps(content, indent=1))
     # Maps with fewer passes come first.
     number = min(next_passes.values(), default=0)
     names = [name for name, next_pass in next_passes.items() if next_pass == number]

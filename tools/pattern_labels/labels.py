@@ -51,10 +51,13 @@ def read_labels(folder: Path) -> tuple[Label, ...]:
 
 def write_labels(folder: Path, labels: Sequence[Label]) -> None:
     """Write ``labels.csv``."""
-    with atomic_write(folder / LABELS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(HEADER)
-        writer.writerows(astuple(label) for label in labels)
+    write_csv(folder / LABELS, HEADER, map(astuple, labels))
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table atomically."""
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
 
 
 def parse_labels(path: Path, valid_maps: Collection[str], annotator: str | None = None) -> list[Label]:

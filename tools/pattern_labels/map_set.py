@@ -13,6 +13,7 @@ from torch import Tensor
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.segments import ONE, UNKNOWN
 from bertsecrets.results.files import atomic_write
+from tools.pattern_labels.labels import write_csv
 
 MAPS, TABLE = "maps.safetensors", "maps.csv"
 
@@ -103,10 +104,7 @@ class MapSet:
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / MAPS) as temporary:
             save_file({name: map_LL.contiguous() for name, map_LL in self.maps.items()}, temporary)
-        with atomic_write(folder / TABLE) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([column.name for column in fields(MapRow)])
-            writer.writerows(astuple(row) for row in self.rows)
+        write_csv(folder / TABLE, [column.name for column in fields(MapRow)], map(astuple, self.rows))
 
     @classmethod
     def read(cls, folder: Path) -> "MapSet":

@@ -1,7 +1,6 @@
 """The annotation page (one HTML file, worked with the keyboard) and the contact sheets of a set of maps."""
 
 import base64
-import csv
 import hashlib
 import random
 from collections.abc import Sequence
@@ -18,9 +17,9 @@ from PIL import Image, ImageDraw, ImageFont
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import Pattern
 from bertsecrets.results.figures.maps import PALETTE, ink
-from bertsecrets.results.files import atomic_write
+from bertsecrets.results.files import atomic_write, write_text
 from bertsecrets.results.report.page import content_policy
-from tools.pattern_labels.labels import LABELS, Label, numbered_labels
+from tools.pattern_labels.labels import LABELS, Label, numbered_labels, write_csv
 from tools.pattern_labels.map_set import MapRow, MapSet
 
 SHEET_HEADER = ("sheet", "position", "map", "pattern", "annotator", "pass", "at")
@@ -81,8 +80,7 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
     page = environment.from_string(parts["html.jinja"]).render(
         css=parts["css"], js=parts["js"], policy=content_policy(parts["css"], parts["js"]), content=content
     )
-    with atomic_write(path) as temporary:
-        temporary.write_text(page, "utf-8")
+    write_text(path, page)
 
 
 def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) -> None:
@@ -112,10 +110,7 @@ def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) 
         with atomic_write(folder / f"sheet-{sheet:02d}.png") as temporary:
             picture.save(temporary, optimize=True)
         table += [(sheet, position, name, "", "", number, "") for position, name in enumerate(shown, 1)]
-    with atomic_write(folder / LABELS) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(SHEET_HEADER)
-        writer.writerows(table)
+    write_csv(folder / LABELS, SHEET_HEADER, table)
 
 
 def check_imported(folder: Path, labels: Sequence[Label]) -> None:

@@ -11,7 +11,6 @@ shipped measures that are not there, taken here on a sample of the evaluation se
 
 import argparse
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -93,8 +92,8 @@ def exact_effects(folder: Path, task: Task) -> dict[str, np.ndarray]:
     places = {variant.heads[0]: index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"}
     clean_loss_N, loss_NV = outcomes.losses(task)
     rise_V = (loss_NV.double() - clean_loss_N.double()[:, None]).mean(0).numpy()
-    clean_N1, logits = outcomes.clean_NC[:, None], outcomes.logits_NVC
-    fall_V = (margins(clean_N1, outcomes.label_N, task) - margins(logits, outcomes.label_N, task)).mean(0).numpy()
+    clean_N, margin_NV = margins(outcomes, task)
+    fall_V = (clean_N.double()[:, None] - margin_NV.double()).mean(0).numpy()
     metric_V = -outcomes.predictions(task).changes(task.metrics[0])
     effects = {"loss": rise_V, "size": np.abs(rise_V), "margin": fall_V, "metric": metric_V}
     shape = (outcomes.plan.num_layers, outcomes.plan.num_heads)
@@ -104,13 +103,12 @@ def exact_effects(folder: Path, task: Task) -> dict[str, np.ndarray]:
     }
 
 
-def margins(logits_NVC: torch.Tensor, label_N: torch.Tensor, task: Task) -> torch.Tensor:
-    """Logit of the right class minus the highest other, ``[N, V]``; for scores minus the distance from the label."""
-    if task.is_regression:
-        return -(logits_NVC[..., 0] - label_N[:, None]).abs().double()
-    label_NV1 = label_N.long()[:, None, None].expand(*logits_NVC.shape[:2], 1)
-    right_NV = logits_NVC.gather(-1, label_NV1)[..., 0]
-    return (right_NV - logits_NVC.scatter(-1, label_NV1, -math.inf).amax(-1)).double()
+def margins(outcomes: Outcomes, task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logit of the right class minus the highest other, ``[N]`` and ``[N, V]``; for scores minus the distance from the label."""
+    if not task.is_regression:
+        return outcomes.logit_margins()
+    label_N = outcomes.label_N
+    return -(outcomes.clean_NC[:, 0] - label_N).abs(), -(outcomes.logits_NVC[..., 0] - label_N[:, None]).abs()
 
 
 def compare_run(folder: Path, examples: int) -> dict[str, Any]:
