@@ -5,7 +5,7 @@
     python -m benchmarks.statements --check     # fail where the page differs from them
 
 The first command makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned on
-STS-B with three seeds, and from random weights with one. A finished run is not run again and an interrupted one goes on, so that
+STS-B and SST-2 with three seeds, and from random weights with one. A finished run is not run again and an interrupted one goes on, so that
 the command can be repeated.
 """
 
