@@ -1,6 +1,6 @@
 """Simulate what a sweep's procedures promise over all its heads and seeds, before and after they were judged together.
 
-python -m benchmarks.procedures                    # table of docs/ablation.md, to benchmarks/results/verdicts.json; 15 minutes on one core
+python -m benchmarks.procedures                    # table of docs/ablation.md, to benchmarks/results/procedures.json; 15 minutes on one core
 python -m benchmarks.procedures --show             # the table of the stored results
 """
 
@@ -36,7 +36,7 @@ from bertsecrets.statistics.replicates import covariance_between_seeds, effects_
 from bertsecrets.statistics.simultaneous import error_correlation
 
 Array = np.ndarray
-RESULTS = Path(__file__).parent / "results" / "verdicts.json"
+RESULTS = Path(__file__).parent / "results" / "procedures.json"
 COUNTS = (80, 400, 5000)
 SEEDS = (3, 5, 10)
 HEADS = 72
