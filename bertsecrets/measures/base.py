@@ -4,7 +4,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated, Any, ClassVar
+from functools import wraps
+from typing import Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import torch
 from pydantic import Field
@@ -80,6 +81,27 @@ class Added:
     values_BHC: Tensor | None
 
 
+_P = ParamSpec("_P")
+_Kind = TypeVar("_Kind", bound="Measure")
+_Result = TypeVar("_Result")
+
+
+def once_per_batch(
+    method: Callable[Concatenate[_Kind, Batch, _P], _Result],
+) -> Callable[Concatenate[_Kind, Batch, _P], _Result]:
+    """Keep what a method of a measure returns for a batch until the next batch: it is the same for every layer."""
+    name = method.__name__
+
+    @wraps(method)
+    def kept(self: _Kind, batch: Batch, /, *args: _P.args, **kwargs: _P.kwargs) -> _Result:
+        if name not in self.of_batch or self.of_batch[name][0] is not batch:
+            self.of_batch[name] = batch, method(self, batch, *args, **kwargs)
+        result: _Result = self.of_batch[name][1]
+        return result
+
+    return kept
+
+
 class Measure(Experiment, Metric):
     """Mean over examples of numbers computed from each example's maps; all examples have equal weight.
 
@@ -116,6 +138,7 @@ class Measure(Experiment, Metric):
     @typed
     def __init__(self, num_layers: int, num_heads: int, max_examples: MaxExamples = None) -> None:
         super().__init__()
+        self.of_batch: dict[str, tuple[Batch, Any]] = {}
         # None leaves the size that a subclass has set in feed.
         if max_examples is not None:
             self.feed = replace(self.feed, max_examples=max_examples)
@@ -236,6 +259,11 @@ class Measure(Experiment, Metric):
         """Forget all examples."""
         super().reset()
         self.added = None
+        self.of_batch = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What belongs to a batch can be large, and sparse tensors cannot be copied.
+        return {**super().__getstate__(), "added": None, "of_batch": {}}
 
 
 class LossMeasure(Measure):

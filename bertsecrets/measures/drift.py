@@ -197,11 +197,6 @@ class Drift(Measure):
         p_N = differs_from_first(self.paired_total_N.cpu(), self.products_NN.cpu(), int(count), lowest=False)
         return self.with_p_values(grid, p_N.reshape(*grid.value_LHC.shape[:2], 1), count)
 
-    def reset(self) -> None:
-        """Forget all examples."""
-        super().reset()
-        self._distances = None
-
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Drift by head, by layer and during training; None without cosine similarities."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import MaxExamples, Measure
+from bertsecrets.measures.base import MaxExamples, Measure, once_per_batch
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -102,19 +102,19 @@ class Roles(Measure):
         super().__init__(num_layers, num_heads, max_examples)
         self.thresholds = {BLOCK: float(block_threshold)}
         self.threshold = float(threshold)
-        self._sieves: tuple[Batch, Tensor] | None = None
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        # The same for every layer of a batch.
-        if self._sieves is None or self._sieves[0] is not batch:
-            # Converted on the CPU: MPS has no float64.
-            weights_BCQK = sieves(batch, self.relations).to(attention_BHQK.dtype)
-            self._sieves = batch, weights_BCQK.to(attention_BHQK.device)
-        weights_BCN = self._sieves[1].flatten(2)
+        weights_BCN = self._sieves(batch, attention_BHQK)
         score_BHC = attention_BHQK.flatten(2) @ weights_BCN.transpose(1, 2)
         score_BHC = score_BHC.masked_fill((weights_BCN == 0).all(-1)[:, None], torch.nan)
         score_BHC[..., ROLES.index(BLOCK)] = _block_scores(attention_BHQK, batch)
         return score_BHC
+
+    @once_per_batch
+    def _sieves(self, batch: Batch, attention_BHQK: Tensor) -> Tensor:
+        # Converted on the CPU: MPS has no float64.
+        weights_BCQK = sieves(batch, self.relations).to(attention_BHQK.dtype)
+        return weights_BCQK.to(attention_BHQK.device).flatten(2)
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         return {"thresholds": {name: self.thresholds.get(name, self.threshold) for name in grid.columns}}

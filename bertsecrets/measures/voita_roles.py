@@ -16,7 +16,7 @@ from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Count, MaxExamples
+from bertsecrets.measures.base import Count, MaxExamples, once_per_batch
 from bertsecrets.measures.dependency.words import Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -104,7 +104,6 @@ class VoitaRoles(RatioMeasure):
         self.frequent, self.min_count = frequent, min_count
         self._frequencies: Counter[int] | None = None
         self._distances: dict[str, Counter[int]] = {}
-        self._of_batch: tuple[Batch, Tensor, Gold | None, Tensor, Tensor] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         """None for the evaluation set; notes how frequent tokens are in the training set, if there is one."""
@@ -163,13 +162,9 @@ class VoitaRoles(RatioMeasure):
             for counts_BW in relations
         ]
 
+    @once_per_batch
     def _of(self, batch: Batch) -> tuple[Tensor, Gold | None, Tensor, Tensor]:
-        """What is the same for all layers: numbers of things, gold relations, rarest tokens, tokens with neighbours."""
-        if self._of_batch is None or self._of_batch[0] is not batch:
-            self._of_batch = (batch, *self._count(batch))
-        return self._of_batch[1:]
-
-    def _count(self, batch: Batch) -> tuple[Tensor, Gold | None, Tensor, Tensor]:
+        """Numbers of things, gold relations, rarest tokens, tokens with neighbours."""
         if self._frequencies is None:
             raise ValueError("rare tokens are found by their frequency: call prepare(split) before the first batch")
         real_BS = batch.attention_mask_BS.bool()

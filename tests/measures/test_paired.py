@@ -108,7 +108,10 @@ def framed() -> list[Batch]:
 
 def test_the_other_model_has_the_tests_that_the_measure_gives_it_alone() -> None:
     model, other = two_models()
-    paired = Paired(FrameRelations(LAYERS, HEADS, permutations=50), "initial")
+    measure = FrameRelations(LAYERS, HEADS, permutations=50)
+    # During training, a measure has been taken before it is paired.
+    (own,) = measure_pass(model, [measure], framed())
+    paired = Paired(measure, "initial")
     measure_pass(model, [paired], framed(), {"initial": other})
     theirs, difference = paired.grids()
     (alone,) = measure_pass(other, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
@@ -119,7 +122,6 @@ def test_the_other_model_has_the_tests_that_the_measure_gives_it_alone() -> None
     assert theirs.column("p_position").unique().numel() > 1
     # P-values are not averaged, so that the differences have none.
     assert difference.described == tuple(column for column in FrameRelations.columns if column.role != "p_value")
-    (own,) = measure_pass(model, [FrameRelations(LAYERS, HEADS, permutations=50)], framed())
     expected_LH = own.column("weight") - alone.column("weight")
     assert torch.allclose(difference.column("weight"), expected_LH, atol=1e-12)
     assert (difference.count_LHC[:, :, 0] == 7).all()

@@ -308,11 +308,6 @@ class Clusters(Measure):
             p=p,
         )
 
-    def reset(self) -> None:
-        """Forget all examples."""
-        super().reset()
-        self._maps = []
-
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 6 of the paper, the groups of heads, and how fine-tuning changed the distances."""

@@ -15,7 +15,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Count, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.coreference.questions import BASELINES, Candidates, Question, TextQuestions, ask
 from bertsecrets.measures.coreference.record import (
     BaselineScore,
@@ -97,7 +97,6 @@ class Coreference(Measure):
         self._texts: list[TextQuestions] = []
         self._position: dict[int, int] = {}
         self._document_E: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._batch: tuple[Batch, list[tuple[Question, ...]]] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         self.task = data.task.name
@@ -162,13 +161,12 @@ class Coreference(Measure):
             self.seen_E[positions] += 1
         self._add(layer, batch, correct_BHT / _counts(questions).to(correct_BHT)[:, None])
 
+    @once_per_batch
     def _questions(self, batch: Batch) -> list[tuple[Question, ...]]:
         """The questions of each example of a batch."""
         if not self._texts:
             raise ValueError("the mentions are those of the documents: call prepare(split) before the first batch")
-        if self._batch is None or self._batch[0] is not batch:
-            self._batch = batch, [self._texts[self._position[index]].questions for index in batch.index_B.tolist()]
-        return self._batch[1]
+        return [self._texts[self._position[index]].questions for index in batch.index_B.tolist()]
 
     def _correct(self, attention_BHQK: Tensor, batch: Batch, questions: Sequence[Sequence[Question]]) -> Tensor:
         """Right answers of each window, head and kind, ``[B, H, T]``."""
@@ -241,11 +239,6 @@ class Coreference(Measure):
             kinds=kinds,
         )
         return asdict(record)
-
-    def reset(self) -> None:
-        """Forget all documents."""
-        super().reset()
-        self._batch = None
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

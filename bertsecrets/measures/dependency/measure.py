@@ -16,7 +16,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Count, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.dependency.record import (
     DependencyRecord,
     RelationScore,
@@ -127,7 +127,6 @@ class Dependency(Measure):
         self.counting: Counting | None = None
         self.task = ""
         self._position: dict[int, int] = {}
-        self._gold: tuple[Batch, Gold] | None = None
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         self.task = data.task.name
@@ -236,13 +235,12 @@ class Dependency(Measure):
         correct_BDHR = right_BDHW.to(attention_BHQK.dtype) @ counts_BWR[:, None]
         return correct_BDHR.transpose(1, 2).to(self.total_LHC.device).to(torch.float64)
 
+    @once_per_batch
     def _annotated(self, batch: Batch) -> Gold:
         """The dependencies of a batch."""
         if self.counting is None:
             raise ValueError("relations are those of the sentences: call prepare(split) before the first batch")
-        if self._gold is None or self._gold[0] is not batch:
-            self._gold = batch, Gold.of(batch, self.counting)
-        return self._gold[1]
+        return Gold.of(batch, self.counting)
 
     def compute(self) -> HeadGrid:
         """Shares of words over all sentences, reduced over all processes, with standard errors by sentences."""
@@ -344,11 +342,6 @@ class Dependency(Measure):
             chosen_on_all=float(correct_NC.sum(0).max() / words_N.sum()),
         )
         return score, p_S
-
-    def reset(self) -> None:
-        """Forget all sentences."""
-        super().reset()
-        self._gold = None
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

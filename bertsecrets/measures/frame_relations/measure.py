@@ -20,7 +20,7 @@ from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import MaxExamples, Measure, Need
+from bertsecrets.measures.base import MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.frame_relations.links import (
     Direction,
     Exchange,
@@ -182,9 +182,6 @@ class FrameRelations(Measure):
         shape = (num_layers, len(BASELINES), permutations, num_heads)
         self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self._exchange = Exchange((), permutations, seed)
-        # The same for every layer of a batch.
-        self._of_batch: _Links | None = None
-        self._drawn: tuple[Batch, list[Tensor]] | None = None
 
     def inapplicable(self, data: TaskData) -> str | None:
         if self.required or self.source.is_named:
@@ -235,7 +232,7 @@ class FrameRelations(Measure):
             return
         weights = batch_links.weights(attention_BHQK)
         self._add(layer, batch, batch_links.per_example(weights))
-        for test, (drawn_RM, weight_MH) in enumerate(zip(self._draw(batch_links), weights.values(), strict=True)):
+        for test, (drawn_RM, weight_MH) in enumerate(zip(self._draw(batch), weights.values(), strict=True)):
             # One sparse product for all drawings is many times faster than indexing each of them.
             self.drawn_LTRH[layer, test].addmm_(drawn_RM, weight_MH)
 
@@ -253,44 +250,36 @@ class FrameRelations(Measure):
         p_LHC = torch.stack(values, -1).masked_fill((count_LH == 0)[:, :, None], torch.nan)
         return self.with_p_values(grid, p_LHC, count_LH)
 
-    def reset(self) -> None:
-        """Forget all examples."""
-        super().reset()
-        self._of_batch = self._drawn = None
-
+    @once_per_batch
     def _links_of_batch(self, batch: Batch) -> _Links:
-        if self._of_batch is None or self._of_batch.batch is not batch:
-            links = links_of(batch, self.pairs, self.direction, self.matching)
-            # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
-            device = self.total_LHC.device
-            placements = {}
-            if links:
-                placements = {
-                    name: Placements.of(links, [placements_within(link, moved) for link in links], device)
-                    for name, moved in _MOVED.items()
-                }
-                exchanged = [
-                    self._exchange.others(index, link)
-                    for index, link in zip(_indices(batch, links), links, strict=True)
-                ]
-                placements["other_links"] = Placements.of(links, exchanged, device)
-            self._of_batch = _Links(batch, links, placements)
-        return self._of_batch
+        links = links_of(batch, self.pairs, self.direction, self.matching)
+        # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
+        device = self.total_LHC.device
+        placements = {}
+        if links:
+            placements = {
+                name: Placements.of(links, [placements_within(link, moved) for link in links], device)
+                for name, moved in _MOVED.items()
+            }
+            exchanged = [
+                self._exchange.others(index, link) for index, link in zip(_indices(batch, links), links, strict=True)
+            ]
+            placements["other_links"] = Placements.of(links, exchanged, device)
+        return _Links(batch, links, placements)
 
-    def _draw(self, batch_links: _Links) -> list[Tensor]:
-        if self._drawn is None or self._drawn[0] is not batch_links.batch:
-            batch, links, placements = batch_links.batch, batch_links.links, batch_links.placements
-            drawn = [
-                drawn_placements(links, placements[name], batch.index_B, self.permutations, self.seed)
-                for name in _MOVED
-            ]
-            drawn.append(self._exchange.drawn(_indices(batch, links), links))
-            shares = [
-                averages(links, of_baseline, drawn_NR)
-                for of_baseline, drawn_NR in zip(placements.values(), drawn, strict=True)
-            ]
-            self._drawn = batch, shares
-        return self._drawn[1]
+    @once_per_batch
+    def _draw(self, batch: Batch) -> list[Tensor]:
+        """The weights of a batch's placements in every drawing, by baseline, as from :func:`averages`."""
+        batch_links = self._links_of_batch(batch)
+        links, placements = batch_links.links, batch_links.placements
+        drawn = [
+            drawn_placements(links, placements[name], batch.index_B, self.permutations, self.seed) for name in _MOVED
+        ]
+        drawn.append(self._exchange.drawn(_indices(batch, links), links))
+        return [
+            averages(links, of_baseline, drawn_NR)
+            for of_baseline, drawn_NR in zip(placements.values(), drawn, strict=True)
+        ]
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         """The record of the links, :class:`RelationRecord`.

@@ -14,7 +14,7 @@ from bertsecrets.data.example import Example, Matching
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import RandomWords
 from bertsecrets.measures.linguistic.columns import (
     RATE,
@@ -137,19 +137,13 @@ class Features(Measure):
         as_zero = [absent == "kovaleva" and not is_negation(feature) for feature in self.features.values()]
         self._as_zero_F = torch.tensor(as_zero)
         self._tokens: FeatureTokens | None = None
-        self._masked: tuple[Batch, Tensor, RandomWords] | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
         self._tokens = feature_tokens(self.matching, list(self.features.values()), split.examples, split.tokenizer)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        if self._masked is None or self._masked[0] is not batch:
-            # The same for every layer of a batch.
-            mask_BFS = self._masks(batch)
-            by_token = self.matching == "kovaleva"
-            self._masked = batch, mask_BFS, RandomWords(self.features.values(), mask_BFS, batch, by_token)
-        _, mask_BFS, random_words = self._masked
+        mask_BFS, random_words = self._find(batch)
         real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
         uniform_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
         received_BHS = attention_received(attention_BHQK, real_BS)
@@ -163,15 +157,12 @@ class Features(Measure):
         as_zero_C = self._as_zero_F.repeat(4).to(values_BHC.device)
         return values_BHC.masked_fill(values_BHC.isnan() & as_zero_C, 0.0)
 
-    def _masks(self, batch: Batch) -> Tensor:
+    @once_per_batch
+    def _find(self, batch: Batch) -> tuple[Tensor, RandomWords]:
         if self._tokens is None:
             self._tokens = feature_tokens(self.matching, list(self.features.values()))
-        return self._tokens.masks(batch)
-
-    def reset(self) -> None:
-        """Back to no examples."""
-        super().reset()
-        self._masked = None
+        mask_BFS = self._tokens.masks(batch)
+        return mask_BFS, RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

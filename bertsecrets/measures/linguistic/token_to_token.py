@@ -17,7 +17,7 @@ from bertsecrets.data.example import Example, Matching
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import EqualDistances, RandomWords, mean_received_from_others
 from bertsecrets.measures.linguistic.columns import (
     RATE,
@@ -64,7 +64,6 @@ UNIFORM = "uniform"
 class _BatchTokens:
     """Token positions shared by all layers of a batch."""
 
-    batch: Batch
     mask_BFS: Tensor
     random_words: RandomWords
     pairs: TokenPairs
@@ -168,7 +167,6 @@ class TokenToToken(Measure):
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
         self._tokens: FeatureTokens | None = None
         self._pair_tokens: PairTokens | None = None
-        self._of_batch: _BatchTokens | None = None
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
@@ -188,9 +186,7 @@ class TokenToToken(Measure):
         )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        if self._of_batch is None or self._of_batch.batch is not batch:
-            self._of_batch = self._find(batch)
-        tokens = self._of_batch
+        tokens = self._find(batch)
         size, heads = attention_BHQK.shape[:2]
         first_B = batch.attention_mask_BS.argmax(-1)
         row_BHK = attention_BHQK[torch.arange(size, device=first_B.device), :, first_B]
@@ -227,6 +223,7 @@ class TokenToToken(Measure):
         pooled_GH.scatter_reduce_(0, group_KH, values_NH[keep_K], pool, include_self=False)
         return pooled_GH.reshape(size, len(self.pairs), heads).transpose(1, 2)
 
+    @once_per_batch
     def _find(self, batch: Batch) -> _BatchTokens:
         if self._tokens is None or self._pair_tokens is None:
             self._look_for()
@@ -236,12 +233,7 @@ class TokenToToken(Measure):
         far_N = (pairs.query_N - pairs.key_N).abs() >= self.far
         mask_BFS = self._tokens.masks(batch)
         random_words = RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
-        return _BatchTokens(batch, mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
-
-    def reset(self) -> None:
-        """Back to no examples."""
-        super().reset()
-        self._of_batch = None
+        return _BatchTokens(mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
