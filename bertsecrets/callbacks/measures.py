@@ -26,9 +26,7 @@ from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
-from bertsecrets.importance.gradient import MaskedLMGradient
 from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
-from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
@@ -139,9 +137,9 @@ class MeasureHeads(pl.Callback):
         for measure in measures:
             split = self.examples(trainer, measure)
             check_needs([measure], self._references(), annotated=bool(split.examples[0].annotations))
-            if isinstance(measure, MaskedLMGradient) and self.masked_lm is not None:
+            if Need.MASKED_LM in measure.needs and self.masked_lm is not None:
                 measure.take_head(self.masked_lm())
-            if isinstance(measure, Drift) and self.reference_name is not None:
+            if Need.REFERENCE in measure.needs and self.reference_name is not None:
                 measure.compares_with(self.reference_name)
             measure.prepare(split)
         self.run.declare(*(measure.declaration() for measure in measures))

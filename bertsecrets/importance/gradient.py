@@ -223,7 +223,6 @@ class MaskedLMGradient(GradientImportance):
         self._head: list[PreTrainedModel] = []
 
     def take_head(self, masked_lm: PreTrainedModel) -> None:
-        """Predict words with the head of this pre-trained model, on whatever encoder is measured."""
         self._head = [masked_lm]
 
     def prepare(self, split: EncodedSplit) -> None:

@@ -178,6 +178,12 @@ class Measure(Experiment, Metric):
         """Reason to leave the measure out for these data, as a sentence; None to take it."""
         return None
 
+    def take_head(self, masked_lm: PreTrainedModel) -> None:
+        """With ``Need.MASKED_LM``: predict words with the head of this pre-trained model, on whatever encoder is measured."""
+
+    def compares_with(self, name: str) -> None:
+        """With ``Need.REFERENCE``: name the other model in labels, where it is not the one before fine-tuning."""
+
     def prepare(self, split: EncodedSplit) -> None:
         """Inspect all examples before the first batch; raise UserError if they do not fit."""
 

@@ -143,7 +143,6 @@ class Drift(Measure):
         self._distances: tuple[Batch, list[Tensor]] | None = None
 
     def compares_with(self, name: str) -> None:
-        """Name the other model in labels and sentences, where it is not the one before fine-tuning."""
         self.columns = tuple(
             replace(column, label=column.label.replace(_BEFORE, f"of the model '{name}'")) for column in self.columns
         )
