@@ -18,7 +18,7 @@ from bertsecrets.results.figures.curves import trajectory
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
 from bertsecrets.results.report.content import FigureBlock, HeadLine, Highlights, Section, Table
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
 _LISTED, _OUTLINED = 10, 5
@@ -30,7 +30,6 @@ _WITH, _BEFORE = "cosine similarity with the maps ", "before fine-tuning"
 FIRST = "p_cosine_first"
 """Column of the p-values of heads equalling the most changed one."""
 
-_LEVEL = 0.05
 _ROUNDING = 3e-7
 """Largest 1 − cosine of two maps that differ by float32 rounding only."""
 
@@ -290,7 +289,7 @@ def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple
     p_LH, _, count_LH = view.grid(FIRST)
     if not np.isfinite(p_LH).any():
         return f"With {_examples(count_LH)} the order of the heads cannot be tested."
-    like_LH = p_LH >= _LEVEL
+    like_LH = p_LH >= LEVEL
     like_LH[top] = False
     names = [head_label(*head) for head in changed if like_LH[head]]
     total = int(like_LH.sum())
@@ -298,7 +297,7 @@ def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple
         return "It changed significantly more than every other head (paired t tests, Holm-corrected)."
     more = f" and {total - len(names[:_OUTLINED])} more" if total > len(names[:_OUTLINED]) else ""
     listed = ", ".join(names[:_OUTLINED]) + more if names else f"{total} heads"
-    return f"Indistinguishable from the top: {listed} (paired t tests, Holm-corrected p ≥ {_LEVEL:g})."
+    return f"Indistinguishable from the top: {listed} (paired t tests, Holm-corrected p ≥ {LEVEL:g})."
 
 
 def _heatmap(view: MeasureView, column: Column, outlined: list[tuple[int, int]]) -> FigureBlock:

@@ -18,11 +18,9 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
+from bertsecrets.results.sections import highest, names_by_head
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
-from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_exceeds_zero
 
 LOCAL, BLOCK, DELIMITER, SYNTACTIC = "local", "block", "delimiter", "syntactic"
 ROLES = (LOCAL, SYNTACTIC, BLOCK, DELIMITER)
@@ -165,7 +163,11 @@ class Roles(Measure):
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
         """The roles of each head; a dash for none."""
-        return {"roles": roles_of(view)} if view.has(LOCAL) else {}
+        if not view.has(LOCAL):
+            return {}
+        tests = role_tests(view)
+        roles = {role: tests[role] for role in ROLES if role in tests}
+        return {"roles": names_by_head(roles, view.value(LOCAL).shape)}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
@@ -259,27 +261,7 @@ def role_tests(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
     """Whether each head's score is significantly above the threshold, by column; corrected over heads and columns."""
     thresholds = view.extras.get("thresholds", {})
     names = [column.name for column in view.columns if view.has(column.name) and column.name in thresholds]
-    p_values = []
-    for name in names:
-        value_LH, stderr_LH, count_LH = view.grid(name)
-        p_values.append(mean_exceeds_zero(value_LH - thresholds[name], stderr_LH, count_LH))
-    if not names:
-        return {}
-    # NaN (nothing to test) compares as not significant.
-    return dict(zip(names, corrected(np.stack(p_values)) <= LEVEL, strict=True))
-
-
-def roles_of(view: MeasureView) -> list[list[str]]:
-    """The roles of each head as text ``[layers][heads]``; a dash for none."""
-    tests = role_tests(view)
-    layers, heads = view.value(LOCAL).shape
-    return [
-        [
-            ", ".join(role for role in ROLES if role in tests and tests[role][layer, head]) or MISSING
-            for head in range(heads)
-        ]
-        for layer in range(layers)
-    ]
+    return view.beyond({name: thresholds[name] for name in names})
 
 
 def _findings(tests: Mapping[str, NDArray[np.bool_]], shown: Sequence[str]) -> list[str]:

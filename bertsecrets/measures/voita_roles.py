@@ -23,11 +23,9 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
-from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.results.sections import highest, names_by_head
+from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
-from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_exceeds_zero
 
 POSITIONAL, SYNTACTIC, RARE = "positional", "syntactic", "rare words"
 ROLES = (POSITIONAL, SYNTACTIC, RARE)
@@ -256,17 +254,7 @@ class VoitaRoles(RatioMeasure):
         """The roles of each head; a dash for none."""
         if not view.has(PREVIOUS) or "thresholds" not in view.extras:
             return {}
-        roles = roles_of(view)
-        layers, heads = view.value(PREVIOUS).shape
-        return {
-            "role (Voita)": [
-                [
-                    ", ".join(role for role, passed_LH in roles.items() if passed_LH[layer, head]) or MISSING
-                    for head in range(heads)
-                ]
-                for layer in range(layers)
-            ]
-        }
+        return {"role (Voita)": names_by_head(roles_of(view), view.value(PREVIOUS).shape)}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
@@ -299,14 +287,7 @@ def role_tests(view: MeasureView) -> dict[str, tuple[NDArray[np.bool_], NDArray[
     """
     limits_by_role = _limits(view)
     limits = {column: limit for limits in limits_by_role.values() for column, limit in limits.items()}
-    shown = []
-    for sign in (1, -1):
-        p_values = []
-        for column, limit in limits.items():
-            value_LH, stderr_LH, count_LH = view.grid(column)
-            p_values.append(mean_exceeds_zero(sign * (value_LH - limit), stderr_LH, count_LH))
-        shown.append(dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)))
-    above, below = shown
+    above, below = view.beyond(limits), view.beyond(limits, sign=-1)
     return {
         role: (
             np.any([above[column] for column in of_role], axis=0),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertsecrets.grid import Column
 from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import head_label, heads_label, lower_first, number, p_value, with_error
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, lower_first, number, p_value, with_error
 from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
@@ -168,6 +168,18 @@ def highest(value_LH: Array) -> tuple[int, int]:
     """Layer and head of the highest value."""
     layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
     return int(layer), int(head)
+
+
+def names_by_head(holds: Mapping[str, NDArray[np.bool_]], shape: tuple[int, ...]) -> list[list[str]]:
+    """The names that hold for each head as text ``[layers][heads]``; a dash for none."""
+    layers, heads = shape
+    return [
+        [
+            ", ".join(name for name, holds_LH in holds.items() if holds_LH[layer, head]) or MISSING
+            for head in range(heads)
+        ]
+        for layer in range(layers)
+    ]
 
 
 def compared_section(view: MeasureView) -> Section | None:

@@ -14,7 +14,7 @@ from bertsecrets.grid import Column
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_differs_from_zero
+from bertsecrets.statistics.student import mean_differs_from_zero, mean_exceeds_zero
 
 Array = NDArray[np.float64]
 
@@ -22,7 +22,7 @@ MODEL_KEY = "model"
 """Key of the model's own extras; those of other models use their stages as keys."""
 
 LEVEL = 0.05
-"""False discovery rate for differences between heads."""
+"""Level of tests of heads, mostly their false discovery rate."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,23 @@ class MeasureView:
     def count(self, name: str) -> int:
         """Number of examples in a column's average, of the head with the most."""
         return int(self.grid(name)[2].max())
+
+    def beyond(self, limits: Mapping[str, float], sign: int = 1) -> dict[str, NDArray[np.bool_]]:
+        """Which heads ``[layers, heads]`` are significantly above the limit of each column.
+
+        One-sided t tests over examples, at a false discovery rate of 5 % over all heads and columns; a head with fewer than
+        two examples is not above any limit.
+
+        Args:
+            limits: Limits by column.
+            sign: -1 for the heads below the limits.
+        """
+        p_values = []
+        for name, limit in limits.items():
+            value_LH, stderr_LH, count_LH = self.grid(name)
+            p_values.append(mean_exceeds_zero(sign * (value_LH - limit), stderr_LH, count_LH))
+        # NaN (nothing to test) compares as not significant.
+        return dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)) if p_values else {}
 
     def history(self, name: str) -> list[tuple[int, Array]]:
         """Training steps at which a column was measured, ascending, with its values ``[layers, heads]``."""

@@ -20,7 +20,7 @@ from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, laye
 from bertsecrets.results.figures.scatters import head_space, moved_heads
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
 
@@ -61,8 +61,6 @@ class ClusterRecord:
         """The record in a run's extras; None if there is none."""
         return cls(**{**extras, "before": cls.read(extras.get("before") or {})}) if extras else None
 
-
-LEVEL = 0.05
 
 _STABLE = 0.75
 """Least stability of a group that can be relied on (Hennig 2007)."""

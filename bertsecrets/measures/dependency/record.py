@@ -12,8 +12,6 @@ from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
-from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_exceeds_zero
 
 
 @dataclass(frozen=True)
@@ -167,23 +165,20 @@ def relation_classes(view: MeasureView) -> list[list[str]] | None:
     is, at a false discovery rate of 5 % over heads, directions and relations. None without a record.
     """
     record = DependencyRecord.read(view.extras)
-    scores = [score for score in record.relations if score.relation != "all"] if record is not None else []
-    names, gains, p_values = [], [], []
-    for score in scores:
-        for column in (score.relation.replace(":", "_"), f"{score.relation.replace(':', '_')}_from_head"):
-            if view.has(column):
-                value_LH, stderr_LH, count_LH = view.grid(column)
-                names.append(score.relation)
-                gains.append(value_LH - score.baseline)
-                p_values.append(mean_exceeds_zero(gains[-1], stderr_LH, count_LH))
-    if not names:
+    scores = {
+        score.relation.replace(":", "_") + direction: score
+        for score in (record.relations if record is not None else ())
+        for direction in ("", "_from_head")
+        if score.relation != "all"
+    }
+    limits = {column: score.baseline for column, score in scores.items() if view.has(column)}
+    if not limits:
         return None
-    gain_RLH = np.where(corrected(np.stack(p_values)) <= LEVEL, np.stack(gains), -np.inf)
-    best_LH, follows_LH = gain_RLH.argmax(axis=0), gain_RLH.max(axis=0) > 0
-    return [
-        [names[index] if follows else MISSING for index, follows in zip(row, row_follows, strict=True)]
-        for row, row_follows in zip(best_LH.tolist(), follows_LH.tolist(), strict=True)
-    ]
+    beyond = view.beyond(limits)
+    gain_RLH = np.stack([np.where(beyond[name], view.value(name) - limit, -np.inf) for name, limit in limits.items()])
+    names = np.array([scores[column].relation for column in limits])[gain_RLH.argmax(axis=0)]
+    follows: list[list[str]] = np.where(gain_RLH.max(axis=0) > 0, names, MISSING).tolist()
+    return follows
 
 
 def _either_direction(view: MeasureView, column: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

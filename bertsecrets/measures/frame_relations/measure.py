@@ -38,14 +38,13 @@ from bertsecrets.measures.frame_relations.links import (
 from bertsecrets.measures.frame_relations.record import (
     BASELINES,
     CORRECTED,
-    LEVEL,
     HeadMap,
     RelationExample,
     RelationRecord,
     relation_section,
 )
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
 _MOVED: dict[str, Moved] = {"position": "together", "received": "attending"}

@@ -13,7 +13,7 @@ from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,6 @@ def _example(content: Mapping[str, Any]) -> RelationExample:
     maps = [HeadMap(**entry) for entry in content["maps"]]
     return RelationExample(content["text"], content["tokens"], pairs, maps)
 
-
-LEVEL = 0.05
-"""Level of the tests, corrected over the heads."""
 
 BASELINES = {
     "position": "same distance elsewhere",

@@ -1,21 +1,15 @@
-"""Columns of the linguistic measures: their labels, those worth showing, and the heads that stand out in them."""
+"""Columns of the linguistic measures: their labels, and those worth showing."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertsecrets.results.formatting import head_label, with_error
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
-from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_exceeds_zero
 
 SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] together"}
 """Labels of the features of special tokens."""
-
-RATE = 0.05
-"""False discovery rate for heads that stand out."""
 
 
 def feature_label(feature: str) -> str:
@@ -40,19 +34,6 @@ def occurring(view: MeasureView) -> list[str]:
 def _repeats(view: MeasureView, name: str, names: Sequence[str]) -> bool:
     single = name.replace("sep_total", "sep")
     return single != name and single in names and np.array_equal(view.value(name), view.value(single), equal_nan=True)
-
-
-def above_zero(view: MeasureView, names: Sequence[str]) -> list[NDArray[np.bool_]]:
-    """Which heads' means over examples exceed 0: one-sided t tests, at a false discovery rate over all of them.
-
-    Args:
-        view: The measure.
-        names: The columns; a head with fewer than two examples does not exceed 0.
-    """
-    # Corrected over all columns together, as the reader looks for the largest among them.
-    p = [mean_exceeds_zero(*view.grid(name)) for name in names]
-    # NaN (nothing to test) compares as not significant.
-    return list(corrected(np.stack(p)) <= RATE)
 
 
 def strongest(view: MeasureView, name: str) -> str:

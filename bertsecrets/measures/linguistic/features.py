@@ -16,15 +16,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import RandomWords
-from bertsecrets.measures.linguistic.columns import (
-    RATE,
-    SPECIAL,
-    above_zero,
-    counted,
-    feature_label,
-    occurring,
-    strongest,
-)
+from bertsecrets.measures.linguistic.columns import SPECIAL, counted, feature_label, occurring, strongest
 from bertsecrets.measures.linguistic.matching import FeatureTokens, OffsetMatching, StringMatching
 from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -34,7 +26,7 @@ from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
 KOVALEVA = "features_kovaleva"
@@ -186,7 +178,7 @@ class Features(Measure):
                 "1/L, but the largest of several tokens exceeds that even if a head ignores the feature: “as many random "
                 "words” is what the head would give on average if other words of the same example, as many of them, had the "
                 "feature. Heads are counted as above it by a one-sided t test of the differences over examples, at a false "
-                f"discovery rate of {RATE:.0%} over all heads and features."
+                f"discovery rate of {LEVEL:.0%} over all heads and features."
             ],
             [_table(view, names)],
             [*_special_figures(view, special), *_word_figure(view, words)],
@@ -300,7 +292,7 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
 def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
     if not words:
         return []
-    certain = dict(zip(words, above_zero(view, [name + OVER_RANDOM for name in words]), strict=True))
+    certain = _over_random(view, words)
     heads = view.value(words[0]).size
     if not any(certain_LH.any() for certain_LH in certain.values()):
         return [
@@ -333,7 +325,6 @@ def _significantly(count: int, heads: int) -> str:
 
 
 def _table(view: MeasureView, names: Sequence[str]) -> Table:
-    certain = above_zero(view, [name + OVER_RANDOM for name in names])
     header = ["feature", "examples", "mean of heads", "uniform", "as many random words", "heads above that"]
     header.append("highest head ± standard error")
     rows = [
@@ -346,9 +337,15 @@ def _table(view: MeasureView, names: Sequence[str]) -> Table:
             f"{int(certain_LH.sum())} of {certain_LH.size}",
             strongest(view, name),
         ]
-        for name, certain_LH in zip(names, certain, strict=True)
+        for name, certain_LH in _over_random(view, names).items()
     ]
     return Table(header, rows, "Features, over all heads, compared with as many random words")
+
+
+def _over_random(view: MeasureView, names: Sequence[str]) -> dict[str, NDArray[np.bool_]]:
+    """Which heads give each feature significantly more than as many random words, tested together."""
+    beyond = view.beyond(dict.fromkeys((name + OVER_RANDOM for name in names), 0.0))
+    return {name: beyond[name + OVER_RANDOM] for name in names}
 
 
 def _ratio(view: MeasureView, name: str) -> NDArray[np.float64]:

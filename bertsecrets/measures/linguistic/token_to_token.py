@@ -19,15 +19,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import EqualDistances, RandomWords, mean_received_from_others
-from bertsecrets.measures.linguistic.columns import (
-    RATE,
-    above_zero,
-    counted,
-    feature_label,
-    occurring,
-    pair_label,
-    strongest,
-)
+from bertsecrets.measures.linguistic.columns import counted, feature_label, occurring, pair_label, strongest
 from bertsecrets.measures.linguistic.features import Absent, check_matching, feature_tokens, pooled
 from bertsecrets.measures.linguistic.matching import FeatureTokens, StringMatching
 from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
@@ -45,7 +37,7 @@ from bertsecrets.results.formatting import head_label, number, with_error
 from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
 _WEIGHT = "largest attention weight"
@@ -250,7 +242,7 @@ class TokenToToken(Measure):
         certain = _beyond_both(view, pairs)
         return Section(
             view.title,
-            [*_cls_finding(view, from_cls), *_beyond_finding(view, pairs, certain)],
+            [*_cls_finding(view, from_cls), *_beyond_finding(view, certain)],
             [
                 "The largest attention between two linked words says little about syntax if they are neighbours: a head "
                 "that looks at the next token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5, saw the "
@@ -259,10 +251,10 @@ class TokenToToken(Measure):
                 "head that attends by position only is expected to have 0. “Beyond the word” is the mean attention minus "
                 "that which the same second words get from the other words of the first one's sentence. Heads are counted as "
                 "beyond both by one-sided t tests over examples, each at a false discovery rate of "
-                f"{RATE:.0%} over all heads and kinds of words."
+                f"{LEVEL:.0%} over all heads and kinds of words."
             ],
-            [_pair_table(view, names, pairs, certain)] if pairs else [],
-            [*_cls_figure(view, from_cls), *_pair_figures(view, pairs, certain)],
+            [_pair_table(view, names, certain)] if pairs else [],
+            [*_cls_figure(view, from_cls), *_pair_figures(view, certain)],
         )
 
 
@@ -299,26 +291,23 @@ def _cls_finding(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
     ]
 
 
-def _pair_figures(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> list[FigureBlock]:
-    if not pairs:
+def _pair_figures(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]) -> list[FigureBlock]:
+    if not certain:
         return []
-    titles = [counted(view, name, pair_label(name)) for name in pairs]
-    counts = sample_size([view.count(name) for name in pairs])
+    titles = {name: counted(view, name, pair_label(name)) for name in certain}
+    counts = sample_size([view.count(name) for name in certain])
     largest = head_panels(
-        [HeadPanel(title, view.value(name)) for title, name in zip(titles, pairs, strict=True)],
+        [HeadPanel(title, view.value(name)) for name, title in titles.items()],
         title="Attention between linked words",
         unit=_WEIGHT,
         note=counts,
         limits=(0.0, 1.0),
     )
     beyond = head_panels(
-        [
-            HeadPanel(title, view.value(name + BEYOND), certain_LH)
-            for title, name, certain_LH in zip(titles, pairs, certain, strict=True)
-        ],
+        [HeadPanel(titles[name], view.value(name + BEYOND), certain_LH) for name, certain_LH in certain.items()],
         title="Attention between linked words beyond position",
         unit="attention beyond that at the same distance",
-        note=f"{counts}; pale: not shown beyond both position and word at a false discovery rate of {RATE:.0%}",
+        note=f"{counts}; pale: not shown beyond both position and word at a false discovery rate of {LEVEL:.0%}",
         signed=False,
     )
     return [
@@ -337,9 +326,7 @@ def _pair_figures(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDA
     ]
 
 
-def _pair_table(
-    view: MeasureView, names: Sequence[str], pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]
-) -> Table:
+def _pair_table(view: MeasureView, names: Sequence[str], certain: Mapping[str, NDArray[np.bool_]]) -> Table:
     header = [
         "words",
         "examples",
@@ -351,7 +338,7 @@ def _pair_table(
     ]
     header += ["heads beyond both", "furthest beyond position ± standard error"]
     rows = []
-    for name, certain_LH in zip(pairs, certain, strict=True):
+    for name, certain_LH in certain.items():
         top = highest(view.value(name))
         far = float(view.value(name + FAR)[top]) if name + FAR in names else float("nan")
         rows.append(
@@ -371,22 +358,22 @@ def _pair_table(
     return Table(header, rows, caption)
 
 
-def _beyond_both(view: MeasureView, pairs: Sequence[str]) -> list[NDArray[np.bool_]]:
+def _beyond_both(view: MeasureView, pairs: Sequence[str]) -> dict[str, NDArray[np.bool_]]:
     """Which heads attend to linked words beyond position, and beyond what those words get from everywhere."""
-    if not pairs:
-        return []
-    by_position, by_word = (above_zero(view, [name + end for name in pairs]) for end in (BEYOND, BEYOND_WORD))
-    return [position & word for position, word in zip(by_position, by_word, strict=True)]
+    by_position, by_word = (
+        view.beyond(dict.fromkeys((name + end for name in pairs), 0.0)) for end in (BEYOND, BEYOND_WORD)
+    )
+    return {name: by_position[name + BEYOND] & by_word[name + BEYOND_WORD] for name in pairs}
 
 
-def _beyond_finding(view: MeasureView, pairs: Sequence[str], certain: Sequence[NDArray[np.bool_]]) -> list[str]:
+def _beyond_finding(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]) -> list[str]:
     """Sentence on how many pairs have a head beyond position and word, and on the one furthest beyond position."""
-    if not pairs:
+    if not certain:
         return []
-    kinds = f"{len(pairs)} kind{'s' * (len(pairs) > 1)} of linked words"
+    kinds = f"{len(certain)} kind{'s' * (len(certain) > 1)} of linked words"
     furthest = {
         name: np.where(certain_LH, view.value(name + BEYOND), -np.inf)
-        for name, certain_LH in zip(pairs, certain, strict=True)
+        for name, certain_LH in certain.items()
         if certain_LH.any()
     }
     if not furthest:
