@@ -106,7 +106,9 @@ def test_the_sentences_worked_by_hand() -> None:
     assert tokens == ["[CLS]", "i", "don", "'", "t", "note", "normal", "dogs", ".", "[SEP]", "dogs", "can", "'", "t",
                       "win", "[SEP]"]  # fmt: skip
     features = {name: Feature.from_config(name, section) for name, section in SECTIONS.items()}
-    mask_BFS = StringMatching(list(features.values()), [example], bert_tokenizer()).masks(split[[0]])
+    matching = StringMatching(list(features.values()))
+    matching.prepare(split)
+    mask_BFS = matching.masks(split[[0]])
     result = {name: mask_BFS[0, index].nonzero()[:, 0].tolist() for index, name in enumerate(features)}
     assert result == {
         # Both sentences' dogs.

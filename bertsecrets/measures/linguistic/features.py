@@ -7,17 +7,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example, Matching
+from bertsecrets.data.example import Matching
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import RandomWords
 from bertsecrets.measures.linguistic.columns import SPECIAL, counted, feature_label, occurring, strongest
-from bertsecrets.measures.linguistic.matching import FeatureTokens, OffsetMatching, StringMatching
+from bertsecrets.measures.linguistic.matching import matching_of
 from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
@@ -105,34 +104,32 @@ class Features(Measure):
             # One table may hold both definitions, under different names.
             self.name = KOVALEVA
             self.title = "Attention to linguistic features, by the original code's definitions"
-        labels = {name: feature_label(name) for name in self.features}
-        self.columns = (
-            *(Column(name, label, _RECEIVED) for name, label in labels.items()),
-            *(
-                Column(name + UNIFORM, f"{label}, uniform attention", _RECEIVED, role="baseline")
-                for name, label in labels.items()
-            ),
-            *(
-                Column(name + RANDOM, f"{label}, as many random words", _RECEIVED, role="baseline")
-                for name, label in labels.items()
-            ),
-            *(
-                Column(name + OVER_RANDOM, f"{label}, over as many random words", _RECEIVED, role="baseline")
-                for name, label in labels.items()
-            ),
+        kinds = {
+            "": "",
+            UNIFORM: ", uniform attention",
+            RANDOM: ", as many random words",
+            OVER_RANDOM: ", over as many random words",
+        }
+        self.columns = tuple(
+            Column(name + kind, feature_label(name) + text, _RECEIVED, role="baseline" if kind else "value")
+            for kind, text in kinds.items()
+            for name in self.features
         )
         super().__init__(num_layers, num_heads)
         if any(feature.needs_annotation for feature in self.features.values()):
             self.needs = frozenset({Need.ANNOTATION})
         self.matching = matching
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
-        as_zero = [absent == "kovaleva" and not is_negation(feature) for feature in self.features.values()]
+        # The original code ignores negation where it is absent.
+        as_zero = [
+            absent == "kovaleva" and not (feature.negation or feature.contains) for feature in self.features.values()
+        ]
         self._as_zero_F = torch.tensor(as_zero)
-        self._tokens: FeatureTokens | None = None
+        self._tokens = matching_of(matching, list(self.features.values()))
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
-        self._tokens = feature_tokens(self.matching, list(self.features.values()), split.examples, split.tokenizer)
+        self._tokens.prepare(split)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         mask_BFS, random_words = self._find(batch)
@@ -151,8 +148,6 @@ class Features(Measure):
 
     @once_per_batch
     def _find(self, batch: Batch) -> tuple[Tensor, RandomWords]:
-        if self._tokens is None:
-            self._tokens = feature_tokens(self.matching, list(self.features.values()))
         mask_BFS = self._tokens.masks(batch)
         return mask_BFS, RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
 
@@ -190,29 +185,6 @@ def check_matching(matching: Matching, features: Mapping[str, Feature]) -> None:
     for name, feature in features.items():
         if feature.contains and matching != "kovaleva":
             raise UserError(f"Feature '{name}' uses contains, which needs matching=kovaleva; use lexicon or negation.")
-
-
-def is_negation(feature: Feature) -> bool:
-    """Whether a feature is the one that the original code ignores where it is absent."""
-    return feature.negation or bool(feature.contains)
-
-
-def feature_tokens(
-    matching: Matching,
-    features: Sequence[Feature],
-    examples: Sequence[Example] = (),
-    tokenizer: PreTrainedTokenizerFast | None = None,
-) -> FeatureTokens:
-    """The object that finds the tokens of features; matching by spelling needs all examples and the tokenizer.
-
-    Raises:
-        ValueError: If they are missing.
-    """
-    if matching == "offsets":
-        return OffsetMatching(features)
-    if tokenizer is None:
-        raise ValueError("matching=kovaleva needs texts: call prepare(split) before the first batch")
-    return StringMatching(features, examples, tokenizer)
 
 
 def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBlock]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,17 +9,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.example import Annotation, Matching, Word
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.linguistic.word_features import Feature, shared_forms
 
 _Key = tuple[str, str, str, str, bool, bool]
-
-
-class FeatureTokens(Protocol):
-    """Find the tokens of features in batches."""
-
-    def masks(self, batch: Batch) -> Tensor:
-        """Mask of the tokens with each feature, bool ``[B, F, S]``."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,11 @@ class OffsetMatching:
             entity_W=torch.tensor([*entity, -1]).to(device),
         )
 
+    def prepare(self, split: EncodedSplit) -> None:
+        """Nothing: words have their positions."""
+
     def masks(self, batch: Batch) -> Tensor:
+        """Mask of the tokens with each feature, bool ``[B, F, S]``."""
         words = self.words(batch)
         return with_special(words.fits_WF[words.row_BS].transpose(1, 2), self.features, batch)
 
@@ -107,19 +104,24 @@ class StringMatching:
 
     Args:
         features: The features to find.
-        examples: All examples of the evaluation set, for their texts.
-        tokenizer: Tokenizer, applied to each word separately.
     """
 
-    def __init__(
-        self, features: Sequence[Feature], examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast
-    ) -> None:
+    def __init__(self, features: Sequence[Feature]) -> None:
         self.features = tuple(features)
-        self.tokenizer = tokenizer
-        self._texts = {example.index: example.texts for example in examples}
+        self._tokenizer: PreTrainedTokenizerFast | None = None
+        self._texts: dict[int, tuple[str, ...]] = {}
         self._pieces: dict[str, frozenset[int]] = {}
 
+    def prepare(self, split: EncodedSplit) -> None:
+        """Take the examples' texts, and the tokenizer, which is applied to each word separately."""
+        self._tokenizer = split.tokenizer
+        self._texts = {example.index: example.texts for example in split.examples}
+        self._pieces = {}
+
     def masks(self, batch: Batch) -> Tensor:
+        """Mask of the tokens with each feature, bool ``[B, F, S]``."""
+        if self._tokenizer is None:
+            raise ValueError("matching=kovaleva needs texts: call prepare(split) before the first batch")
         mask_BFS = torch.zeros((batch.size, len(self.features), batch.input_ids_BS.shape[1]), dtype=torch.bool)
         for row, (index, annotations) in enumerate(zip(batch.index_B.tolist(), _annotations(batch), strict=True)):
             ids_S = batch.input_ids_BS[row].cpu()
@@ -140,9 +142,15 @@ class StringMatching:
         return torch.isin(ids_S, torch.tensor(sorted(wanted), dtype=ids_S.dtype))
 
     def _cut(self, form: str) -> frozenset[int]:
+        assert self._tokenizer is not None
         if form not in self._pieces:
-            self._pieces[form] = frozenset(self.tokenizer(form, add_special_tokens=False)["input_ids"])
+            self._pieces[form] = frozenset(self._tokenizer(form, add_special_tokens=False)["input_ids"])
         return self._pieces[form]
+
+
+def matching_of(matching: Matching, features: Sequence[Feature]) -> OffsetMatching | StringMatching:
+    """The way from words to tokens by its name."""
+    return StringMatching(features) if matching == "kovaleva" else OffsetMatching(features)
 
 
 def with_special(masks_BFS: Tensor, features: Sequence[Feature], batch: Batch) -> Tensor:

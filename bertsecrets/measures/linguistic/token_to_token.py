@@ -10,22 +10,20 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.example import Example, Matching
+from bertsecrets.data.example import Matching
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import EqualDistances, RandomWords, mean_received_from_others
 from bertsecrets.measures.linguistic.columns import counted, feature_label, occurring, pair_label, strongest
-from bertsecrets.measures.linguistic.features import Absent, check_matching, feature_tokens, pooled
-from bertsecrets.measures.linguistic.matching import FeatureTokens, StringMatching
+from bertsecrets.measures.linguistic.features import Absent, check_matching, pooled
+from bertsecrets.measures.linguistic.matching import StringMatching, matching_of
 from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
 from bertsecrets.measures.linguistic.word_pairs import (
     OffsetPairs,
-    PairTokens,
     SpellingPairs,
     TokenPairs,
     WordPair,
@@ -157,8 +155,13 @@ class TokenToToken(Measure):
         self.matching = matching
         self.absent = absent
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
-        self._tokens: FeatureTokens | None = None
-        self._pair_tokens: PairTokens | None = None
+        self._tokens = matching_of(matching, list(self.features.values()))
+        word_pairs = list(self.pairs.values())
+        self._pair_tokens = (
+            SpellingPairs(word_pairs, self._tokens)
+            if isinstance(self._tokens, StringMatching)
+            else OffsetPairs(word_pairs)
+        )
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
@@ -167,15 +170,7 @@ class TokenToToken(Measure):
             rank_zero_warn(
                 f"No word of these examples is annotated with coreference: the columns {', '.join(without)} stay empty."
             )
-        self._look_for(split.examples, split.tokenizer)
-
-    def _look_for(self, examples: Sequence[Example] = (), tokenizer: PreTrainedTokenizerFast | None = None) -> None:
-        self._tokens = feature_tokens(self.matching, list(self.features.values()), examples, tokenizer)
-        self._pair_tokens = (
-            SpellingPairs(list(self.pairs.values()), self._tokens)
-            if isinstance(self._tokens, StringMatching)
-            else OffsetPairs(list(self.pairs.values()))
-        )
+        self._tokens.prepare(split)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         tokens = self._find(batch)
@@ -217,13 +212,9 @@ class TokenToToken(Measure):
 
     @once_per_batch
     def _find(self, batch: Batch) -> _BatchTokens:
-        if self._tokens is None or self._pair_tokens is None:
-            self._look_for()
-        assert self._tokens is not None
-        assert self._pair_tokens is not None
+        mask_BFS = self._tokens.masks(batch)
         pairs = self._pair_tokens.find(batch)
         far_N = (pairs.query_N - pairs.key_N).abs() >= self.far
-        mask_BFS = self._tokens.masks(batch)
         random_words = RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
         return _BatchTokens(mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -106,13 +106,6 @@ class TokenPairs:
     pair_N: Tensor
 
 
-class PairTokens(Protocol):
-    """Find the tokens of word pairs in batches."""
-
-    def find(self, batch: Batch) -> TokenPairs:
-        """The pairs of tokens of an annotated batch."""
-
-
 class OffsetPairs:
     """Every token of a first word with every token of its second word.
 
@@ -126,6 +119,7 @@ class OffsetPairs:
         self.matching = OffsetMatching([end for ends in self.ends for end in ends if end is not None])
 
     def find(self, batch: Batch) -> TokenPairs:
+        """The pairs of tokens of an annotated batch."""
         words = self.matching.words(batch)
         row_BS = words.row_BS
         is_word_BS = row_BS != len(words.head_W) - 1
@@ -165,6 +159,7 @@ class SpellingPairs:
         self.matching = matching
 
     def find(self, batch: Batch) -> TokenPairs:
+        """The pairs of tokens of an annotated batch."""
         rows: list[tuple[int, int, int, int]] = []
         for row, annotations in enumerate(batch.annotations):
             ids_S = batch.input_ids_BS[row].cpu()
