@@ -1,7 +1,7 @@
 """Measures: one number per head from attention maps, streamed over any number of examples and processes."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
@@ -217,18 +217,18 @@ class Measure(Experiment, Metric):
         Raises:
             UserError: If ``per_example`` does not return one number for each example, head and averaged column.
         """
-        values_BHC = self.per_example(attention_BHQK, batch, reference_BHQK)
-        self._check(values_BHC, attention_BHQK.shape[:2], "per_example")
-        self._add(layer, batch, values_BHC)
+        self._take(layer, batch, self.per_example(attention_BHQK, batch, reference_BHQK), "per_example")
 
-    def _check(self, values_BHC: Tensor, size: Sequence[int], method: str) -> None:
-        expected = (*size, len(self.averaged))
+    def _take(self, layer: int, batch: Batch, values_BHC: Tensor, method: str) -> None:
+        """Add what a method of the subclass returned, if there is one number for each example, head and averaged column."""
+        expected = (batch.size, *self.total_LHC.shape[1:])
         if not isinstance(values_BHC, Tensor) or values_BHC.shape != expected:
             shape = list(values_BHC.shape) if isinstance(values_BHC, Tensor) else type(values_BHC).__name__
             raise UserError(
                 f"{type(self).__name__}.{method} returned {shape}; expected {list(expected)}: one number for each example, "
                 "head and column."
             )
+        self._add(layer, batch, values_BHC)
 
     def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
         self.added = Added(layer, batch, values_BHC)
@@ -331,14 +331,9 @@ class GradientMeasure(LossMeasure):
     def update(  # type: ignore[override]
         self, layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch
     ) -> None:
-        """Add one layer's maps and gradients of one batch, in float32 or wider.
-
-        Raises:
-            UserError: If ``per_example_gradient`` does not return one number for each example, head and averaged column.
-        """
+        """Add one layer's maps and gradients of one batch, in float32 or wider; raises as :meth:`Measure.update`."""
         values_BHC = self.per_example_gradient(attention_BHQK, gradient_BHQK, batch)
-        self._check(values_BHC, attention_BHQK.shape[:2], "per_example_gradient")
-        self._add(layer, batch, values_BHC)
+        self._take(layer, batch, values_BHC, "per_example_gradient")
 
 
 class OutputMeasure(LossMeasure):
@@ -375,13 +370,8 @@ class OutputMeasure(LossMeasure):
         """Take note of each example's loss in the pass of one gate."""
 
     def update(self, layer: int, values_BHC: Tensor, batch: Batch) -> None:  # type: ignore[override]
-        """Add one layer's numbers of one batch.
-
-        Raises:
-            UserError: If there is not one number for each example, head and averaged column.
-        """
-        self._check(values_BHC, (batch.size, self.total_LHC.shape[1]), "per_example_output")
-        self._add(layer, batch, values_BHC)
+        """Add one layer's numbers of one batch; raises as :meth:`Measure.update`."""
+        self._take(layer, batch, values_BHC, "per_example_output")
 
 
 class WeightMeasure(LossMeasure):
@@ -397,14 +387,8 @@ class WeightMeasure(LossMeasure):
         """
 
     def update(self, layer: int, norms_BH3: Tensor, batch: Batch) -> None:  # type: ignore[override]
-        """Add one layer's norms of one batch.
-
-        Raises:
-            UserError: If ``per_example_weights`` does not return one number for each example, head and averaged column.
-        """
-        values_BHC = self.per_example_weights(norms_BH3, batch)
-        self._check(values_BHC, norms_BH3.shape[:2], "per_example_weights")
-        self._add(layer, batch, values_BHC)
+        """Add one layer's norms of one batch; raises as :meth:`Measure.update`."""
+        self._take(layer, batch, self.per_example_weights(norms_BH3, batch), "per_example_weights")
 
 
 class ValueMeasure(Measure):
@@ -434,11 +418,6 @@ class ValueMeasure(Measure):
     def update(  # type: ignore[override]
         self, layer: int, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
     ) -> None:
-        """Add one layer's maps and values of one batch, in float32 or wider.
-
-        Raises:
-            UserError: If ``per_example_values`` does not return one number for each example, head and averaged column.
-        """
+        """Add one layer's maps and values of one batch, in float32 or wider; raises as :meth:`Measure.update`."""
         values_BHC = self.per_example_values(attention_BHQK, value_BHKd, weights_HDd, batch)
-        self._check(values_BHC, attention_BHQK.shape[:2], "per_example_values")
-        self._add(layer, batch, values_BHC)
+        self._take(layer, batch, values_BHC, "per_example_values")

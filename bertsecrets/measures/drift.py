@@ -192,7 +192,7 @@ class Drift(Measure):
         """Means, standard errors and counts, reduced over all processes, and the p-values against the first head."""
         grid = super().compute()
         count = self.paired_count.cpu()
-        p_N = differs_from_first(self.paired_total_N.cpu(), self.products_NN.cpu(), int(count), lowest=False)
+        p_N = differs_from_first(self.paired_total_N.cpu(), self.products_NN.cpu(), int(count))
         return self.with_p_values(grid, p_N.reshape(*grid.value_LHC.shape[:2], 1), count)
 
     @classmethod

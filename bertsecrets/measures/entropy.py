@@ -1,6 +1,7 @@
 """Entropy of attention: how widely a head spreads it (Clark et al. 2019, section 3.3; methods C4)."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -62,11 +63,9 @@ class Entropy(Measure):
         if section is None or not view.has("bits"):
             return section
         uniform = float(np.nanmean(view.value("uniform")))
+        shown = {"all tokens": "bits", "from [CLS]": "cls_bits"}
         figure = layer_scatter(
-            {
-                name: [LayerLine(name, view.value(column))]
-                for name, column in (("all tokens", "bits"), ("from [CLS]", "cls_bits"))
-            },
+            {name: [LayerLine(name, view.value(column))] for name, column in shown.items()},
             title=f"{view.title}, by layer",
             unit="bits",
             note=sample_size(view.count("bits")),
@@ -75,4 +74,4 @@ class Entropy(Measure):
         )
         caption = "Figure 4 of Clark et al., in bits: a dot for each head, the dashed line for uniform attention."
         block = FigureBlock(f"{view.name}_layers", figure, caption, "Scatter of heads by layer.")
-        return Section(section.title, section.findings, section.paragraphs, section.tables, [*section.figures, block])
+        return replace(section, figures=[*section.figures, block])

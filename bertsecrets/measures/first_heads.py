@@ -7,22 +7,21 @@ from torch import Tensor
 from bertsecrets.statistics.corrections import holm
 
 
-def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int, *, lowest: bool) -> Tensor:
+def differs_from_first(total_N: Tensor, products_NN: Tensor, count: int) -> Tensor:
     """P-values of each head's mean equalling that of the first head, paired over examples, float64 ``[N]``.
 
-    Two-sided paired t tests of the head with the lowest (or highest) mean against every other, adjusted by Holm's method
+    Two-sided paired t tests of the head with the highest mean against every other, adjusted by Holm's method
     over the others. 1 for the first head itself; NaN with fewer than two examples.
 
     Args:
         total_N: Sum of each head's numbers over the examples.
         products_NN: Sum of the products of two heads' numbers over the examples.
         count: Number of examples.
-        lowest: Whether the lowest mean is the first.
     """
     p_N = torch.full_like(total_N, torch.nan)
     if count < 2 or not len(total_N):
         return p_N
-    first = int(total_N.argmin() if lowest else total_N.argmax())
+    first = int(total_N.argmax())
     difference_N = (total_N - total_N[first]) / count
     # The square of a difference from sums of products: no numbers of single examples are kept.
     squares_N = products_NN.diagonal() + products_NN[first, first] - 2 * products_NN[first]

@@ -1,6 +1,7 @@
 """Attention to the previous, the same and the next token, or at any offset (Clark et al. 2019, section 3.1; methods C1, K2)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -112,10 +113,10 @@ class Offsets(Measure):
             over = np.argwhere(view.value(column.name) > _MOSTLY)
             if len(over):
                 layers = ", ".join(str(layer) for layer, _ in over)
+                several = len(over) > 1
                 findings.append(
-                    f"{len(over)} head{'s give' if len(over) > 1 else ' gives'} more than half of "
-                    f"{'their' if len(over) > 1 else 'its'} attention to the {column.label} (layer"
-                    f"{'s' * (len(over) > 1)} {layers})."
+                    f"{len(over)} head{'s give' if several else ' gives'} more than half of {'their' if several else 'its'} "
+                    f"attention to the {column.label} (layer{'s' * several} {layers})."
                 )
         figure = layer_scatter(
             {column.label: [LayerLine(column.label, view.value(column.name))] for column in columns},
@@ -127,10 +128,4 @@ class Offsets(Measure):
         block = FigureBlock(
             f"{view.name}_layers", figure, f"{view.title}: a dot for each head.", "Scatter of heads by layer."
         )
-        return Section(
-            section.title,
-            [*section.findings, *findings],
-            section.paragraphs,
-            section.tables,
-            [*section.figures, block],
-        )
+        return replace(section, findings=[*section.findings, *findings], figures=[*section.figures, block])

@@ -253,10 +253,7 @@ def _feed_gradients(
         else:
             passes.append((own_pass, [measure]))
     if of_task:
-        label_B = batch.label_B
-        assert label_B is not None
-        task = Differentiated(network, batch, lambda logits_BC: task_losses(logits_BC, label_B).sum())
-        passes.append((task, of_task))
+        passes.append((Differentiated(network, batch, _loss_of(batch)), of_task))
     for run, fed in passes:
 
         def observe(
@@ -282,13 +279,7 @@ def _feed_weights(
     # One at a time: the gradient of a weight is summed over the examples of a pass.
     for row in range(batch.size):
         example = batch.rows(torch.tensor([row]))
-        label_B = example.label_B
-        assert label_B is not None
-
-        def loss(logits_BC: Tensor, label_B: Tensor = label_B) -> Tensor:
-            return task_losses(logits_BC, label_B).sum()
-
-        norms.append(weight_gradient_norms(network, example.inputs(), loss, context))
+        norms.append(weight_gradient_norms(network, example.inputs(), _loss_of(example), context))
     norms_LBH3 = torch.stack(norms, 1)
     for layer, norms_BH3 in enumerate(norms_LBH3):
         for measure in measures:
@@ -302,8 +293,7 @@ def _feed_outputs(
     context: Callable[[], AbstractContextManager[Any]],
     means_LHd: Tensor | None,
 ) -> None:
-    label_B = batch.label_B
-    assert label_B is not None
+    assert batch.label_B is not None
     sums: dict[tuple[int, int], Tensor] = {}
     # One pass a gate, shared by all measures that have it.
     for gate in sorted({gate for measure in measures for gate, _ in measure.gates}):
@@ -327,13 +317,18 @@ def _feed_outputs(
                 # Weighted sums over gates must be complete before they are added: a standard error needs the whole.
                 sums[key] = sums[key] + values_BHC if key in sums else values_BHC
 
-        logits_BC = output_gradients(
-            network, batch.inputs(), lambda logits_BC: task_losses(logits_BC, label_B).sum(), observe, context, gate
-        )
+        logits_BC = output_gradients(network, batch.inputs(), _loss_of(batch), observe, context, gate)
         for index, _ in due:
-            measures[index].add_losses(gate, task_losses(logits_BC, label_B))
+            measures[index].add_losses(gate, task_losses(logits_BC, batch.label_B))
     for (index, layer), values_BHC in sums.items():
         measures[index].update(layer, values_BHC, batch)
+
+
+def _loss_of(batch: Batch) -> Callable[[Tensor], Tensor]:
+    """From logits to the sum of the examples' losses, so that each example gets its own gradient."""
+    label_B = batch.label_B
+    assert label_B is not None
+    return lambda logits_BC: task_losses(logits_BC, label_B).sum()
 
 
 def task_losses(logits_BC: Tensor, label_B: Tensor) -> Tensor:

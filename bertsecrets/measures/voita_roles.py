@@ -221,9 +221,9 @@ class VoitaRoles(RatioMeasure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """The heads of each role, and the best head of each column."""
-        if not view.has(PREVIOUS) or "thresholds" not in view.extras:
-            return None
         roles = roles_of(view)
+        if not roles:
+            return None
         counts = ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in roles.items())
         size = view.value(PREVIOUS).size
         missing = "".join(f" The {role} role could not be judged here." for role in ROLES if role not in roles)
@@ -252,15 +252,12 @@ class VoitaRoles(RatioMeasure):
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
         """The roles of each head; a dash for none."""
-        if not view.has(PREVIOUS) or "thresholds" not in view.extras:
-            return {}
-        return {"role (Voita)": names_by_head(roles_of(view), view.value(PREVIOUS).shape)}
+        roles = roles_of(view)
+        return {"role (Voita)": names_by_head(roles, view.value(PREVIOUS).shape)} if roles else {}
 
     @classmethod
     def scalars(cls, view: MeasureView) -> Mapping[str, float]:
         """Number of heads with each role."""
-        if not view.has(PREVIOUS) or "thresholds" not in view.extras:
-            return {}
         return {f"heads/{role}": float(passed_LH.sum()) for role, passed_LH in roles_of(view).items()}
 
 
@@ -298,7 +295,9 @@ def role_tests(view: MeasureView) -> dict[str, tuple[NDArray[np.bool_], NDArray[
 
 
 def _limits(view: MeasureView) -> dict[str, dict[str, float]]:
-    """The columns of each role that could be judged, with their thresholds."""
+    """The columns of each role that could be judged, with their thresholds; none without the measure's extras."""
+    if not view.has(PREVIOUS) or "thresholds" not in view.extras:
+        return {}
     thresholds = view.extras["thresholds"]
     limits = {
         POSITIONAL: dict.fromkeys((PREVIOUS, NEXT), thresholds["positional"]),

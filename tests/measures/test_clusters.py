@@ -25,7 +25,6 @@ from bertsecrets.measures.clusters.divergence import PairwiseDivergence, sums_of
 from bertsecrets.measures.clusters.geometry import (
     groups_of,
     in_the_plane,
-    layers_are_close,
     same_label_is_close,
     stability,
 )
@@ -225,13 +224,14 @@ def test_heads_of_one_class_are_close_or_not() -> None:
 
 def test_layers_of_close_heads_are_significant_and_random_heads_are_not() -> None:
     generator = np.random.default_rng(0)
-    layers = np.repeat(np.arange(4), 4) * 10.0 + generator.normal(size=16)
-    within, between, p = layers_are_close(np.abs(layers[:, None] - layers), 4, 499, seed=1)
+    layer_N = np.repeat(np.arange(4), 4)
+    layers = layer_N * 10.0 + generator.normal(size=16)
+    within, between, p = same_label_is_close(np.abs(layers[:, None] - layers), layer_N, 499, seed=1)
     assert within < between
     assert p == pytest.approx(1 / 500)
     random = generator.normal(size=16)
-    assert layers_are_close(np.abs(random[:, None] - random), 4, 499, seed=1)[2] > 0.05
-    assert np.isnan(layers_are_close(np.zeros((3, 3)), 3, 9, seed=0)).all()
+    assert same_label_is_close(np.abs(random[:, None] - random), layer_N, 499, seed=1)[2] > 0.05
+    assert np.isnan(same_label_is_close(np.zeros((3, 3)), np.zeros(3, np.int64), 9, seed=0)).all()
 
 
 def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:

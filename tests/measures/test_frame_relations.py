@@ -344,7 +344,6 @@ def test_links_exchange_places_with_those_of_equally_long_sentences() -> None:
     partners = [[2, 4], [5], [0, 4], [], [0, 2], [1]]
     for index, link, expected in zip(indices, links, partners, strict=True):
         assert sorted(exchange.others(index, link)) == sorted((own[position],) for position in expected)
-        assert exchange.is_alone(index, link) == (not expected)
 
 
 def test_a_drawing_gives_each_place_of_a_block_once() -> None:

@@ -82,18 +82,6 @@ def _best_overlap(member_N: NDArray[np.bool_], other_N: NDArray[np.int64]) -> fl
     return max(float((member_N & other).sum() / (member_N | other).sum()) for other in others)
 
 
-def layers_are_close(distance_NN: Array, heads: int, permutations: int, seed: int) -> tuple[float, float, float]:
-    """:func:`same_label_is_close` for the layers of heads.
-
-    Args:
-        distance_NN: Distances of heads in order of layers.
-        heads: Heads of a layer.
-        permutations: Number of permutations.
-        seed: Their seed.
-    """
-    return same_label_is_close(distance_NN, np.arange(len(distance_NN)) // heads, permutations, seed)
-
-
 def same_label_is_close(
     distance_NN: Array, label_N: NDArray[np.int64], permutations: int, seed: int
 ) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, Need
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
-from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, layers_are_close, stability
+from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same_label_is_close, stability
 from bertsecrets.results.figures.scatters import head_space, moved_heads
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -290,7 +290,8 @@ class Clusters(Measure):
         points_N2, stress = in_the_plane(mean_RNN[0], self.seed)
         group_N = groups_of(mean_RNN[0], self.groups)
         samples = [mean_RNN[r] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
-        within, between, p = layers_are_close(mean_RNN[0], num_heads, _PERMUTATIONS, self.seed)
+        layer_N = np.arange(len(group_N)) // num_heads
+        within, between, p = same_label_is_close(mean_RNN[0], layer_N, _PERMUTATIONS, self.seed)
         return ClusterRecord(
             rows=int(self.rows_R[0]),
             distances=_rounded(mean_RNN[0]),

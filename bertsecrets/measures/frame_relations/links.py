@@ -200,7 +200,7 @@ def placements_within(link: Link, moved: Moved) -> list[tuple[Pair, ...]]:
     return [pairs for pairs in placements if all(query != key for query, key in pairs)]
 
 
-def fixed_offsets(links: list[Link]) -> Counter[int]:
+def fixed_offsets(links: Iterable[Link]) -> Counter[int]:
     """Number of links with a pair at each signed distance (attended minus attending): what a fixed offset can reach."""
     return Counter(offset for link in links for offset in {key - query for query, key in link.pairs})
 
@@ -325,10 +325,6 @@ class Exchange:
                     self.member_of[index, link.number] = (len(self.blocks), number)
                 self.blocks.append([_relative(link) for _, link in members])
         self._drawn: OrderedDict[int, Tensor] = OrderedDict()
-
-    def is_alone(self, index: int, link: Link) -> bool:
-        """Whether no other sentence of equal length has a placement for the link."""
-        return not self.others(index, link)
 
     def others(self, index: int, link: Link) -> list[tuple[Pair, ...]]:
         """The placements of the other links of the block, in this link's sentence; none for a link that was not given."""

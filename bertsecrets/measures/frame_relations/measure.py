@@ -1,7 +1,6 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -181,6 +180,8 @@ class FrameRelations(Measure):
         shape = (num_layers, len(BASELINES), permutations, num_heads)
         self.add_state("drawn_LTRH", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
         self._exchange = Exchange((), permutations, seed)
+        self._links: list[tuple[int, int, Link]] = []
+        """Every link, after its example's position in the split and its index."""
 
     def inapplicable(self, data: TaskData) -> str | None:
         if self.required or self.source.is_named:
@@ -204,18 +205,15 @@ class FrameRelations(Measure):
         return self.split
 
     def prepare(self, split: EncodedSplit) -> None:
-        """Find the links that exchange placements: those of all measured examples."""
+        """Find the links of all measured examples, which exchange placements."""
         self.split = split
-        self._exchange = Exchange(self._links(split), self.permutations, self.seed)
-
-    def _links(self, split: EncodedSplit) -> Iterator[tuple[int, Link]]:
-        """Every link of the measured examples, with its example's index."""
-        for batch in _batches(split, self._measured(split)):
+        self._links = []
+        positions = sample_positions(len(split), self.feed.max_examples, self.feed.seed)
+        for start in range(0, len(positions), _BATCH):
+            batch = split[positions[start : start + _BATCH]]
             for link in links_of(batch, self.pairs, self.direction, self.matching):
-                yield int(batch.index_B[link.row]), link
-
-    def _measured(self, split: EncodedSplit) -> list[int]:
-        return sample_positions(len(split), self.feed.max_examples, self.feed.seed)
+                self._links.append((positions[start + link.row], int(batch.index_B[link.row]), link))
+        self._exchange = Exchange(((index, link) for _, index, link in self._links), self.permutations, self.seed)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         batch_links = self._links_of_batch(batch)
@@ -287,23 +285,13 @@ class FrameRelations(Measure):
             UserError: If no sentence has a link.
         """
         assert self.split is not None
-        offsets: Counter[int] = Counter()
-        total, alone, shown = 0, 0, None
-        positions = self._measured(self.split)
-        for start, batch in enumerate(_batches(self.split, positions)):
-            links = links_of(batch, self.pairs, self.direction, self.matching)
-            offsets += fixed_offsets(links)
-            total += len(links)
-            for index, link in zip(_indices(batch, links), links, strict=True):
-                alone += self._exchange.is_alone(index, link)
-                position = positions[start * _BATCH + link.row]
-                wanted = self.split.examples[position].texts[0].strip() == self.example
-                shown = position if shown is None or wanted else shown
-        if shown is None:
+        if not self._links:
             raise UserError(
                 "No sentence has a frame with an element to link to its target; give annotated sentences with "
                 "framenet.root=<folder of FrameNet> or use a demo task."
             )
+        linked = [position for position, _, _ in self._links]
+        wanted = [position for position in linked if self.split.examples[position].texts[0].strip() == self.example]
         record = RelationRecord(
             source=self.source.name if self.source.is_named else f"the annotation of task {self.task}",
             settings={
@@ -313,10 +301,10 @@ class FrameRelations(Measure):
                 "permutations": self.permutations,
             },
             remaining={} if self.selection is None else self.selection.remaining,
-            links=total,
-            alone=alone,
-            offsets=dict(sorted(offsets.items())),
-            example=self._show(self.split, shown, grid, model),
+            links=len(linked),
+            alone=sum(not self._exchange.others(index, link) for _, index, link in self._links),
+            offsets=dict(sorted(fixed_offsets(link for _, _, link in self._links).items())),
+            example=self._show(self.split, wanted[-1] if wanted else linked[0], grid, model),
         )
         return asdict(record)
 
@@ -342,11 +330,6 @@ class FrameRelations(Measure):
     def describe(cls, view: MeasureView) -> Section | None:
         """Figure 3 of the paper, and how much of it position and the attended word explain."""
         return relation_section(view)
-
-
-def _batches(split: EncodedSplit, positions: Sequence[int]) -> Iterator[Batch]:
-    for start in range(0, len(positions), _BATCH):
-        yield split[positions[start : start + _BATCH]]
 
 
 def _indices(batch: Batch, links: Sequence[Link]) -> list[int]:
