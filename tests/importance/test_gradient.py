@@ -10,6 +10,7 @@ from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, SHAPE
 from importance.toy import TEXTS, model_of_tokens, split
+from measures.toy import view_of
 from torch import nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
@@ -24,8 +25,6 @@ from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass, task_losses
 from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 
 KIND = {"[CLS]": 0, "[SEP]": 1, ".": 2, ",": 2}
 
@@ -205,7 +204,6 @@ def test_wrong_marks_are_reported() -> None:
 
 
 def test_the_section_counts_heads_and_names_layers(tmp_path: Path) -> None:
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     measure = GradientImportance(2, 2)
     names = [column.name for column in measure.columns]
     value_LHC = torch.ones(2, 2, len(names), dtype=torch.float64)
@@ -215,16 +213,9 @@ def test_the_section_counts_heads_and_names_layers(tmp_path: Path) -> None:
     value_LHC[1, 0, names.index("sep_total_minus_other")] = 1.0
     value_LHC[1, 1, names.index("sep_total_minus_other")] = 0.0
     value_LHC[..., names.index("cls_minus_other")] = 0.0
-    grid = HeadGrid(
-        measure.name,
-        measure.columns,
-        value_LHC,
-        torch.full_like(value_LHC, 0.01),
-        torch.full_like(value_LHC, 50).long(),
-    )
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
-    section = GradientImportance.describe(MeasureView(run, measure.declaration()))
+    error_LHC, count_LHC = torch.full_like(value_LHC, 0.01), torch.full_like(value_LHC, 50).long()
+    grid = HeadGrid(measure.name, measure.columns, value_LHC, error_LHC, count_LHC)
+    section = GradientImportance.describe(view_of(tmp_path, measure, grid))
     assert section is not None
     assert section.findings[0] == (
         "The loss depends significantly less on attention to [SEP] than on attention to other tokens in 2 of 4 heads, and more "

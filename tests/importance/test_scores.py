@@ -13,6 +13,7 @@ from families import HEADS, LAYERS, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from importance.toy import model_of_tokens, split
+from measures.toy import view_of
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -32,8 +33,6 @@ from bertsecrets.importance.value_norm import ValueNorm
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 PARTS = ([[0, 1, 2, 3]], [[0], [3, 1], [2]])
 STEP = 1e-4
@@ -354,17 +353,12 @@ def test_wrong_settings_are_reported(make: Callable[[], Measure], words: str) ->
 
 @pytest.mark.parametrize("kind", [Confidence, HeadGradient, FirstOrder, ValueNorm, IntegratedGradients])
 def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     measure = kind(2, 2)
     shape = (2, 2, len(measure.columns))
     value_LHC = torch.linspace(0.5, 1.0, 4, dtype=torch.float64).reshape(2, 2, 1).expand(shape).clone()
     grid = HeadGrid(measure.name, measure.columns, value_LHC, value_LHC / 100, torch.full(shape, 50))
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
-    if kind is IntegratedGradients:
-        extras = {MODEL_KEY: {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01}}
-        run.write_json(run.extras_path(measure.name), extras)
-    view = MeasureView(run, measure.declaration())
+    extras = {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01} if kind is IntegratedGradients else None
+    view = view_of(tmp_path, measure, grid, extras)
     section = kind.describe(view)
     assert section is not None
     assert "ayer 1 · head 1 has the highest" in section.findings[0]

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+from data.tasks import task
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example, Word
+from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import ModelSpec
 
@@ -49,6 +51,12 @@ def maps(batch: Batch, heads: int, seed: int, sharpness: float = 2.0) -> Tensor:
     scores = torch.randn(batch.size, heads, size, size, generator=torch.Generator().manual_seed(seed)).double()
     real_BS = batch.attention_mask_BS.bool()
     return (sharpness * scores).masked_fill(~real_BS[:, None, None], -torch.inf).softmax(-1)
+
+
+@cache
+def demo(name: str, count: int) -> list[Example]:
+    """The first examples of a demo task."""
+    return make_source(SourceConfig(), task(name)).examples("validation")[:count]
 
 
 @cache

@@ -28,8 +28,8 @@ class WithPValue(Measure):
     title = "Tested"
     columns = (
         Column("weight", "weight"),
-        Column("p", "p-value", limits=(0.0, 1.0), role="p_value"),
         Column("uniform", "uniform attention", role="baseline"),
+        Column("p", "p-value", limits=(0.0, 1.0), role="p_value"),
     )
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
@@ -39,11 +39,7 @@ class WithPValue(Measure):
 
     def compute(self) -> HeadGrid:
         grid = super().compute()
-        parts = []
-        for name in ("value_LHC", "stderr_LHC", "count_LHC"):
-            weight_LH, uniform_LH = getattr(grid, name).unbind(-1)
-            parts.append(torch.stack([weight_LH, torch.full_like(weight_LH, 1), uniform_LH], -1))
-        return HeadGrid(self.name, self.columns, *parts)
+        return self.with_p_values(grid, torch.ones(LAYERS, HEADS, 1), grid.count_LHC[..., 0])
 
 
 class Nothing(Measure):
@@ -92,7 +88,7 @@ def test_p_values_are_not_averaged() -> None:
     assert [column.name for column in measure.averaged] == ["weight", "uniform"]
     assert measure.total_LHC.shape == (LAYERS, HEADS, 2)
     (grid,) = measure_pass(tiny_model("bert"), [measure], batches())
-    assert grid.columns == ("weight", "p", "uniform")
+    assert grid.columns == ("weight", "uniform", "p")
     lengths = torch.cat([batch.lengths_B for batch in batches()]).double()
     assert torch.allclose(grid.column("uniform"), lengths.reciprocal().mean())
 
@@ -100,7 +96,7 @@ def test_p_values_are_not_averaged() -> None:
 def test_a_pair_has_no_p_values_of_differences() -> None:
     paired = Paired(WithPValue(LAYERS, HEADS), "initial")
     measure_pass(tiny_model("bert"), [paired], batches(), {"initial": tiny_model("bert", seed=1)})
-    assert paired.grids().other.columns == ("weight", "p", "uniform")
+    assert paired.grids().other.columns == ("weight", "uniform", "p")
     assert paired.grids().difference.columns == ("weight", "uniform")
     # A baseline has the same value in every model.
     assert (paired.grids().difference.column("uniform") == 0).all()
@@ -165,3 +161,45 @@ def test_every_measure_checks_its_arguments_by_their_types(name: str) -> None:
     with pytest.raises(UserError, match=r"\w+\.num_heads is '2'; expected a whole number\."):
         measure(2, "2")
     assert measure(2, 2, max_examples=3).feed.max_examples == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("clusters", {"smoothing": 1.0}, "Clusters.smoothing is 1.0; expected a share"),
+        ("clusters", {"groups": 5}, "Clusters.groups is 5; expected a whole number from 2 to the 4 heads"),
+        ("clusters", {"replicates": -1}, "Clusters.replicates is -1"),
+        ("coreference", {"candidates": "mentions"}, "Coreference.candidates 'mentions'; valid names: earlier, others"),
+        ("coreference", {"windows": "second"}, "Unknown Coreference.windows 'second'"),
+        ("coreference", {"splits": 0}, "Coreference.splits is 0; expected a whole number from 1"),
+        ("dependency", {"from_word": "last"}, "Unknown Dependency.from_word 'last'"),
+        ("dependency", {"offsets": []}, "Dependency.offsets is"),
+        ("dependency", {"min_count": 0}, "Dependency.min_count is 0; expected a whole number from 1"),
+        ("dependency", {"splits": 0}, "Dependency.splits is 0"),
+        ("drift", {"padding": "kovalev"}, "did you mean 'kovaleva'"),
+        ("features", {"absent": "zero"}, "Unknown Features.absent 'zero'"),
+        ("frame_relations", {"pairs": "zipped"}, "Unknown FrameRelations.pairs 'zipped'.*did you mean 'zip'"),
+        ("frame_relations", {"direction": "up"}, "Unknown FrameRelations.direction 'up'"),
+        ("frame_relations", {"matching": "words"}, "Unknown FrameRelations.matching 'words'"),
+        ("frame_relations", {"permutations": 0}, "FrameRelations.permutations is 0"),
+        ("offsets", {"offsets": []}, r"Offsets.offsets is \[\]; expected a list"),
+        ("offsets", {"offsets": [1, 1]}, "expected a list of different whole numbers"),
+        ("offsets", {"offsets": "-1"}, "expected a list of different whole numbers"),
+        ("offsets", {"mean_over": "token"}, "did you mean 'tokens'"),
+        ("roles", {"relations": []}, r"Roles.relations is \[\]"),
+        ("roles", {"relations": ["nsubj", "nsubj"]}, "expected a list of different relations"),
+        ("roles", {"relations": ["local"]}, "expected a list of different relations"),
+        ("roles", {"threshold": 0}, "Roles.threshold is 0; expected a number above 0"),
+        ("surface", {"marks": ".,"}, "Surface.marks is .*; expected a list of tokens"),
+        ("surface", {"marks": [".", ""]}, "Surface.marks is .*; expected a list of tokens"),
+        ("surface", {"marks": [1]}, "Surface.marks is .*; expected a list of tokens"),
+        ("token_to_token", {"far": 0}, "TokenToToken.far is 0"),
+        ("voita_roles", {"relations": "nsubj"}, "VoitaRoles.relations is 'nsubj'"),
+        ("voita_roles", {"relations": ["nsubj", "nsubj"]}, "VoitaRoles.relations is"),
+        ("voita_roles", {"gain": 0.0}, "VoitaRoles.gain is 0.0"),
+        ("voita_roles", {"min_count": 0}, "VoitaRoles.min_count is 0"),
+    ],
+)
+def test_wrong_settings_are_reported(name: str, wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        shipped_measure(name)(2, 2, **wrong)

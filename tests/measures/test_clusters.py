@@ -11,15 +11,14 @@ from data.toy import pairs, wordpiece
 from families import tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measures import toy
 from measures.naive import maps
-from measures.toy import batches
 from numpy.typing import NDArray
 from patterns.random_maps import batch_of, random_maps, real_tokens
 from scipy.spatial.distance import jensenshannon
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters import divergence
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence, sums_of_block
 from bertsecrets.measures.clusters.geometry import (
@@ -30,8 +29,6 @@ from bertsecrets.measures.clusters.geometry import (
 )
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 
 Array = NDArray[np.float64]
 
@@ -163,9 +160,9 @@ def measured(parts: list[Batch], seed: int) -> Clusters:
 def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
     model, other = tiny_model("bert"), tiny_model("bert", seed=1)
     measure = Clusters(3, 4, replicates=3)
-    [grid] = measure_pass(model, [measure], batches(), {"initial": other})
+    [grid] = measure_pass(model, [measure], toy.batches(), {"initial": other})
     texts = []
-    for batch in batches():
+    for batch in toy.batches():
         inputs = batch.inputs()
         eager = [
             torch.cat([torch.stack(network_maps(network, inputs, row)) for network in (model, other)]).flatten(0, 1)
@@ -238,36 +235,12 @@ def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
     model, other = tiny_model("bert"), tiny_model("bert", seed=1)
     for reference, names in ((other, ["clusters", "clusters_moved"]), (tiny_model("bert"), ["clusters"])):
         measure = Clusters(3, 4, replicates=5, groups=3)
-        batch = Batch(
-            **{f"{key}_BS": value for key, value in tiny_batch().items() if key != "labels"},
-            token_type_ids_BS=None,
-            special_BS=torch.zeros(3, 11).bool(),
-            word_BS=torch.zeros(3, 11).long(),
-            index_B=torch.arange(3),
-            label_B=None,
-        )
-        [grid] = measure_pass(model, [measure], [batch], {"initial": reference})
-        run = Run(tmp_path / names[-1], "run", "toy", "demo", "pretrained")
-        run.declare(measure.declaration())
-        run.add(run.rows(grid, "checkpoint", 0))
-        run.write_json(run.extras_path("clusters"), {"model": measure.extras(grid, model)})
-        section = Clusters.describe(MeasureView(run, measure.declaration()))
+        [grid] = measure_pass(model, [measure], [toy.batch_of(tiny_batch())], {"initial": reference})
+        view = toy.view_of(tmp_path / names[-1], measure, grid, measure.extras(grid, model))
+        section = Clusters.describe(view)
         assert section is not None
         assert [block.name for block in section.figures] == names
         assert sum(int(row[1]) for row in section.tables[0].rows) == 12
         assert len(section.tables[1].rows) == 5
         assert "of one layer" in section.findings[0]
         assert len(section.findings) == (3 if reference is other else 2)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"smoothing": 1.0}, "Clusters.smoothing is 1.0; expected a share"),
-        ({"groups": 5}, "Clusters.groups is 5; expected a whole number from 2 to the 4 heads"),
-        ({"replicates": -1}, "Clusters.replicates is -1"),
-    ],
-)
-def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Clusters(2, 2, **wrong)

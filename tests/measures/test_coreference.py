@@ -10,6 +10,7 @@ import torch
 from data.tasks import task
 from data.toy import wordpiece
 from measures.naive import bert_tokenizer, maps
+from measures.toy import view_of
 from numpy.typing import NDArray
 
 from bertsecrets.data.example import Annotation, Example, Mention, MentionKind, Word
@@ -21,8 +22,7 @@ from bertsecrets.measures.coreference.measure import KINDS, Coreference
 from bertsecrets.measures.coreference.questions import ask
 from bertsecrets.measures.coreference.record import CoreferenceRecord
 from bertsecrets.measures.coreference.sieve import agreement_of, head_match, nearest, rule_based
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import Comparison, MeasureView, Replicates
+from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.statistics.splits import choosing_units
 
 Array = NDArray[np.float64]
@@ -354,13 +354,9 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     split = demo()
     measure = Coreference(1, 2)
     fed(measure, split, (len(split),))
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     grid = measure.compute()
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
     extras = measure.extras(grid, torch.nn.Identity())
-    run.write_json(run.extras_path("coreference"), {"model": extras})
-    view = MeasureView(run, measure.declaration())
+    view = view_of(tmp_path / "first", measure, grid, extras)
     section = Coreference.describe(view)
     record = CoreferenceRecord.read(view.extras)
     assert section is not None
@@ -383,28 +379,11 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     # Where every candidate is an antecedent, as in WinoBias, nothing is chosen and no head is praised.
     for baseline in extras["kinds"][0]["baselines"]:
         baseline["accuracy"] = 1.0
-    run.write_json(run.extras_path("coreference"), {"model": extras})
-    section = Coreference.describe(MeasureView(run, measure.declaration()))
+    section = Coreference.describe(view_of(tmp_path / "second", measure, grid, extras))
     assert section is not None
     assert len(section.findings) == 1
     assert section.findings[0].startswith("The mentions of ")
     assert "have no choice: every candidate is an antecedent" in section.findings[0]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (
-            {"candidates": "mentions"},
-            "Unknown Coreference.candidates 'mentions'; valid names: earlier, others",
-        ),
-        ({"windows": "second"}, "Unknown Coreference.windows 'second'"),
-        ({"splits": 0}, "Coreference.splits is 0; expected a whole number from 1"),
-    ],
-)
-def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Coreference(1, 1, **wrong)
 
 
 def test_texts_without_mentions_or_antecedents_are_reported() -> None:

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from data.tasks import task
 from data.toy import wordpiece
-from measures.naive import bert_tokenizer, maps
+from measures.naive import bert_tokenizer, demo, maps
+from measures.toy import view_of
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -26,8 +26,7 @@ from bertsecrets.measures.dependency.words import pointed_to, word_maps
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import Comparison, MeasureView, Replicates
+from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.statistics.splits import choosing_units
 
 Array = NDArray[np.float64]
@@ -42,12 +41,6 @@ def sentence(text: str, *words: tuple[str, int, str]) -> Example:
         end = start + len(form)
         annotated.append(Word(form, start, end, "X", head, relation))
     return Example(0, (text,), None, (Annotation(tuple(annotated)),))
-
-
-def corpus(count: int) -> list[Example]:
-    """Sentences of the demo corpus, with gold heads."""
-    examples = make_source(SourceConfig(), task("demo_sentiment")).examples("validation")
-    return examples[:count]
 
 
 def test_words_by_hand() -> None:
@@ -139,7 +132,7 @@ def check_against_naive(
 
 
 def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
-    split = EncodedSplit(corpus(200), bert_tokenizer(), 64)
+    split = EncodedSplit(demo("demo_sentiment", 200), bert_tokenizer(), 64)
     measure = Dependency(2, 2, min_count=20)
     measure.prepare(split)
     seen = []
@@ -248,7 +241,7 @@ def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
 
 
 def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
-    split = EncodedSplit(corpus(120), bert_tokenizer(), 64)
+    split = EncodedSplit(demo("demo_sentiment", 120), bert_tokenizer(), 64)
     measures = [Dependency(1, 2, min_count=20, splits=7, seed=3) for _ in range(2)]
     for measure, sizes in zip(measures, ((120,), (7, 50, 63)), strict=True):
         measure.prepare(split)
@@ -316,17 +309,13 @@ def one_layer(split: EncodedSplit, sizes: tuple[int, ...]) -> Iterator[tuple[Bat
 
 
 def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
-    split = EncodedSplit(corpus(60), bert_tokenizer(), 64)
+    split = EncodedSplit(demo("demo_sentiment", 60), bert_tokenizer(), 64)
     measure = Dependency(1, 2, min_count=10)
     measure.prepare(split)
     for batch, attention in one_layer(split, (60,)):
         measure.update(0, attention, batch)
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     grid = measure.compute()
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
-    run.write_json(run.extras_path("dependency"), {"model": measure.extras(grid, torch.nn.Identity())})
-    view = MeasureView(run, measure.declaration())
+    view = view_of(tmp_path, measure, grid, measure.extras(grid, torch.nn.Identity()))
     record = DependencyRecord.read(view.extras)
     assert record is not None
     section = Dependency.describe(view)
@@ -350,22 +339,8 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     assert {row["condition"] for row in compared.rows} == {"a", "b"}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"from_word": "last"}, "Unknown Dependency.from_word 'last'"),
-        ({"offsets": []}, "Dependency.offsets is"),
-        ({"min_count": 0}, "Dependency.min_count is 0; expected a whole number from 1"),
-        ({"splits": 0}, "Dependency.splits is 0"),
-    ],
-)
-def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Dependency(1, 1, **wrong)
-
-
 def test_a_relation_that_nobody_has_is_reported() -> None:
-    split = EncodedSplit(corpus(20), bert_tokenizer(), 64)
+    split = EncodedSplit(demo("demo_sentiment", 20), bert_tokenizer(), 64)
     with pytest.raises(
         UserError, match=r"Relation 'dett' of measure.dependency.relations occurs in none of the 20 .*'det'"
     ):

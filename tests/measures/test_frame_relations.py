@@ -12,6 +12,7 @@ import torch
 from data.tasks import task
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measures.naive import maps
 from scipy import stats
 from torch import Tensor
 
@@ -192,12 +193,6 @@ def test_a_sentence_of_word_pieces_with_every_weight() -> None:
         assert values_BHC[1, 0, 0].item() == pytest.approx(weight), (pairs, matching, direction)
 
 
-def random_maps(batch: Batch, heads: int, seed: int) -> Tensor:
-    size = batch.input_ids_BS.shape[1]
-    scores = torch.randn(batch.size, heads, size, size, generator=torch.Generator().manual_seed(seed)).double() * 2
-    return scores.masked_fill(~batch.attention_mask_BS.bool()[:, None, None], -torch.inf).softmax(-1)
-
-
 def random_batch(seed: int, rows: int = 4) -> Batch:
     """Sentences of one to three pieces a word, with one or two frames; every third example has two sentences."""
     chance = np.random.default_rng(seed)
@@ -272,7 +267,7 @@ def test_the_measure_equals_a_naive_loop(seed: int, pairs: str, matching: str) -
     if matching == "kovaleva":
         # The first equal token may stand in the other sentence; the naive loop looks within one.
         batch.annotations = tuple(sentences if len(sentences) == 1 else () for sentences in batch.annotations)
-    attention_BHQK = random_maps(batch, 2, seed)
+    attention_BHQK = maps(batch, 2, seed)
     measure = FrameRelations(1, 2, pairs=pairs, matching=matching, permutations=3)  # type: ignore[arg-type]
     values_BHC = measure.per_example(attention_BHQK, batch, None)
     for row, head in itertools.product(range(batch.size), range(2)):
@@ -383,7 +378,7 @@ def test_two_links_of_one_sentence_never_exchange_places() -> None:
 
 def test_p_values_of_exchanged_places_are_those_of_all_permutations() -> None:
     batch = sentences(4, length=6)
-    attention_BHQK = random_maps(batch, 2, 3)
+    attention_BHQK = maps(batch, 2, 3)
     result = columns_of(attention_BHQK, batch, permutations=40_000)
     query_P, key_P = zip(
         *(link.pairs[0] for link in links_of(batch, "all", "element_to_target", "offsets")), strict=True
@@ -409,13 +404,13 @@ def test_a_head_that_goes_by_absolute_position_beats_only_the_nulls_within_a_sen
     batch = batch_of(*rows)
     size = batch.input_ids_BS.shape[1]
     noise_BHQK = torch.rand(60, 2, size, size, generator=torch.Generator().manual_seed(1)).double() / 50
-    maps = noise_BHQK.clone()
-    maps[:, 0, 1:4, 7:10] += 0.5
-    maps[:, 1, 1:4, 7:10] += 0.5
+    maps_BHQK = noise_BHQK.clone()
+    maps_BHQK[:, 0, 1:4, 7:10] += 0.5
+    maps_BHQK[:, 1, 1:4, 7:10] += 0.5
     for link in links_of(batch, "all", "element_to_target", "offsets"):
         ((query, key),) = link.pairs
-        maps[link.row, 1, query, key] += 0.2
-    result = columns_of(maps, batch, permutations=2000)
+        maps_BHQK[link.row, 1, query, key] += 0.2
+    result = columns_of(maps_BHQK, batch, permutations=2000)
     for name in ("position", "received"):
         assert (result[f"p_{name}_corrected"] < 0.05).all()
     assert result["p_other_links"][0] > 0.05
@@ -425,7 +420,7 @@ def test_a_head_that_goes_by_absolute_position_beats_only_the_nulls_within_a_sen
 
 def test_a_link_without_an_equally_long_sentence_is_left_out() -> None:
     batch = sentences(1)
-    result = columns_of(random_maps(batch, 2, 0), batch, permutations=500)
+    result = columns_of(maps(batch, 2, 0), batch, permutations=500)
     assert np.isnan(result["other_links"]).all()
     assert np.isnan(result["over_other_links"]).all()
     assert (result["p_other_links"] == 1).all()
@@ -446,8 +441,8 @@ def test_relation_distance_and_word_are_distinguished() -> None:
         ((query, key),) = link.pairs
         word_BQK[link.row, :, key] = 0.5
         relation_BQK[link.row, query, key] += 0.3
-    maps = torch.stack([diagonal_QK.expand(40, size, size), word_BQK, relation_BQK, noise_BQK], 1)
-    result = columns_of(maps, batch, permutations=2000)
+    maps_BHQK = torch.stack([diagonal_QK.expand(40, size, size), word_BQK, relation_BQK, noise_BQK], 1)
+    result = columns_of(maps_BHQK, batch, permutations=2000)
     least = 1 / 2001
     # A head of fixed weights by distance gives every place of a link what it gives the link: no drawing is worse.
     assert result["p_position"][0] == 1.0
@@ -463,7 +458,7 @@ def test_relation_distance_and_word_are_distinguished() -> None:
 
 def test_p_values_are_those_of_all_drawings() -> None:
     batch = sentences(3, length=6)
-    attention_BHQK = random_maps(batch, 1, 3)
+    attention_BHQK = maps(batch, 1, 3)
     result = columns_of(attention_BHQK, batch, permutations=40_000)
     links = links_of(batch, "all", "element_to_target", "offsets")
     for column, with_key in (("p_position", 1), ("p_received", 0)):
@@ -484,7 +479,7 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
     batch.index_B = torch.tensor([4, 0, 17, 3, 5, 9])
     links = links_of(batch, "all", "element_to_target", "offsets")
     assert max(Counter(link.row for link in links).values()) > 1
-    attention_BHQK = random_maps(batch, 2, 8)
+    attention_BHQK = maps(batch, 2, 8)
     places = Placements.of(links, [placements_within(link, moved) for link in links])
     drawn_NR = drawn_placements(links, places, batch.index_B, 30, seed=2)
     found_RH = averages(links, places, drawn_NR) @ places.weights(attention_BHQK)
@@ -512,7 +507,7 @@ def test_drawings_equal_a_naive_loop(moved: Moved) -> None:
 
 def test_p_values_of_heads_without_a_relation_are_uniform() -> None:
     batch = sentences(25)
-    result = columns_of(random_maps(batch, 300, 11), batch, permutations=400)
+    result = columns_of(maps(batch, 300, 11), batch, permutations=400)
     for column in ("p_position", "p_received", "p_other_links"):
         assert stats.kstest(result[column], "uniform").pvalue > 0.001
 
@@ -525,7 +520,7 @@ def split(batch: Batch, rows: list[int]) -> Batch:
 
 def test_batches_and_processes_change_nothing() -> None:
     batch = random_batch(5, rows=7)
-    attention_BHQK = random_maps(batch, 2, 5)
+    attention_BHQK = maps(batch, 2, 5)
     whole, first, second = (prepared(FrameRelations(1, 2, permutations=399), batch) for _ in range(3))
     whole.update(0, attention_BHQK, batch)
     for measure, rows in ((first, [0, 3, 6]), (second, [5, 1]), (second, [2, 4])):
@@ -542,7 +537,7 @@ def test_batches_and_processes_change_nothing() -> None:
 def test_examples_without_a_link_count_nowhere() -> None:
     batch = batch_of(([1, 5, 6, 2], [-1, 0, 1, -1], (annotation(2),)))
     measure = FrameRelations(1, 2, permutations=10)
-    measure.update(0, random_maps(batch, 2, 0), batch)
+    measure.update(0, maps(batch, 2, 0), batch)
     grid = measure.compute()
     assert not grid.count_LHC.any()
     assert grid.value_LHC.isnan().all()
@@ -552,20 +547,6 @@ def test_fixed_offsets_count_links_once() -> None:
     links = links_of(hand_worked(), "all", "element_to_target", "offsets")
     # From (5, 6, 7, 3) to (8, 9): 3 4, 2 3, 1 2, 5 6; and from 1 to 4: 3.
     assert fixed_offsets(links) == {1: 1, 2: 1, 3: 2, 4: 1, 5: 1, 6: 1}
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"pairs": "zipped"}, "Unknown FrameRelations.pairs 'zipped'.*did you mean 'zip'"),
-        ({"direction": "up"}, "Unknown FrameRelations.direction 'up'"),
-        ({"matching": "words"}, "Unknown FrameRelations.matching 'words'"),
-        ({"permutations": 0}, "FrameRelations.permutations is 0"),
-    ],
-)
-def test_a_wrong_setting_is_an_error(setting: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        FrameRelations(1, 1, **setting)  # type: ignore[arg-type]
 
 
 def test_annotation_is_needed() -> None:

@@ -1,6 +1,7 @@
 """Matching by spelling against a naive loop that works on strings alone, and against sentences worked by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import yaml
 from data.toy import annotate
 from measures.naive import Plain, bert_tokenizer, maps, plain
 
-from bertsecrets.data.example import Annotation, Example, Word
+from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.sources.conllu import read_conllu
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.linguistic.features import Features
@@ -69,33 +70,23 @@ def naive_positions(example: Plain, name: str) -> list[int]:
     return spelt_like(example, found_words(example.example, name))
 
 
+def tagged(text: str, *words: tuple[str, str, int, str]) -> Annotation:
+    """A sentence of (form, tag, head, relation)."""
+    forms = annotate(text, *(form for form, *_ in words)).words
+    return Annotation(
+        tuple(
+            replace(word, pos="VERB" if tag == "VB" else "X", head=head, relation=relation, tag=tag)
+            for word, (_, tag, head, relation) in zip(forms, words, strict=True)
+        )
+    )
+
+
 def hand_worked() -> Example:
     first, second = "I don't note normal dogs.", "Dogs can't win"
-    words = annotate(first, "I", "do", "n't", "note", "normal", "dogs", ".").words
-    tags = ("PRP", "VBP", "RB", "VB", "JJ", "NNS", ".")
-    heads, relations = (3, 3, 3, -1, 5, 3, 3), ("nsubj", "aux", "neg", "root", "amod", "obj", "punct")
-    third = annotate(second, "Dogs", "ca", "n't", "win").words
-    return Example(
-        0,
-        (first, second),
-        None,
-        (
-            Annotation(
-                tuple(
-                    Word(word.form, word.start, word.end, "VERB" if tag == "VB" else "X", head, relation, tag=tag)
-                    for word, tag, head, relation in zip(words, tags, heads, relations, strict=True)
-                )
-            ),
-            Annotation(
-                tuple(
-                    Word(word.form, word.start, word.end, "VERB" if tag == "VB" else "X", head, relation, tag=tag)
-                    for word, tag, head, relation in zip(
-                        third, ("NNS", "MD", "RB", "VB"), (3, 3, 3, -1), ("nsubj", "aux", "neg", "root"), strict=True
-                    )
-                )
-            ),
-        ),
-    )
+    dont = (("I", "PRP", 3, "nsubj"), ("do", "VBP", 3, "aux"), ("n't", "RB", 3, "neg"), ("note", "VB", -1, "root"))
+    dogs = (("normal", "JJ", 5, "amod"), ("dogs", "NNS", 3, "obj"), (".", ".", 3, "punct"))
+    cant = (("Dogs", "NNS", 3, "nsubj"), ("ca", "MD", 3, "aux"), ("n't", "RB", 3, "neg"), ("win", "VB", -1, "root"))
+    return Example(0, (first, second), None, (tagged(first, *dont, *dogs), tagged(second, *cant)))
 
 
 def test_the_sentences_worked_by_hand() -> None:

@@ -1,7 +1,5 @@
 """Attention to neighbouring tokens against a naive loop."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns.random_maps import batch_of, random_maps, real_tokens
 
-from bertsecrets.errors import UserError
 from bertsecrets.measures.offsets import MeanOver, Offsets
 
 OFFSETS = (-1, 0, 1, 3, -12)
@@ -41,17 +38,3 @@ def test_a_head_that_looks_back_has_all_its_weight_on_the_previous_token() -> No
     measure = Offsets(1, 1)
     measure.update(0, back, batch_of(real_tokens((6,), 6)))
     assert measure.compute().value_LHC[0, 0].tolist() == [1.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"offsets": []}, r"Offsets.offsets is \[\]; expected a list"),
-        ({"offsets": [1, 1]}, "expected a list of different whole numbers"),
-        ({"offsets": "-1"}, "expected a list of different whole numbers"),
-        ({"mean_over": "token"}, "did you mean 'tokens'"),
-    ],
-)
-def test_wrong_settings_are_reported(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Offsets(1, 1, **settings)

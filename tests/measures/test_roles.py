@@ -1,21 +1,16 @@
 """Sieve bias scores against a naive loop over tokens, the test of roles, and the section."""
 
 import math
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from data.tasks import task
-from measures.naive import Plain, bert_tokenizer, maps, plain
+from measures.naive import Plain, bert_tokenizer, demo, maps, plain
 from scipy import stats
 
 from bertsecrets.data.example import Annotation, Example, Word
-from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.roles import Roles, role_tests
 from bertsecrets.results.run import Declaration, Run
@@ -62,14 +57,9 @@ def naive(example: Plain, to: list[list[float]]) -> list[float]:
     return [local, syntactic, block, *delimiters, *single]
 
 
-@cache
-def demo(name: str) -> list[Example]:
-    return make_source(SourceConfig(), task(name)).examples("validation")[:3]
-
-
 @pytest.mark.parametrize(("name", "count"), [("demo_paraphrase", 3), ("demo_sentiment", 2)])
 def test_every_score_equals_a_naive_loop(name: str, count: int) -> None:
-    examples = demo(name)[:count]
+    examples = demo(name, count)
     tokenizer = bert_tokenizer()
     split = EncodedSplit(examples, tokenizer, 64)
     batch = split[list(range(count))]
@@ -87,7 +77,7 @@ def test_every_score_equals_a_naive_loop(name: str, count: int) -> None:
 
 
 def test_uniform_attention_scores_one_in_every_role() -> None:
-    batch = EncodedSplit(demo("demo_paraphrase"), bert_tokenizer(), 64)[[0, 1, 2]]
+    batch = EncodedSplit(demo("demo_paraphrase", 3), bert_tokenizer(), 64)[[0, 1, 2]]
     real_BS = batch.attention_mask_BS.double()
     attention = (real_BS / real_BS.sum(-1, keepdim=True))[:, None, None].expand(-1, 1, real_BS.shape[1], -1)
     scores = Roles(1, 1).per_example(attention, batch, None)
@@ -171,17 +161,3 @@ def test_a_head_may_have_several_roles_and_the_table_sets_them_beside_patterns(t
     assert rows["local"] == ["0", "1", "0", "0", "1"]
     assert rows["block"] == ["1", "0", "0", "0", "1"]
     assert rows["no role"] == ["0", "0", "2", "0", "2"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"relations": []}, r"Roles.relations is \[\]"),
-        ({"relations": ["nsubj", "nsubj"]}, "expected a list of different relations"),
-        ({"relations": ["local"]}, "expected a list of different relations"),
-        ({"threshold": 0}, "Roles.threshold is 0; expected a number above 0"),
-    ],
-)
-def test_wrong_settings_are_reported(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Roles(1, 1, **wrong)

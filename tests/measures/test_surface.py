@@ -1,22 +1,19 @@
 """Attention to special tokens and punctuation against a naive loop over tokens, and its section."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from data.toy import byte_level, wordpiece
 from measures.naive import bert_tokenizer, maps
+from measures.toy import view_of
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.surface import Surface, mark_ids
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 
 TEXTS = [
     ("The cat, a dog. And 3.14!", "He sat."),
@@ -74,29 +71,15 @@ def test_marks_are_found_in_any_tokenizer(tokenizer: PreTrainedTokenizerFast, to
     assert set(tokenizer.convert_ids_to_tokens(mark_ids(tokenizer, (".", ",")))) == tokens
 
 
-@pytest.mark.parametrize("marks", [".,", [".", ""], [1]])
-def test_wrong_marks_are_reported(marks: Any) -> None:
-    with pytest.raises(UserError, match=r"Surface.marks is .*; expected a list of tokens"):
-        Surface(1, 1, marks=marks)
-
-
 def test_the_section_names_the_layers_and_heads(tmp_path: Path) -> None:
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     measure = Surface(2, 2)
     value_LHC = torch.zeros(2, 2, 10, dtype=torch.float64)
     value_LHC[1, :, 1] = torch.tensor([0.9, 0.5])
     value_LHC[0, 0, 0] = 0.25
     value_LHC[..., 6:] = 0.1
-    grid = HeadGrid(
-        "surface",
-        measure.columns,
-        value_LHC,
-        torch.full_like(value_LHC, 0.01),
-        torch.full_like(value_LHC, 7).long(),
-    )
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
-    section = Surface.describe(MeasureView(run, measure.declaration()))
+    error_LHC, count_LHC = torch.full_like(value_LHC, 0.01), torch.full_like(value_LHC, 7).long()
+    grid = HeadGrid("surface", measure.columns, value_LHC, error_LHC, count_LHC)
+    section = Surface.describe(view_of(tmp_path, measure, grid))
     assert section is not None
     assert section.findings[0] == (
         "[SEP] gets most attention in layer 1 (0.700 on average over heads; uniform attention gives 0.100), most of all in "

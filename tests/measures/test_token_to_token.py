@@ -301,8 +301,6 @@ def test_what_does_not_fit_is_an_error_before_the_first_batch(recwarn: pytest.Wa
         TokenToToken(1, 1, {}, adverbs).prepare(EncodedSplit(EXAMPLES, bert_tokenizer(), 64))
     with pytest.raises(UserError, match="neither features nor pairs"):
         TokenToToken(1, 1, {}, {})
-    with pytest.raises(UserError, match=r"TokenToToken.far is 0"):
-        TokenToToken(1, 1, FEATURES, PAIRS, far=0)
     with pytest.raises(UserError, match="Measure token_to_token has two columns called 'a_far'"):
         TokenToToken(1, 1, {}, {"a": {"link": "head"}, "a_far": {"link": "head"}})
     pairs = {"verb_to_subject": PAIRS["verb_to_subject"], "coreferent": PAIRS["coreferent"]}

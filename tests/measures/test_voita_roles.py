@@ -2,33 +2,22 @@
 
 import math
 from collections import Counter
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from data.tasks import task
-from measures.naive import bert_tokenizer, maps, plain
+from measures.naive import bert_tokenizer, demo, maps, plain
+from measures.toy import view_of
 from torch import nn
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.voita_roles import VoitaRoles, roles_of
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 RELATIONS = ("nsubj", "amod")
 FREQUENT = 12
-
-
-@cache
-def demo() -> tuple[Example, ...]:
-    return tuple(make_source(SourceConfig(), task("demo_paraphrase")).examples("validation")[:8])
 
 
 def naive(example: Example, counts: Counter[str], to: list[list[float]]) -> dict[str, list[bool]]:
@@ -69,7 +58,7 @@ def naive(example: Example, counts: Counter[str], to: list[list[float]]) -> dict
 
 
 def test_every_share_equals_a_naive_loop() -> None:
-    examples, tokenizer = demo(), bert_tokenizer()
+    examples, tokenizer = demo("demo_paraphrase", 8), bert_tokenizer()
     split = EncodedSplit(examples, tokenizer, 64)
     counts: Counter[str] = Counter()
     for example in examples:
@@ -119,7 +108,7 @@ def test_texts_without_annotation_have_no_syntactic_role() -> None:
 
 
 def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: Path) -> None:
-    split = EncodedSplit(demo(), bert_tokenizer(), 64)
+    split = EncodedSplit(demo("demo_paraphrase", 8), bert_tokenizer(), 64)
     measure = VoitaRoles(1, 3, relations=RELATIONS, min_count=1, frequent=FREQUENT)
     measure.prepare(split)
     batch = split[list(range(8))]
@@ -130,7 +119,7 @@ def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: 
     first[..., 0] = 1.0
     # Each dependent's first head word by distance: an oracle of nsubj.
     oracle = torch.zeros(shape).double()
-    for row, example in enumerate(demo()):
+    for row, example in enumerate(demo("demo_paraphrase", 8)):
         offset = 0
         for sentence in example.annotations:
             for number, word in enumerate(sentence.words):
@@ -142,11 +131,7 @@ def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: 
     grid = measure.compute()
     assert grid.column("previous")[0].tolist()[:1] == [1.0]
     assert grid.column("nsubj")[0, 2] == 1.0
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
-    run.write_json(run.extras_path(measure.name), {MODEL_KEY: measure.extras(grid, nn.Identity())})
-    view = MeasureView(run, measure.declaration())
+    view = view_of(tmp_path, measure, grid, measure.extras(grid, nn.Identity()))
     roles = roles_of(view)
     assert roles["positional"].tolist() == [[True, False, False]]
     assert roles["syntactic"][0, 2]
@@ -167,29 +152,11 @@ def test_a_relation_with_few_pairs_judges_no_head(tmp_path: Path) -> None:
     measure = VoitaRoles(1, 1, relations=["nsubj"])
     value_LHC = torch.full((1, 1, 6), 1.0, dtype=torch.float64)
     grid = HeadGrid(measure.name, measure.columns, value_LHC, value_LHC / 10, torch.full((1, 1, 6), 9))
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
-    run.declare(measure.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
     extras = {
         "thresholds": measure.thresholds,
         "min_count": 100,
         "baselines": {"nsubj": {"count": 99, "share": 0.2}},
     }
-    run.write_json(run.extras_path(measure.name), {MODEL_KEY: extras})
-    section = VoitaRoles.describe(MeasureView(run, measure.declaration()))
+    section = VoitaRoles.describe(view_of(tmp_path, measure, grid, extras))
     assert section is not None
     assert section.findings[0].endswith("1 positional, 1 rare words. The syntactic role could not be judged here.")
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"relations": "nsubj"}, "VoitaRoles.relations is 'nsubj'"),
-        ({"relations": ["nsubj", "nsubj"]}, "VoitaRoles.relations is"),
-        ({"gain": 0.0}, "VoitaRoles.gain is 0.0"),
-        ({"min_count": 0}, "VoitaRoles.min_count is 0"),
-    ],
-)
-def test_wrong_settings_are_reported(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        VoitaRoles(1, 1, **settings)

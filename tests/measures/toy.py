@@ -1,12 +1,18 @@
-"""A toy measure and batches for it."""
+"""A toy measure and batches for it, and measures as pages see them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from families import tiny_batch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 
 class Focus(Measure):
@@ -23,20 +29,33 @@ class Focus(Measure):
         return torch.stack([mean_BH, long_BH], -1)
 
 
+def batch_of(inputs: Mapping[str, Tensor], start: int = 0) -> Batch:
+    """A batch of a model's inputs, whose examples are numbered from ``start``."""
+    ids_BS = inputs["input_ids"]
+    return Batch(
+        input_ids_BS=ids_BS,
+        attention_mask_BS=inputs["attention_mask"],
+        token_type_ids_BS=None,
+        special_BS=torch.zeros_like(ids_BS).bool(),
+        word_BS=torch.zeros_like(ids_BS),
+        index_B=torch.arange(start, start + len(ids_BS)),
+        label_B=None,
+    )
+
+
 def batches() -> list[Batch]:
     built = []
     for start, lengths in ((0, (11, 7, 4)), (3, (9, 9, 3, 6))):
         inputs = tiny_batch(lengths)
-        ids_BS = (inputs["input_ids"] + start) % 90
-        built.append(
-            Batch(
-                input_ids_BS=ids_BS,
-                attention_mask_BS=inputs["attention_mask"],
-                token_type_ids_BS=None,
-                special_BS=torch.zeros_like(ids_BS).bool(),
-                word_BS=torch.zeros_like(ids_BS),
-                index_B=torch.arange(start, start + len(ids_BS)),
-                label_B=None,
-            )
-        )
+        built.append(batch_of({**inputs, "input_ids": (inputs["input_ids"] + start) % 90}, start))
     return built
+
+
+def view_of(folder: Path, measure: Measure, grid: HeadGrid, extras: Mapping[str, Any] | None = None) -> MeasureView:
+    """A measure's numbers, and what does not fit its grid, in the folder of a run."""
+    run = Run(folder, "run", "toy", "demo", "pretrained")
+    run.declare(measure.declaration())
+    run.add(run.rows(grid, "checkpoint", 0))
+    if extras is not None:
+        run.write_json(run.extras_path(measure.name), {MODEL_KEY: extras})
+    return MeasureView(run, measure.declaration())
