@@ -160,10 +160,13 @@ class Measure(Experiment, Metric):
             if names.count(name) > 1:
                 raise UserError(f"Measure {self.name} has two columns called '{name}'; rename one of them.")
         self.averaged = tuple(column for column in self.columns if column.role != "p_value")
-        shape = (num_layers, num_heads, len(self.averaged))
-        self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+        self._add_sums(num_layers, num_heads)
+
+    def _add_sums(self, num_layers: int, num_heads: int, device: torch.device | None = None) -> None:
+        """Add the three sums of the averaged columns as states."""
+        for name, dtype in (("total_LHC", torch.float64), ("squares_LHC", torch.float64), ("count_LHC", torch.int64)):
+            zeros = torch.zeros((num_layers, num_heads, len(self.averaged)), dtype=dtype, device=device)
+            self.add_state(name, zeros, dist_reduce_fx="sum")
 
     def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
         """The measure's own examples; None for the evaluation set.

@@ -22,20 +22,8 @@ spacy = pytest.importorskip("spacy", reason="spaCy is not installed; pip install
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NEGATIONS = {
-    "cannot",
-    "n't",
-    "neither",
-    "never",
-    "no",
-    "nobody",
-    "none",
-    "nor",
-    "not",
-    "nothing",
-    "nowhere",
-    "n’t",
-    "nt",
-}
+    "cannot", "n't", "neither", "never", "no", "nobody", "none", "nor", "not", "nothing", "nowhere", "n’t", "nt",
+}  # fmt: skip
 SUBJECTS = {"nsubj", "nsubjpass", "nsubj:pass", "csubj", "csubjpass", "csubj:pass", "expl"}
 WORDS: dict[str, Callable[[Any], bool]] = {
     "nouns": lambda word: word.pos_ in ("NOUN", "PROPN"),

@@ -299,7 +299,7 @@ class Sentences:
         return self.batch.size
 
     def __getitem__(self, positions: list[int]) -> Batch:
-        return split(self.batch, positions)
+        return self.batch.rows(torch.tensor(positions))
 
 
 def prepared(measure: FrameRelations, batch: Batch) -> FrameRelations:
@@ -512,19 +512,13 @@ def test_p_values_of_heads_without_a_relation_are_uniform() -> None:
         assert stats.kstest(result[column], "uniform").pvalue > 0.001
 
 
-def split(batch: Batch, rows: list[int]) -> Batch:
-    chosen = {name: value[rows] if isinstance(value, Tensor) else value for name, value in vars(batch).items()}
-    chosen["annotations"] = tuple(batch.annotations[row] for row in rows)
-    return Batch(**chosen)
-
-
 def test_batches_and_processes_change_nothing() -> None:
     batch = random_batch(5, rows=7)
     attention_BHQK = maps(batch, 2, 5)
     whole, first, second = (prepared(FrameRelations(1, 2, permutations=399), batch) for _ in range(3))
     whole.update(0, attention_BHQK, batch)
     for measure, rows in ((first, [0, 3, 6]), (second, [5, 1]), (second, [2, 4])):
-        measure.update(0, attention_BHQK[rows], split(batch, rows))
+        measure.update(0, attention_BHQK[rows], batch.rows(torch.tensor(rows)))
     # What torchmetrics does across processes: every state is a sum.
     for name, reduce in whole._reductions.items():
         parts = torch.stack([getattr(first, name), getattr(second, name)])

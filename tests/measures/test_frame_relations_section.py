@@ -10,7 +10,7 @@ import torch
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.frame_relations.measure import FrameRelations
-from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
+from bertsecrets.measures.frame_relations.record import BASELINES, HeadMap, RelationExample, RelationRecord
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable, MissingColumnError
@@ -75,18 +75,13 @@ def test_a_relation_head_beats_all_three_baselines(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("test", ["position", "received", "other_links"])
+@pytest.mark.parametrize("test", BASELINES)
 def test_one_baseline_that_is_not_beaten_is_enough_for_no_verdict(tmp_path: Path, test: str) -> None:
     values = {**VALUES, f"p_{test}_corrected": np.full((2, 2), 0.06)}
     section = FrameRelations.describe(view(tmp_path, values, RECORD))
     assert section is not None
     assert {row[-1] for row in section.tables[0].rows} == {"not shown"}
-    label = {
-        "position": "same distance elsewhere",
-        "received": "same word from elsewhere",
-        "other_links": "places of other sentences' links",
-    }[test]
-    assert f"not shown to go beyond {label} (" in section.findings[0]
+    assert f"not shown to go beyond {BASELINES[test]} (" in section.findings[0]
 
 
 def test_the_words_carry_the_record(tmp_path: Path) -> None:

@@ -24,24 +24,9 @@ MEASURE = yaml.safe_load((CONF / "measure" / "token_to_token_kovaleva.yaml").rea
 PAIRS = MEASURE["token_to_token_kovaleva"]["pairs"]
 
 NEGATIONS = [
-    "neither",
-    "nor",
-    "not",
-    "never",
-    "none",
-    "don't",
-    "won't",
-    "didn't",
-    "hadn't",
-    "haven't",
-    "can't",
-    "isn't",
-    "wasn't",
-    "shouldn't",
-    "couldn't",
-    "nothing",
-    "nowhere",
-]
+    "neither", "nor", "not", "never", "none", "don't", "won't", "didn't", "hadn't", "haven't", "can't", "isn't",
+    "wasn't", "shouldn't", "couldn't", "nothing", "nowhere",
+]  # fmt: skip
 NOUNS, VERBS, PRONOUNS = {"NN", "NNP", "NNPS", "NNS"}, {"VB", "VBD", "VBG", "VBN", "VBP", "VBZ"}, {"PRP", "PRP$"}
 SUBJECTS = {"nsubj", "nsubj:pass", "csubj", "csubj:pass", "agent", "expl"}
 OBJECTS = {"obj", "iobj", "attr", "oprd"}

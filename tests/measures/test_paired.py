@@ -86,23 +86,14 @@ def test_a_model_does_not_differ_from_itself() -> None:
 
 def framed() -> list[Batch]:
     """Batches whose sentences hold one frame each; the last batch has no frame."""
-    built = []
-    for index, batch in enumerate([*batches(), batches()[0]]):
+    built = [*batches(), batches()[0]]
+    for index, batch in enumerate(built):
         size = batch.input_ids_BS.shape[1]
         words = tuple(Word("w", 2 * word, 2 * word + 1, "X", -1, "root") for word in range(size))
         frames = (Frame("F", 2, (FrameElement("A", 0, 0),)),) if index < 2 else ()
-        built.append(
-            Batch(
-                input_ids_BS=batch.input_ids_BS,
-                attention_mask_BS=batch.attention_mask_BS,
-                token_type_ids_BS=None,
-                special_BS=batch.special_BS,
-                word_BS=torch.arange(size).expand_as(batch.word_BS).masked_fill(~batch.attention_mask_BS.bool(), -1),
-                index_B=torch.arange(10 * index, 10 * index + batch.size),
-                label_B=None,
-                annotations=((Annotation(words, frames),),) * batch.size,
-            )
-        )
+        batch.word_BS = torch.arange(size).expand_as(batch.word_BS).masked_fill(~batch.attention_mask_BS.bool(), -1)
+        batch.index_B = torch.arange(10 * index, 10 * index + batch.size)
+        batch.annotations = ((Annotation(words, frames),),) * batch.size
     return built
 
 

@@ -5,83 +5,20 @@ from collections.abc import Callable, Sequence
 from bertsecrets.data.example import Mention, Word
 from bertsecrets.data.pronouns import PRONOUNS, Agreement, Gender, Number
 
-_MASCULINE = frozenset(
-    [
-        "mr",
-        "mr.",
-        "sir",
-        "lord",
-        "monsieur",
-        "king",
-        "prince",
-        "duke",
-        "baron",
-        "man",
-        "boy",
-        "gentleman",
-        "father",
-        "son",
-        "brother",
-        "uncle",
-        "nephew",
-        "husband",
-        "grandfather",
-        "grandson",
-        "men",
-        "boys",
-        "gentlemen",
-    ]
-)
-_FEMININE = frozenset(
-    [
-        "mrs",
-        "mrs.",
-        "ms",
-        "ms.",
-        "miss",
-        "lady",
-        "madame",
-        "queen",
-        "princess",
-        "duchess",
-        "baroness",
-        "woman",
-        "girl",
-        "mother",
-        "daughter",
-        "sister",
-        "aunt",
-        "niece",
-        "wife",
-        "grandmother",
-        "granddaughter",
-        "women",
-        "girls",
-        "ladies",
-    ]
-)
+_GENDERED_FORMS: dict[Gender, str] = {
+    "feminine": (
+        "mrs mrs. ms ms. miss lady madame queen princess duchess baroness woman girl mother daughter sister aunt "
+        "niece wife grandmother granddaughter women girls ladies"
+    ),
+    "masculine": (
+        "mr mr. sir lord monsieur king prince duke baron man boy gentleman father son brother uncle nephew husband "
+        "grandfather grandson men boys gentlemen"
+    ),
+}
+_GENDERED = {gender: frozenset(forms.split()) for gender, forms in _GENDERED_FORMS.items()}
 _PLURALS = frozenset(["men", "women", "children", "people", "folk", "police", "ladies", "gentlemen", "twins"])
-_MANY = frozenset(
-    [
-        "these",
-        "those",
-        "many",
-        "several",
-        "few",
-        "both",
-        "all",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "some",
-    ]
-)
+_MANY_FORMS = "these those many several few both all two three four five six seven eight nine ten some"
+_MANY = frozenset(_MANY_FORMS.split())
 _NOT_PLURAL = ("ss", "us", "is")
 
 
@@ -129,11 +66,7 @@ def agreement_of(mention: Mention, words: Sequence[Word]) -> Agreement:
     if mention.kind == "pronoun":
         return PRONOUNS.get(head.form.lower(), Agreement(None, None, None))
     forms = [word.form.lower() for word in words[mention.first : mention.head + 1]]
-    gender: Gender | None = None
-    if not _FEMININE.isdisjoint(forms):
-        gender = "feminine"
-    elif not _MASCULINE.isdisjoint(forms):
-        gender = "masculine"
+    gender = next((gender for gender, gendered in _GENDERED.items() if not gendered.isdisjoint(forms)), None)
     return Agreement(3, _number(mention, words, forms), gender)
 
 

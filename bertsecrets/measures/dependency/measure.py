@@ -175,12 +175,9 @@ class Dependency(Measure):
             *(Column(name + FROM_HEAD, f"{label}, from the head", _UNIT) for name, label in labels.items()),
         )
         layers, heads, _ = self.total_LHC.shape
-        shape = (layers, heads, len(self.columns))
         device = self.total_LHC.device
         # A run takes one process's columns for granted: all processes read the same sentences.
-        self.add_state("total_LHC", torch.zeros(shape, dtype=torch.float64, device=device), dist_reduce_fx="sum")
-        self.add_state("squares_LHC", torch.zeros(shape, dtype=torch.float64, device=device), dist_reduce_fx="sum")
-        self.add_state("count_LHC", torch.zeros(shape, dtype=torch.int64, device=device), dist_reduce_fx="sum")
+        self._add_sums(layers, heads, device)
         size, positions = len(labels), len(self.offsets)
         # The largest state, of a number for each sentence, relation and head.
         # A count in a sentence is at most its length.
@@ -209,23 +206,15 @@ class Dependency(Measure):
         positions = [self._position[index] for index in batch.index_B.tolist()]
         self.correct_NLHDR[positions, layer] += correct_BHDR.to(self.correct_NLHDR)
         if layer == 0:
-            self._add_words(batch, gold, positions, words_BR)
+            self._add_words(gold, positions, words_BR)
         self._add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
 
-    def _add_words(self, batch: Batch, gold: Gold, positions: Sequence[int], words_BR: Tensor) -> None:
+    def _add_words(self, gold: Gold, positions: Sequence[int], words_BR: Tensor) -> None:
         """Count the words, and those that fixed offsets predict: the same for every layer."""
         right_BOW = gold.correct(gold.at_offsets(self.offsets)).to(words_BR)
         self.words_NR[list(positions)] += words_BR.to(self.words_NR)
         self.offset_NOR[list(positions)] += (right_BOW @ gold.counts_BWR.to(words_BR)).to(self.offset_NOR)
-        has_tokens_BW = torch.zeros(
-            (batch.size, gold.head_BW.shape[1] + 1), dtype=torch.bool, device=batch.word_BS.device
-        )
-        has_tokens_BW.scatter_(1, batch.word_BS.masked_fill(batch.word_BS < 0, gold.head_BW.shape[1]), True)
-        assert self.counting is not None
-        for row, sentences in enumerate(batch.annotations):
-            if int(batch.index_B[row]) not in self.counting.left_out:
-                words = sum(len(sentence.words) for sentence in sentences)
-                self.vanished += words - int(has_tokens_BW[row, :words].sum())
+        self.vanished += gold.vanished
 
     def _correct(self, attention_BHQK: Tensor, batch: Batch, gold: Gold) -> Tensor:
         """Words of each relation whose head is found, ``[B, H, D, R]`` float64, on the device of the state."""

@@ -96,6 +96,7 @@ class Gold:
         counts_BWR: Whether a word counts for all words (R = 0) and for each relation.
         candidate_BWW: Whether one word may be the head of another: two words with tokens, of one sentence.
         last_B: Index of the last word.
+        vanished: Words without tokens, in the sentences that count.
     """
 
     head_BW: Tensor
@@ -103,6 +104,7 @@ class Gold:
     counts_BWR: Tensor
     candidate_BWW: Tensor
     last_B: Tensor
+    vanished: int
 
     @classmethod
     def of(cls, batch: Batch, counting: Counting) -> "Gold":
@@ -119,6 +121,7 @@ class Gold:
         word_BS = batch.word_BS.cpu()
         present_BW.scatter_(1, word_BS.masked_fill(word_BS < 0, width), True)
         present_BW = present_BW[:, :width]
+        vanished = 0
         for row, sentences in enumerate(batch.annotations):
             if int(batch.index_B[row]) in counting.left_out:
                 continue
@@ -135,12 +138,14 @@ class Gold:
                     if word.relation in number_of:
                         counts_BWR[row, at, number_of[word.relation]] = True
                 first += len(sentence.words)
+            vanished += first - int(present_BW[row, :first].sum())
         same_BWW = (sentence_BW[:, :, None] == sentence_BW[:, None]) & (sentence_BW >= 0)[:, None]
         both_BWW = present_BW[:, :, None] & present_BW[:, None]
         other_WW = ~torch.eye(width, dtype=torch.bool)
         candidate_BWW = same_BWW & both_BWW & other_WW
         last_B = ((sentence_BW >= 0).sum(-1) - 1).clamp(min=0)
-        return cls(*(tensor.to(device) for tensor in (head_BW, asks_BW, counts_BWR, candidate_BWW, last_B)))
+        head_BW, asks_BW, counts_BWR = head_BW.to(device), asks_BW.to(device), counts_BWR.to(device)
+        return cls(head_BW, asks_BW, counts_BWR, candidate_BWW.to(device), last_B.to(device), vanished)
 
     def correct(self, pointed_BXW: Tensor) -> Tensor:
         """Whether the words pointed to are the heads, ``[B, X, W]`` bool, for any dimensions X."""

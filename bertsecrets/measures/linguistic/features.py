@@ -99,7 +99,6 @@ class Features(Measure):
         self.features = features_from_config(features)
         if not self.features:
             raise UserError("The measure of linguistic features has no features; give at least one under features.")
-        check_matching(matching, self.features)
         if matching == "kovaleva":
             # One table may hold both definitions, under different names.
             self.name = KOVALEVA
@@ -125,7 +124,7 @@ class Features(Measure):
             absent == "kovaleva" and not (feature.negation or feature.contains) for feature in self.features.values()
         ]
         self._as_zero_F = torch.tensor(as_zero)
-        self._tokens = matching_of(matching, list(self.features.values()))
+        self._tokens = matching_of(matching, self.features)
 
     def prepare(self, split: EncodedSplit) -> None:
         check_occurs(self.name, self.features, split.examples)
@@ -178,13 +177,6 @@ class Features(Measure):
             [_table(view, names)],
             [*_special_figures(view, special), *_word_figure(view, words)],
         )
-
-
-def check_matching(matching: Matching, features: Mapping[str, Feature]) -> None:
-    """Raise UserError if a way of matching does not support one of the features."""
-    for name, feature in features.items():
-        if feature.contains and matching != "kovaleva":
-            raise UserError(f"Feature '{name}' uses contains, which needs matching=kovaleva; use lexicon or negation.")
 
 
 def _special_figures(view: MeasureView, special: Sequence[str]) -> list[FigureBlock]:

@@ -1,6 +1,6 @@
 """From words to tokens: by character offsets, or by spelling as the original code of Kovaleva et al. does."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Annotation, Matching, Word
 from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.errors import UserError
 from bertsecrets.measures.linguistic.word_features import Feature, shared_forms
 
 _Key = tuple[str, str, str, str, bool, bool]
@@ -148,9 +149,14 @@ class StringMatching:
         return self._pieces[form]
 
 
-def matching_of(matching: Matching, features: Sequence[Feature]) -> OffsetMatching | StringMatching:
-    """The way from words to tokens by its name."""
-    return StringMatching(features) if matching == "kovaleva" else OffsetMatching(features)
+def matching_of(matching: Matching, features: Mapping[str, Feature]) -> OffsetMatching | StringMatching:
+    """A way from words to tokens by its name; raises UserError if it does not support one of the features."""
+    if matching == "kovaleva":
+        return StringMatching(list(features.values()))
+    for name, feature in features.items():
+        if feature.contains:
+            raise UserError(f"Feature '{name}' uses contains, which needs matching=kovaleva; use lexicon or negation.")
+    return OffsetMatching(list(features.values()))
 
 
 def with_special(masks_BFS: Tensor, features: Sequence[Feature], batch: Batch) -> Tensor:

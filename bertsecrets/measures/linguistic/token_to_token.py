@@ -19,7 +19,7 @@ from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import EqualDistances, RandomWords, mean_received_from_others
 from bertsecrets.measures.linguistic.columns import counted, feature_label, occurring, pair_label, strongest
-from bertsecrets.measures.linguistic.features import Absent, check_matching, pooled
+from bertsecrets.measures.linguistic.features import Absent, pooled
 from bertsecrets.measures.linguistic.matching import StringMatching, matching_of
 from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
 from bertsecrets.measures.linguistic.word_pairs import (
@@ -121,7 +121,6 @@ class TokenToToken(Measure):
         }
         if not self.features and not self.pairs:
             raise UserError("The measure token_to_token has neither features nor pairs; give at least one.")
-        check_matching(matching, self.features)
         if matching == "kovaleva":
             # One table may hold both definitions, under different names.
             self.name = KOVALEVA
@@ -155,7 +154,7 @@ class TokenToToken(Measure):
         self.matching = matching
         self.absent = absent
         self.feed = Feed(max_examples=max_examples, max_length=max_length)
-        self._tokens = matching_of(matching, list(self.features.values()))
+        self._tokens = matching_of(matching, self.features)
         word_pairs = list(self.pairs.values())
         self._pair_tokens = (
             SpellingPairs(word_pairs, self._tokens)
