@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bertsecrets.errors import UserError
 from bertsecrets.patterns.classes import PATTERNS
-from tools.pattern_labels.labels import LABELS, Label, consensus, read_labels, votes
+from tools.pattern_labels.labels import CLEAR, LABELS, Label, consensus, read_labels, votes
 from tools.pattern_labels.map_set import TABLE, MapRow, MapSet
 
 PROJECT_MAPS = Path(__file__).resolve().parents[1] / "pattern_labels" / "annotated_maps"
@@ -50,6 +50,12 @@ class AnnotatedMaps:
     def tasks(self) -> list[str]:
         """The task of each map."""
         return [row.task for row in self.rows]
+
+    @property
+    def clear_N(self) -> NDArray[np.bool_]:
+        """Whether at least ``CLEAR`` of a map's labels are equal."""
+        clear_N: NDArray[np.bool_] = self.vote_NP.max(1) >= CLEAR
+        return clear_N
 
     @property
     def first_segment_N(self) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from tools.pattern_classifier.scoring import (
     macro_f1,
     reliability,
 )
-from tools.pattern_labels.labels import CLEAR, majority_of_others, read_labels, votes
+from tools.pattern_labels.labels import majority_of_others, read_labels, votes
 
 _LEAST_MAPS = 10
 
@@ -206,7 +206,6 @@ def scheme_scores(
     parts = {name: chosen_N for name, chosen_N in _parts(annotated).items() if chosen_N.any()}
     model_N = np.array(annotated.models)
     of_model = {model: model_N == model for model in sorted(set(annotated.models))}
-    clear_N = annotated.vote_NP.max(1) >= CLEAR
 
     def compare(chosen: Mapping[str, Mask]) -> dict[str, RulesComparison]:
         return {
@@ -219,7 +218,7 @@ def scheme_scores(
         all=_compare_with_rules(annotated, answers, everything_N, resamples, seed),
         parts=compare(parts),
         models=compare(of_model),
-        models_clear=compare({model: chosen_N & clear_N for model, chosen_N in of_model.items()}),
+        models_clear=compare({model: chosen_N & annotated.clear_N for model, chosen_N in of_model.items()}),
         macro_f1_of_all_patterns=float(macro_f1(table_PP)),
         without_segments={
             name: float(
@@ -280,12 +279,11 @@ def pass_scores(
 
 def _parts(annotated: AnnotatedMaps) -> dict[str, Mask]:
     """Parts of the maps. Maps sampled for a pattern are harder: classifiers chose them, with their own mistakes."""
-    share_N = annotated.vote_NP.max(1)
-    clear_N = share_N >= CLEAR
+    clear_N = annotated.clear_N
     sought_N = np.array([bool(row.sought) for row in annotated.rows])
     return {
         "clear": clear_N,
-        "unanimous": share_N == 1,
+        "unanimous": annotated.vote_NP.max(1) == 1,
         "taken_whatever_they_show": ~sought_N,
         "taken_whatever_they_show_clear": ~sought_N & clear_N,
         "sought": sought_N,

@@ -16,7 +16,7 @@ from bertsecrets.results.report.page import write_report
 from tools.pattern_classifier.annotated_maps import AnnotatedMaps
 from tools.pattern_classifier.crossvalidation import HeldOutAnswers, Scheme
 from tools.pattern_classifier.evaluation import Evaluation, RulesComparison
-from tools.pattern_classifier.reliability_figure import ReliabilityCurve, reliability_diagram
+from tools.pattern_classifier.reliability_figure import reliability_diagram
 from tools.pattern_classifier.scoring import confusion, reliability
 
 PAGE = "classifier.html"
@@ -91,10 +91,10 @@ def _figures(
         "confusion": confusion_table("network", answers.probability_NP.argmax(1)),
         "confusion_rules": confusion_table("rules", answers.rules_N),
         "reliability": reliability_diagram(
-            [
-                _curve("as trained", uncalibrated_NP, label_N),
-                _curve("calibrated", answers.probability_NP, label_N),
-            ],
+            {
+                "as trained": reliability(uncalibrated_NP, label_N),
+                "calibrated": reliability(answers.probability_NP, label_N),
+            },
             title="Calibration of the probabilities, heads held out",
             note=f"{note}; ten bins; bars: 95% Wilson intervals",
         ),
@@ -161,11 +161,6 @@ def _part(evaluation: Evaluation, scheme: Scheme, name: str) -> RulesComparison 
     """Scores on all maps or on a part of them; None for an empty part."""
     scores = evaluation.held_out[scheme]
     return scores.all if name == "all" else scores.parts.get(name)
-
-
-def _curve(name: str, probability_NP: NDArray[np.float64], label_N: NDArray[np.int64]) -> ReliabilityCurve:
-    bins = reliability(probability_NP, label_N)
-    return ReliabilityCurve(name, [b.confidence for b in bins], [b.accuracy for b in bins], [b.count for b in bins])
 
 
 def _mistakes(annotated: AnnotatedMaps, answers: HeldOutAnswers, count: int) -> Figure:

@@ -22,7 +22,6 @@ from tools.pattern_classifier.annotated_maps import AnnotatedMaps, read_annotate
 from tools.pattern_classifier.evaluation import judged_patterns
 from tools.pattern_classifier.fitting import features_of
 from tools.pattern_classifier.scoring import Estimate, bootstrap_f1, confusion, f1_scores
-from tools.pattern_labels.labels import CLEAR
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,10 @@ def score_classifier(annotated: AnnotatedMaps, classifier: PatternClassifier) ->
     with torch.no_grad():
         logit_NP = classifier.network(features_of(annotated.maps, annotated.first_segment_N))
     predicted_N = rule_out_blocks(logit_NP, torch.from_numpy(annotated.first_segment_N)).argmax(-1).numpy()
-    clear_N = annotated.vote_NP.max(1) >= CLEAR
     model_N = np.array(annotated.models)
-    parts = {model: clear_N & (model_N == model) for model in sorted(set(annotated.models))}
+    parts = {model: annotated.clear_N & (model_N == model) for model in sorted(set(annotated.models))}
     scores = {}
-    for name, part_N in {**parts, "all models": clear_N}.items():
+    for name, part_N in {**parts, "all models": annotated.clear_N}.items():
         label_N, answer_N = annotated.pattern_N[part_N], predicted_N[part_N]
         heads = [head for head, inside in zip(annotated.heads, part_N, strict=True) if inside]
         scores[name] = ClassifierScores(

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix, f1_score, log_loss
 
 from bertsecrets.patterns.classes import PATTERNS
-from tools.pattern_classifier.reliability_figure import ReliabilityCurve, reliability_diagram
+from tools.pattern_classifier.reliability_figure import reliability_diagram
 from tools.pattern_classifier.scoring import (
+    ReliabilityBin,
     bootstrap_f1,
     calibration_error,
     confusion,
@@ -72,8 +73,8 @@ def test_the_bootstrap_draws_groups_and_pairs_classifiers() -> None:
 
 
 def test_the_reliability_diagram_draws_every_bin() -> None:
-    curve = ReliabilityCurve("a", [0.3, 0.9], [0.0, 1.0], [3, 40])
-    figure = reliability_diagram([curve], title="t", note="n")
+    bins = [ReliabilityBin(0.3, 0.0, 3), ReliabilityBin(0.9, 1.0, 40)]
+    figure = reliability_diagram({"a": bins}, title="t", note="n")
     figure.draw_without_rendering()
     points = [line for line in figure.axes[0].lines if line.get_label() == "a"]
     assert [line.get_xydata().tolist() for line in points] == [[[0.3, 0.0], [0.9, 1.0]]]
