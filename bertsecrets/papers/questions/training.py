@@ -259,7 +259,7 @@ def without_attention_dropout(models: Studied) -> Answer:
             f"{changes['all layers'].text(4)}."
         )
         header = ["layers", "with dropout", "without", "change", "95 % interval", "over"]
-        caption = f"Distance of a head from the others of its layer in nats, without dropout of attention: {group.name}"
+        caption = f"Distance of a head from the others of its layer in nats, with and without dropout of attention: {group.name}"
         figure = interval_rows(
             [IntervalRow(name, change.value, change.low, change.high) for name, change in changes.items()],
             title="Are heads of a layer farther apart without dropout of attention?",
