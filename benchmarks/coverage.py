@@ -104,11 +104,16 @@ def _cell(page: str, caption: str, where: str, column: str) -> str:
         for table in stored("papers")["tables"]
         if table["page"] == page and table["caption"].startswith(caption)
         for row in table["rows"]
-        if all(row[table["header"].index(key)].startswith(value) for key, value in wanted.items())
+        if all(_fits(row[table["header"].index(key)], value) for key, value in wanted.items())
     ]
     if len(cells) != 1 or cells[0] == MISSING:
         raise MissingNumberError(f"'{column}' of '{caption}' on {page} where {where} is {cells}; expected one cell.")
     return str(cells[0])
+
+
+def _fits(cell: str, wanted: str) -> bool:
+    """Whether a cell begins with what is wanted, or is no more than that where a ``$`` ends it."""
+    return cell == wanted[:-1] if wanted.endswith("$") else cell.startswith(wanted)
 
 
 def rendered() -> str:

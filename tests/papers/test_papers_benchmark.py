@@ -105,9 +105,12 @@ def test_every_stored_score_is_of_a_run_that_is_made() -> None:
 def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
     runs = {"sst2-1": 872, "sst2-1-roles": 872, "sst2-gates-0.001": 872, "treebank": 2001, "minilm-sst2-2": 9}
     stored = {"scores": {name: {"count": count} for name, count in runs.items()}}
-    table = {"page": "voita2019", "caption": "Heads", "rows": [["minilm on sst2"], ["minilm on ud_ewt"], ["rte"]]}
+    table = {"page": "voita2019", "caption": "Heads", "header": ["model"]}
+    table["rows"] = [["minilm on sst2"], ["minilm on ud_ewt"], ["rte"]]
     assert papers.captioned(stored, table) == "*Heads. Evaluation sets (seeds): sst2 872 (1), ud_ewt 2,001.*\n\n"
     assert papers.captioned(stored, {**table, "rows": [["–"]]}) == "*Heads.*\n\n"
+    # A table that has its seeds in a column need not be told them.
+    assert papers.captioned(stored, {**table, "header": ["seed"]}) == "*Heads.*\n\n"
     three = {"scores": {f"minilm-mrpc-{seed}": {"count": 408} for seed in "123"}}
     table = {"page": "kovaleva2019", "caption": "Table 1", "rows": [["mrpc", "0.8"]]}
     assert papers.sample(three, table) == "mrpc 408 (3)"
