@@ -31,6 +31,7 @@ def run(name: str, command: Sequence[str], out: Path) -> None:
     if (folder / FINISHED).is_file():
         return
     if (folder / BEGUN).is_file():
+        print(f"{name}: resumed with the settings of {folder}", flush=True)
         command = [command[0], f"resume={folder}"]
     else:
         command = [*command, "overwrite=true", "progress=false", f"hydra.run.dir={folder}"]
@@ -54,9 +55,16 @@ def in_process(*arguments: str) -> dict[str, float]:
 
 
 def replaced(text: str, parts: Mapping[str, str]) -> str:
-    """A document with other parts, by their names, between its marks ``<!-- begin: name -->`` and ``<!-- end: name -->``."""
+    """A document with other parts, by their names, between its marks ``<!-- begin: name -->`` and ``<!-- end: name -->``.
+
+    Raises:
+        ValueError: If a mark is not there exactly once.
+    """
     for name, part in parts.items():
         begin, end = (f"<!-- {word}: {name} -->" for word in ("begin", "end"))
+        for mark in (begin, end):
+            if text.count(mark) != 1:
+                raise ValueError(f"The document has the mark '{mark}' {text.count(mark)} times; expected once.")
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n\n{part}\n\n{end}{rest.partition(end)[2]}"
     return text

@@ -68,6 +68,7 @@ FIGURES = {
     "kovaleva2019 mpnet": "dark_secrets_mpnet",
     "clark2019": "what_does_bert_look_at",
     "voita2019": "specialized_heads",
+    "questions": "questions",
 }
 """Pages whose figures the documentation shows, and the folders of these."""
 

@@ -58,6 +58,7 @@ from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tes
 from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.results.formatting import number
 from bertsecrets.results.run import Run
 
 DOCUMENT = ROOT / "docs" / "shrink.md"
@@ -402,10 +403,9 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             best = OURS, taught if taught in ours else ours[0]
             if means[line] > means[best] or (speed[line] >= speed[best] and bounds[line] < bounds[best]):
                 notes.append(
-                    f"- {run} ({first['whole']:.3f}), to {method}: {means[line] - means[best]:+.1f} points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, "
-                    f"losses above {bounds[line]:.1f} in place of {bounds[best]:.1f} points ruled out.".replace(
-                        ": -", ": \N{MINUS SIGN}"
-                    )
+                    f"- {run} ({first['whole']:.3f}), to {method}: {number(means[line] - means[best], 1, signed=True)} points, "
+                    f"{speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above {bounds[line]:.1f} in place of "
+                    f"{bounds[best]:.1f} points ruled out."
                 )
     return "\n".join([*lines, *(["", "Where ours loses:", "", *notes] if notes else [])])
 

@@ -173,7 +173,7 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
         by_verdict.setdefault(cell["verdict"], []).append(subject)
         value, low, high = (float("nan") if cell[key] is None else cell[key] for key in ("value", "low", "high"))
         numbers.append(f"{subject}: {interval_in_words(value, low, high)}; {cell['seeds']}")
-    numbers.append(f"holds {statement.test.condition}")
+    numbers.append(f"threshold: {statement.test.condition}")
     verdict = "; ".join(
         f"{verdict} ({', '.join(by_verdict[verdict])})" for verdict in VERDICTS if verdict in by_verdict
     )

@@ -89,7 +89,10 @@ _Result = TypeVar("_Result")
 def once_per_batch(
     method: Callable[Concatenate[_Kind, Batch, _P], _Result],
 ) -> Callable[Concatenate[_Kind, Batch, _P], _Result]:
-    """Keep what a method of a measure returns for a batch until the next batch: it is the same for every layer."""
+    """Keep what a method of a measure returns for a batch until the next batch: it is the same for every layer.
+
+    Further arguments are those of the first call.
+    """
     name = method.__name__
 
     @wraps(method)

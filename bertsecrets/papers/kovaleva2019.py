@@ -143,15 +143,22 @@ def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
 
 
 def _beyond(scores: Scores) -> str:
-    """The models whose interval does not meet that of the paper's score."""
-    differing = []
-    ours = {"fine-tuned": scores.pretrained, "random": scores.random, "untrained": scores.untrained}
+    """The trained models whose interval does not meet that of the paper's score.
+
+    An untrained classifier is one random draw, here and there, and is not compared.
+    """
+    differing, untested = [], []
+    ours = {"fine-tuned": scores.pretrained, "random": scores.random}
     for (model, values), theirs in zip(ours.items(), reversed(scores.published), strict=False):
+        if not values:
+            continue
         here = score_interval(scores.metric, values, scores.count)
         there = score_interval(scores.metric, [theirs / 100], scores.papers_count)
-        if here.high < there.low or here.low > there.high:
+        if np.isnan([here.low, there.low]).any():
+            untested.append("not tested")
+        elif here.high < there.low or here.low > there.high:
             differing.append(f"{model} {'lower' if here.high < there.low else 'higher'}")
-    return ", ".join(differing) or MISSING
+    return ", ".join(differing or untested[:1]) or MISSING
 
 
 def _scores(models: Studied, group: Group) -> list[Scores]:

@@ -317,7 +317,7 @@ def here(entry: Entry, between: str) -> str:
     for cell in measured(entry):
         if (finding := cell.finding) is not None:
             parts.append(f"{cell.subject}: {interval_in_words(finding.value, finding.low, finding.high)}")
-    return between.join([*parts, f"holds {entry.statement.test.condition}"]) if parts else _unmeasured(entry)
+    return between.join([*parts, f"threshold: {entry.statement.test.condition}"]) if parts else _unmeasured(entry)
 
 
 def verdicts(entry: Entry) -> str:

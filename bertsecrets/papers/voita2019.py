@@ -257,9 +257,9 @@ def gates(models: Studied) -> Section | None:
     for place, how in enumerate(("gates learned", "the kept heads alone, from the start")):
         rows += [
             [
-                f"paper: WMT, BLEU, {how}",
+                f"paper: WMT, BLEU, heads of encoder/decoder/cross-attention, {how}",
                 MISSING,
-                f"{kept} of 48",
+                f"{kept} of 48 each",
                 number(scores[place], 2),
                 number(scores[place] - _THEIRS["whole"], 2, signed=True),
                 MISSING,

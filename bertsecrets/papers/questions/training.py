@@ -358,7 +358,9 @@ def reasons(models: Studied) -> Answer:
         block = FigureBlock(
             f"reasons_{group.name}", figure, f"Accuracy under controls: {group.name}.", "Dots with intervals."
         )
-        answers.append(GroupAnswer(group.name, short, sentence, [_score_table(rows, constant)], [block]))
+        answers.append(
+            GroupAnswer(group.name, short, sentence, [*_gain_tables(gains), _score_table(rows, constant)], [block])
+        )
     return Answer(answers, missing)
 
 
@@ -427,6 +429,19 @@ def _correct(model: Model) -> dict[int, bool] | None:
         return None
     right_N = logits_NC.argmax(-1) == table["label"].to_numpy()
     return dict(zip(table["index"].to_pylist(), right_N.tolist(), strict=True))
+
+
+def _gain_tables(gains: Sequence[tuple[Group, Estimate]]) -> list[Table]:
+    cells = [
+        [
+            _control(control.name),
+            *_signed(Estimate(100 * gain.value, 100 * gain.low, 100 * gain.high, gain.over), 1),
+            gain.over,
+        ]
+        for control, gain in gains
+    ]
+    header = ["compared with", "gain, points of accuracy", "95 % interval", "over"]
+    return [Table(header, cells, "What both sentences gain over one")] if cells else []
 
 
 def _score_table(rows: Sequence[IntervalRow], constant: float) -> Table:
