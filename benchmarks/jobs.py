@@ -1,4 +1,4 @@
-"""What benchmarks share: runs by their names, work in a process of its own, stored results, and pages that show them."""
+"""What benchmarks share: a model of BERT-base's size, runs by their names, work in a process of its own, stored results, and pages that show them."""
 
 import json
 import subprocess
@@ -15,6 +15,16 @@ from bertsecrets.results.run import FINISHED
 from bertsecrets.sweeps.run_folder import BEGUN
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def of_base(base: Path) -> list[str]:
+    """The settings of all-mpnet-base-v2 in this folder."""
+    return [
+        "model=folder",
+        f"model.path={base}",
+        "model.name=mpnet",
+        "model.objective=sentence_embeddings",
+    ]
 
 
 def run(name: str, command: Sequence[str], out: Path) -> None:

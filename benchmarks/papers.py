@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.jobs import ROOT, run, store
+from benchmarks.jobs import ROOT, of_base, run, store
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.seeds import read_sweep
 from bertsecrets.models.spec import RANDOM_INIT
@@ -101,16 +101,6 @@ BASE_CONTROLS = ("none", "first_sentence", "inverted_rates", "permuted_labels", 
 """Those of all-mpnet-base-v2."""
 GENRES = ROOT / "benchmarks" / "mnli_genres.yaml"
 QUESTION_SEEDS = (1, 2, 3)
-
-
-def of_base(base: Path) -> list[str]:
-    """The settings of all-mpnet-base-v2 in this folder."""
-    return [
-        "model=folder",
-        f"model.path={base}",
-        "model.name=mpnet",
-        "model.objective=sentence_embeddings",
-    ]
 
 
 def dark_secrets(data: Path, base: Path | None, precision: str) -> Iterator[tuple[str, list[str]]]:

@@ -18,7 +18,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT, replaced, run, store, write_page
+from benchmarks.jobs import ROOT, of_base, replaced, run, store, write_page
 from bertsecrets.papers.ledger import STORED
 from bertsecrets.papers.statements.judge import VERDICTS
 from bertsecrets.papers.statements.statement import Statement, read_statements
@@ -73,12 +73,7 @@ def before(options: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     """The runs of models before fine-tuning."""
     models = {
         "minilm": ["model=minilm"],
-        "mpnet": [
-            "model=folder",
-            f"model.path={options.base}",
-            "model.name=mpnet",
-            "model.objective=sentence_embeddings",
-        ],
+        "mpnet": of_base(options.base),
     }
     glue = ["data=tsv", f"data.root={options.data / 'glue'}"]
     pairs = ["task=mrpc", *glue, "data.limit_eval=200"]
