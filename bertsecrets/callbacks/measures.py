@@ -76,8 +76,8 @@ class MeasureHeads(pl.Callback):
         reference_name: What the reference is called where it is not the model before fine-tuning.
 
     Raises:
-        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a measure's
-            needs are not met.
+        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, ``compare_with`` names ``initial`` beside a
+            reference with a name, two measures share a name, or a measure's needs are not met.
     """
 
     def __init__(
@@ -96,6 +96,11 @@ class MeasureHeads(pl.Callback):
                 raise UserError(f"compare_with names the model '{name}'; {choices(str(name), COMPARABLE)}.")
         if RANDOM in compare_with and random is None:
             raise UserError("compare_with names the model 'random', which cannot be built here; leave it out.")
+        if INITIAL in compare_with and reference_name is not None:
+            raise UserError(
+                f"compare_with names the model before fine-tuning, 'initial', and reference another, '{reference_name}'; leave "
+                "one of them out."
+            )
         self.watched = tuple(measures)
         self.run = run
         self.reference: nn.Module | None = reference

@@ -99,7 +99,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         *make_callbacks(
             settings.callbacks,
             run=run,
-            reference=reference,
+            # What callbacks show of it is labelled as before fine-tuning.
+            reference=reference if keys.reference is None else None,
             origin=origin,
             **settings.offered,
         ),

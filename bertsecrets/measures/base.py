@@ -188,7 +188,15 @@ class Measure(Experiment, Metric):
         """With ``Need.MASKED_LM``: predict words with the head of this pre-trained model, on whatever encoder is measured."""
 
     def compares_with(self, name: str) -> None:
-        """With ``Need.REFERENCE``: name the other model in labels, where it is not the one before fine-tuning."""
+        """With ``Need.REFERENCE``: name the other model in labels, where it is not the one before fine-tuning.
+
+        Raises:
+            UserError: If the measure's results speak of the model before fine-tuning alone, as they do unless it overrides this.
+        """
+        raise UserError(
+            f"Measure '{self.name}' compares with the model before fine-tuning alone, and reference is '{name}'; leave one of "
+            "them out."
+        )
 
     def prepare(self, split: EncodedSplit) -> None:
         """Inspect all examples before the first batch; raise UserError if they do not fit."""

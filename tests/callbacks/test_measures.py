@@ -26,6 +26,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.measures.base import Feed, Measure
+from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.one_pass import measure_pass
@@ -267,6 +268,16 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
         ((Focus,), {"compare_with": ["random"]}, "compare_with names the model 'random', which cannot be built here"),
         ((Focus, Focus), {}, "Two measures are called 'focus'; rename one of them or leave it out"),
         ((Focus,), {"evaluation": "vall"}, "vall.*did you mean 'val'"),
+        (
+            (Focus,),
+            {"compare_with": ["initial"], "reference_name": "two"},
+            "compare_with names .* 'initial', and reference another, 'two'; leave one of them out",
+        ),
+        (
+            (Clusters,),
+            {"reference_name": "two"},
+            "Measure 'clusters' compares with the model before fine-tuning alone, and reference is 'two'; leave one",
+        ),
     ],
 )
 def test_mistakes_are_errors_before_the_first_step(

@@ -157,7 +157,10 @@ def test_a_checkpoint_is_analysed_to_the_same_numbers(finished: Path, tiny_bert:
 
 
 def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> None:
-    """Here with itself: equal maps, in words that name the run. A checkpoint's own dropout is that of its training."""
+    """Here with itself: equal maps, in words that name the run. A checkpoint's own dropout is that of its training.
+
+    Maps of step 0 would be taken for those before fine-tuning.
+    """
     settings = {"callbacks": "none", "measure": "[]", "trainer__max_epochs": 1, "model__attention_dropout": 0}
     given = small(tiny_bert, tmp_path / "one", **settings)
     assert door("train", *given).returncode == 0
@@ -169,7 +172,8 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
         analysis="drift",
         model__attention_dropout="null",
     )
-    result = door("analyze", *given)
+    capture = "+analysis.capture._target_=bertsecrets.callbacks.capture.CaptureMaps"
+    result = door("analyze", *given, capture)
     assert result.returncode == 0, result.stderr
     table = HeadTable.read(tmp_path / "next" / "heads.parquet")
     (step,) = table.steps("drift", "cosine", "checkpoint")
@@ -177,7 +181,9 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
     report = unescape((tmp_path / "next" / "report.html").read_text("utf-8"))
     assert "cosine similarity with the maps of the model 'one'" in report
     assert "no dropout of attention" in report
-    assert "with the maps before fine-tuning" not in report
+    assert "before fine-tuning" not in report
+    captured = [path.name for path in (tmp_path / "next" / "captures").glob("*.safetensors")]
+    assert captured == [f"step-{step:08d}.safetensors"]
 
 
 def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
