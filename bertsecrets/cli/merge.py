@@ -158,6 +158,9 @@ def _recorded(config: DictConfig, part: Part) -> DictConfig:
     for key in _SHARED:
         if key in part.config:
             recorded[key] = part.config[key]
+    if "trained" in recorded:
+        # The merged run lies elsewhere than its parts.
+        recorded.trained.pop("from_here", None)
     recorded.ablation = part.settings.model_dump(exclude=set(_PLAN_KEYS))
     return recorded
 

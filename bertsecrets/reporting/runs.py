@@ -1,5 +1,6 @@
 """Finished runs, read for comparison."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,8 @@ from bertsecrets.results.run import FINISHED, MERGED, Declaration, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
+
+_log = logging.getLogger(__name__)
 
 _FILES = (CONFIG_COPY, "scores.json", FINISHED)
 
@@ -116,6 +119,13 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
             f"{', '.join(map(repr, folders))} holds no finished run (not finished: {', '.join(unfinished.values())}); finish one "
             "with resume=<folder>."
         )
+    for run in runs.values():
+        training = (run.config.get("trained") or {}).get("folder")
+        if training is not None and not Path(training).is_dir():
+            _log.warning(
+                f"'{run.folder}' analysed the run in '{training}', which is not there: its numbers count as those of another model. "
+                "Move both folders together."
+            )
     return list(runs.values()), list(unfinished.values())
 
 

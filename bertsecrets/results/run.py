@@ -122,11 +122,18 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The run's copy of its resolved configuration, as plain values.
 
+        Of an analysis, ``trained.folder`` is where the analysed run lies now: where it lay, or as far from this folder as then.
+
         Raises:
             UserError: If it is missing or cannot be read.
         """
         content = OmegaConf.to_container(read_config(self.folder), resolve=False)
         assert isinstance(content, dict)
+        trained = content.get("trained")
+        if isinstance(trained, dict) and isinstance(trained.get("from_here"), str):
+            moved = (self.folder / trained["from_here"]).resolve()
+            if not Path(str(trained.get("folder"))).is_dir() and moved.is_dir():
+                trained["folder"] = str(moved)
         return {str(key): value for key, value in content.items()}
 
     @property

@@ -17,6 +17,7 @@ import pytest
 import torch
 from cli.runs import ROOT, door, environment, small
 
+from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 
 
@@ -182,6 +183,8 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
     assert "cosine similarity with the maps of the model 'one'" in report
     assert "no dropout of attention" in report
     assert "before fine-tuning" not in report
+    trained = Run.open(tmp_path / "next").config()["trained"]
+    assert (trained["folder"], trained["from_here"]) == (str(tmp_path / "one"), os.path.join("..", "one"))
     captured = [path.name for path in (tmp_path / "next" / "captures").glob("*.safetensors")]
     assert captured == [f"step-{step:08d}.safetensors"]
 

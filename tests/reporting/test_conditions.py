@@ -126,6 +126,19 @@ def test_analyses_differ_by_the_run_that_they_analysed(tmp_path: Path) -> None:
     assert len(conditions) == 5
 
 
+def test_a_run_and_its_analysis_may_be_moved_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    training = make_run(tmp_path / "there" / "run")
+    trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(training), "from_here": "../run"}
+    make_run(tmp_path / "there" / "analysis", checkpoint=str(training), trained=trained, reference=None)
+    (tmp_path / "there").rename(tmp_path / "here")
+    runs, _ = find_runs([str(tmp_path / "here")])
+    assert {run.weights[0] for run in runs} == {tmp_path / "here" / "run"}
+    assert not caplog.records
+    (tmp_path / "here" / "run").rename(tmp_path / "run")
+    runs, _ = find_runs([str(tmp_path / "here")])
+    assert f"'{tmp_path}/here/analysis' analysed the run in '{training}', which is not there" in caplog.text
+
+
 def test_a_run_and_its_analyses_are_one_replicate(tmp_path: Path) -> None:
     change_LH = np.array([[0.9, 0.5]])
     effect_LH = np.array([[-0.1, 0.2]])
