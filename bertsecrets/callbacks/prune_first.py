@@ -54,7 +54,7 @@ class PruneFirst(HeadAnalysis):
         keep: Number of heads to keep; None for all, the whole model to compare with.
         score: What orders the heads, as in ``prune.scores``; the lowest goes first. ``exact`` speaks of the model before
             fine-tuning, whose classifier is untrained; a column of ``tables`` may speak of a fine-tuned one.
-        tables: Folders of analyses whose columns may serve as scores.
+        tables: Folders of runs whose columns may serve as scores.
         iterative: Whether the score is computed anew after each tenth of the heads.
         examples: Number of training examples that choose the heads.
         seed: Seed of a random score.

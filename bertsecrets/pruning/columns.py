@@ -5,7 +5,7 @@ from pathlib import Path
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.errors import UserError
 from bertsecrets.results.formatting import MISSING
-from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.run import CHECKPOINT, TRAINING, Run
 from bertsecrets.results.views import MeasureView
 
 KEPT = "kept"
@@ -25,11 +25,11 @@ def kept_classes(view: MeasureView, name: str) -> dict[str, list[list[str]]]:
 def table_of(folder: str) -> Run:
     """The run of a folder that ``prune.tables`` names; raises UserError if it is no run or has no head table."""
     if not (Path(folder) / "config.yaml").is_file():
-        raise UserError(f"prune.tables names '{folder}', which is no folder of a run; give the folder of an analysis.")
+        raise UserError(f"prune.tables names '{folder}', which is no folder of a run; give the folder of a run.")
     run = Run.open(Path(folder))
     if not run.heads_path.is_file():
         raise UserError(
-            f"'{folder}' has no head table, so it has no scores for prune.tables; give the folder of an analysis."
+            f"'{folder}' has no head table, so it has no scores for prune.tables; give the folder of a run."
         )
     return run
 
@@ -37,9 +37,11 @@ def table_of(folder: str) -> Run:
 def columns_of(run: Run) -> dict[str, Array]:
     """The columns of a run's head table at their last step as scores, ``measure/column`` -> ``[layers, heads]``.
 
-    A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
+    Those of the finished checkpoint or, of a training, of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
     """
-    table = run.table().select(stage=CHECKPOINT)
+    table = run.table()
+    stage = CHECKPOINT if table.select(stage=CHECKPOINT).table.num_rows else TRAINING
+    table = table.select(stage=stage)
     names = set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
     low = {
         (declaration.name, column.name)
@@ -49,6 +51,6 @@ def columns_of(run: Run) -> dict[str, Array]:
     }
     scores = {}
     for measure, column in sorted(names):
-        value_LH = table.grid(measure, column, CHECKPOINT, table.steps(measure, column, CHECKPOINT)[-1])[0]
+        value_LH = table.grid(measure, column, stage, table.steps(measure, column, stage)[-1])[0]
         scores[f"{measure}/{column}"] = -value_LH if (measure, column) in low else value_LH
     return scores

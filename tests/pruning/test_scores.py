@@ -19,7 +19,7 @@ from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.scores import SCORES, exact, find_score, removal_sets, with_controls
 from bertsecrets.pruning.sets import cost, evaluate_sets
 from bertsecrets.pruning.situation import Situation
-from bertsecrets.results.run import CHECKPOINT, Declaration, Run
+from bertsecrets.results.run import CHECKPOINT, TRAINING, Declaration, Run
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
@@ -129,10 +129,15 @@ def test_columns_are_turned_as_their_measure_says(tmp_path: Path) -> None:
     columns = (Column("up", "up", keep="high"), Column("down", "down", keep="low"), Column("other", "other"))
     value_LHC = torch.arange(12, dtype=torch.float64).reshape(2, 2, 3)
     run.declare(Declaration("mine", "Mine", "nowhere:Mine", columns))
-    run.add(run.rows(HeadGrid("mine", columns, value_LHC, value_LHC, torch.ones(2, 2, 3)), CHECKPOINT, 3))
-    scores = columns_of(run)
-    for place, (name, sign) in enumerate((("up", 1), ("down", -1), ("other", 1))):
-        assert (scores[f"mine/{name}"] == sign * value_LHC[..., place].numpy()).all()
+    # The last validation of a training; then the finished checkpoint, whatever its step.
+    for factor, stage, step in ((3, TRAINING, 2), (2, TRAINING, 4), (1, CHECKPOINT, 3)):
+        grid = HeadGrid("mine", columns, factor * value_LHC, value_LHC, torch.ones(2, 2, 3))
+        run.add(run.rows(grid, stage, step))
+        if factor == 3:
+            continue
+        scores = columns_of(run)
+        for place, (name, sign) in enumerate((("up", 1), ("down", -1), ("other", 1))):
+            assert (scores[f"mine/{name}"] == sign * factor * value_LHC[..., place].numpy()).all()
 
 
 def test_tables_without_a_run_are_named(tmp_path: Path) -> None:
