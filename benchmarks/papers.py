@@ -232,14 +232,10 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
     training = ["train.py", "model=minilm", *settings]
     watched = ["callbacks=watch", "measure.drift.every_n_validations=null"]
     of_pairs = [f"data.root={data / 'glue'}", "task=mrpc", *watched]
-    analyses = [
-        "analysis=redundancy",
-        "ablation.group_size=2",
-        "+analysis.block_attention._target_=bertsecrets.callbacks.block_attention.BlockAttention",
-        "measure=[patterns,surface,offsets,entropy]",
-        "compare_with=[initial]",
-        "logger=none",
-    ]
+    redundancy = ["analysis=redundancy", "ablation.group_size=2"]
+    blocking = "bertsecrets.callbacks.block_attention.BlockAttention"
+    watching = ["measure=[patterns,surface,offsets,entropy]", "compare_with=[initial]", "logger=none"]
+    analyses = [*redundancy, f"+analysis.block_attention._target_={blocking}", *watching]
     for seed in QUESTION_SEEDS:
         for control in CONTROLS:
             yield f"control-{control}-{seed}", [*training, *of_pairs, f"control={control}", f"seed={seed}"]
@@ -262,8 +258,10 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
             command = ["train.py", *of_base(base), *settings, *of_pairs, f"control={control}", "seed=1"]
             yield f"mpnet-control-{control}-1", command
         checkpoint = f"checkpoint={out / 'mpnet-control-none-1'}"
-        # Twenty random pairs for each pair of heads would take hours.
-        yield "mpnet-control-none-1-questions", ["analyze.py", checkpoint, *analyses, "ablation.group_count=1"]
+        yield "mpnet-control-none-1-blocked", ["analyze.py", checkpoint, "analysis=block_attention", *watching]
+        # Twenty random pairs for each pair of heads, on all examples, would take a day.
+        fewer = ["ablation.group_count=1", "ablation.max_examples=100", "measure=[]", "logger=none"]
+        yield "mpnet-control-none-1-redundancy", ["analyze.py", checkpoint, *redundancy, *fewer]
 
 
 def split_genres(source: Path, target: Path) -> None:
