@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -257,6 +258,8 @@ def test_next_steps_are_given_or_are_the_commands_of_sections() -> None:
         ("b", "three"),
         ("a", "two"),
     ]
+    told = replace(sections[0], tables=[Table(["x"], [["1"]])])
+    assert [step.command for step in Report("t", sections=[told, sections[1]]).next_steps] == ["three", "one", "four"]
     step = NextStep("Which?", "command", "a minute")
     assert Report("t", sections=sections, steps=[step]).next_steps == [step]
 

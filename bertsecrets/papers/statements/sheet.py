@@ -206,7 +206,9 @@ class Sheet:
         about = about or self.about
         if about == "before" and experiment in _ANNOTATED:
             return f"{model_settings(self)} {_ANNOTATED[experiment]}"
-        if about == "before" and experiment in _NOT_COMPARED:
+        # Without a fine-tuned model there is nothing to compare with the one before.
+        alone = all(run.source == BEFORE_TRAINING for run in self.runs)
+        if about == "before" and (alone or experiment in _NOT_COMPARED):
             task = self.runs[0].config["task"]["name"]
             return f"{model_settings(self)} task={task} {settings_for(experiment, 'tuned')}"
         return settings_for(experiment, about)

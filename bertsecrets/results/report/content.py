@@ -432,9 +432,9 @@ class Report:
 
     @property
     def next_steps(self) -> list[NextStep]:
-        """What to do next, three commands at most: the first of each section before the second of any."""
+        """What to do next, three commands at most: the first of each section, of empty ones before others, before the second of any."""
         ranked = [
-            (rank, NextStep(section.title, command))
+            ((rank, bool(section.tables or section.figures)), NextStep(section.title, command))
             for section in self.sections
             for rank, command in enumerate(section.commands)
         ]
