@@ -40,7 +40,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
 
 PAGES = {
     "kovaleva2019": ["minilm-*", "untrained-*"],
-    "kovaleva2019 mpnet": ["mpnet-*-[0-9]"],
+    "kovaleva2019 mpnet": ["mpnet-mrpc-[0-9]"],
     "michel2019": ["sst2-[0-9]"],
     "voita2019": ["sst2-[0-9]", "sst2-[0-9]-*", "sst2-gates-*", "sst2-shape-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
@@ -338,7 +338,11 @@ def head_effects(out: Path, model: str) -> dict[str, Array]:
     """Task -> changes of the score without each head, ``[seeds, heads]``, of the finished trainings of a model."""
     effects: dict[str, list[Array]] = {}
     for path in sorted(out.glob(f"{model}-*-[0-9]/finished.json")):
-        sweep = read_sweep(read_run(path.parent).experiments["ablation"][1], "head")
+        experiments = read_run(path.parent).experiments
+        # Trainings under controls disable nothing.
+        if "ablation" not in experiments:
+            continue
+        sweep = read_sweep(experiments["ablation"][1], "head")
         assert sweep is not None
         effects.setdefault(path.parent.name.split("-")[1], []).append(sweep.change_V)
     return {task: np.stack(changes) for task, changes in sorted(effects.items())}

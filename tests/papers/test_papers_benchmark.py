@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reporting.finished_runs import make_run
 from scipy import stats
 
 from benchmarks import papers
@@ -100,6 +101,11 @@ def test_every_stored_score_is_of_a_run_that_is_made() -> None:
         papers.questions(folder, folder, folder, "32-true"),
     )
     assert set(stored) <= {name for name, _ in made}
+
+
+def test_trainings_that_disable_nothing_have_no_effects(tmp_path: Path) -> None:
+    make_run(tmp_path / "mpnet-control-none-1")
+    assert papers.head_effects(tmp_path, "mpnet") == {}
 
 
 def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
