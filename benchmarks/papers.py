@@ -31,7 +31,7 @@ from bertsecrets.papers.page import read_page
 from bertsecrets.reporting.comparison import compare_experiments
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs, read_run
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, with_limits
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation
@@ -463,13 +463,12 @@ def derived(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _change(row: Mapping[str, Any]) -> str:
-    change, low, high = (number(100 * row[key], 1, signed=True) for key in ("delta", "low", "high"))
-    return f"{change} ({low} to {high})"
+    return with_limits(100 * row["delta"], 100 * row["low"], 100 * row["high"], 1, signed=True)
 
 
 def _ranks(interval: Sequence[float]) -> str:
-    rho, low, high = (number(value, 2) for value in interval)
-    return f"{rho} ({low} to {high})"
+    rho, low, high = interval
+    return with_limits(rho, low, high, 2)
 
 
 def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
@@ -494,18 +493,19 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
     """Put the stored tables into the pages of the documentation, each under the comment that names it.
 
     A comment is the beginning of the table's caption, or a page, a colon and that; where several tables of a page have one caption, it
-    begins with the section's title and a colon.
+    begins with the section's title and a colon. Patterns after a bar, such as ``Table 1 | *mrpc*, rte*``, choose rows by their first cell.
 
     Raises:
-        ValueError: If not exactly one stored table is named so.
+        ValueError: If not exactly one stored table is named so, or a pattern fits no row of it.
     """
     all_tables = [*stored["tables"], *derived(stored)]
     for document, all_pages in DOCUMENTS.items():
         path = folder / document
         text = path.read_text("utf-8")
         for mark in re.findall(r"<!-- (.+?) -->", text):
-            page, _, caption = mark.partition(": ")
-            pages, caption = ([page], caption) if page in all_pages else (all_pages, mark)
+            name, _, patterns = mark.partition(" | ")
+            page, _, caption = name.partition(": ")
+            pages, caption = ([page], caption) if page in all_pages else (all_pages, name)
             matching = [
                 table
                 for table in all_tables
@@ -517,12 +517,21 @@ def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
             ]
             if len(matching) != 1:
                 raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
+            table = _chosen(matching[0], patterns.split(", ")) if patterns else matching[0]
             before, found, after = text.partition(f"<!-- {mark} -->\n")
-            caption = captioned(stored, matching[0]) if document not in UNCAPTIONED else ""
-            table = markdown([matching[0]["header"], *matching[0]["rows"]])
+            caption = captioned(stored, table) if document not in UNCAPTIONED else ""
             rest = _FILLED.sub("", after, count=1).lstrip("\n")
-            text = f"{before}{found}{caption}{table}\n\n{rest}"
+            text = f"{before}{found}{caption}{markdown([table['header'], *table['rows']])}\n\n{rest}"
         path.write_text(text.rstrip("\n") + "\n", "utf-8")
+
+
+def _chosen(table: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
+    """A table with the rows alone whose first cell fits a pattern."""
+    rows = {pattern: [row for row in table["rows"] if fnmatch(row[0], pattern)] for pattern in patterns}
+    for pattern, fitting in rows.items():
+        if not fitting:
+            raise ValueError(f"No row of '{table['caption']}' fits '{pattern}'.")
+    return {**table, "rows": list(chain(*rows.values()))}
 
 
 _FILLED = re.compile(r"\A(?:\*.+\*\n\n)?(?:\|.*\n)+\n?")

@@ -19,7 +19,7 @@ from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import number, p_value
+from bertsecrets.results.formatting import low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import Comparison, MeasureView
@@ -216,8 +216,8 @@ class Blocking(Experiment):
 
 def change_in_words(row: Blocked, record: BlockingRecord) -> str:
     """A change of score in points with its interval."""
-    low, high = (number(100 * limit, 1, signed=True) for limit in (row.low, row.high))
-    return f"{number(100 * row.delta, 1, signed=True)} points ({record.level:.0%} interval {low} to {high})"
+    limits = low_to_high(100 * row.low, 100 * row.high, 1, signed=True)
+    return f"{number(100 * row.delta, 1, signed=True)} points ({record.level:.0%} interval {limits})"
 
 
 def _finding(row: Blocked, record: BlockingRecord) -> str:
@@ -235,7 +235,7 @@ def blocking_table(record: BlockingRecord) -> Table:
             row.what,
             number(row.score),
             number(100 * row.delta, 1, signed=True),
-            f"{number(100 * row.low, 1, signed=True)} to {number(100 * row.high, 1, signed=True)}",
+            low_to_high(100 * row.low, 100 * row.high, 1, signed=True),
             p_value(row.p_value),
             number(100 * row.flips, 1),
             WORDS[row.verdict],

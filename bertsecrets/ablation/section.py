@@ -31,7 +31,7 @@ from bertsecrets.ablation.sublayers import SUBLAYERS, sublayers_in_words
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, KINDS, RANDOM, Kind, Row
-from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, shown_verdict
@@ -422,7 +422,7 @@ def _worst(rows: Sequence[Row]) -> Table:
 
 
 def _interval(low: float, high: float) -> str:
-    return f"{number(100 * low, 2, signed=True)} to {number(100 * high, 2, signed=True)}"
+    return low_to_high(100 * low, 100 * high, 2, signed=True)
 
 
 def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:

@@ -20,7 +20,7 @@ from bertsecrets.measures.dependency.record import DependencyRecord, RelationSco
 from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.papers.models import Studied
-from bertsecrets.papers.shows import by_layer, published, without_counterpart
+from bertsecrets.papers.shows import by_layer, filled_table, published, without_counterpart
 from bertsecrets.probes.experiment import state_label
 from bertsecrets.probes.record import ProbesRecord, StructuralScore
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
@@ -91,34 +91,24 @@ def states(models: Studied, experiment: str) -> list[State]:
 
 
 def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, apart: bool = False) -> list[Table]:
-    """Rows of several models as a table, without the columns that are empty.
+    """Rows of several models, which the column ``model`` names, as a table; of one model its caption says so instead.
 
     Args:
-        header: The columns, one of which is ``model``.
-        rows: The rows.
-        caption: What the table shows; the name of a table's only model is added.
+        header, rows, caption: Of the table.
         apart: Whether each model gets a table of its own.
     """
-    model_column = list(header).index("model")
-    names = list(dict.fromkeys(row[model_column] for row in rows))
-    if apart or len(names) == 1:
-        parts = [
-            (f"{caption} ({name})", [row for row in rows if row[model_column] == name], {model_column})
-            for name in names
-        ]
-    else:
-        parts = [(caption, list(rows), set[int]())]
-    tables = []
-    for title, part, left_out in parts:
-        shown = [
-            column
-            for column in range(len(header))
-            if column not in left_out and any(row[column] != MISSING for row in part)
-        ]
-        tables.append(
-            Table([header[column] for column in shown], [[row[column] for column in shown] for row in part], title)
+    place = list(header).index("model")
+    names = list(dict.fromkeys(row[place] for row in rows))
+    if not apart and len(names) > 1:
+        return [filled_table(header, rows, caption)]
+    return [
+        filled_table(
+            [*header[:place], *header[place + 1 :]],
+            [[*row[:place], *row[place + 1 :]] for row in rows if row[place] == name],
+            f"{caption} ({name})",
         )
-    return tables
+        for name in names
+    ]
 
 
 _READABLE = 30

@@ -7,6 +7,7 @@ Those of its figures, and of the figures in its authors' notebook, were read off
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
@@ -24,11 +25,11 @@ from bertsecrets.measures.frame_relations.record import (
     relation_maps,
 )
 from bertsecrets.measures.linguistic.columns import feature_label, pair_label
-from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
+from bertsecrets.measures.linguistic.features import RANDOM, UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.models import Group, Model, Studied
-from bertsecrets.papers.shows import beside_the_paper, published
+from bertsecrets.papers.shows import filled_table, published
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
@@ -41,11 +42,11 @@ from bertsecrets.results.figures.layers import LayerPanel, layer_panels
 from bertsecrets.results.figures.maps import MapPanel, TitledMap, gallery, map_sheet
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import MISSING, head_label, number
+from bertsecrets.results.formatting import MISSING, head_label, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CAPTURES, INITIAL
 from bertsecrets.results.sections import highest
-from bertsecrets.results.views import Change, MeasureView, Replicates
+from bertsecrets.results.views import Grids, Replicates
 
 _THEIRS = published("kovaleva2019")
 
@@ -137,9 +138,7 @@ def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
         for metrics in tasks
         for scores in metrics
     ]
-    rows += _gain(tasks)
-    shown = [column for column in range(len(header)) if any(row[column] != MISSING for row in rows)]
-    return Table([header[column] for column in shown], [[row[column] for column in shown] for row in rows], "Table 1")
+    return filled_table(header, [*rows, *_gain(tasks)], "Table 1")
 
 
 def _beyond(scores: Scores) -> str:
@@ -147,7 +146,7 @@ def _beyond(scores: Scores) -> str:
 
     An untrained classifier is one random draw, here and there, and is not compared.
     """
-    differing, untested = [], []
+    differing, untested = [], False
     ours = {"fine-tuned": scores.pretrained, "random": scores.random}
     for (model, values), theirs in zip(ours.items(), reversed(scores.published), strict=False):
         if not values:
@@ -155,20 +154,16 @@ def _beyond(scores: Scores) -> str:
         here = score_interval(scores.metric, values, scores.count)
         there = score_interval(scores.metric, [theirs / 100], scores.papers_count)
         if np.isnan([here.low, there.low]).any():
-            untested.append("not tested")
+            untested = True
         elif here.high < there.low or here.low > there.high:
             differing.append(f"{model} {'lower' if here.high < there.low else 'higher'}")
-    return ", ".join(differing or untested[:1]) or MISSING
+    return ", ".join(differing) or ("not tested" if untested else MISSING)
 
 
 def _scores(models: Studied, group: Group) -> list[Scores]:
     """The metrics of models that started from pre-trained weights, the task's first one first."""
     random = models.of_random(group)
-    untrained = [
-        model
-        for model in models.initial
-        if (model.config["model"]["name"], model.config["task"]["name"]) == (group.model, group.task)
-    ]
+    untrained = [model for model in models.initial_of(group) if model.init != RANDOM_INIT]
     first = group.models[0].first_set
     return [
         Scores(
@@ -176,7 +171,7 @@ def _scores(models: Studied, group: Group) -> list[Scores]:
             metric,
             _by_seed(group.models, metric),
             [] if random is None else _by_seed(random.models, metric),
-            _by_seed([model for model in untrained if model.init != RANDOM_INIT], metric),
+            _by_seed(untrained, metric),
             math.nan if constant is None else float(constant),
             _THEIRS["scores"].get(group.task, {}).get(metric, ()),
             int(first["count"]),
@@ -214,10 +209,7 @@ def _drawn(init: str, scores: Scores, values: list[float]) -> IntervalRow:
 def _percent(scores: Scores, values: list[float]) -> str:
     """The mean with its interval, in percent."""
     interval = score_interval(scores.metric, values, scores.count)
-    mean = number(100 * interval.mean, 1)
-    if not math.isfinite(interval.low):
-        return mean
-    return f"{mean} ({number(100 * interval.low, 1)} to {number(100 * interval.high, 1)})"
+    return with_limits(100 * interval.mean, 100 * interval.low, 100 * interval.high, 1)
 
 
 _NAMES = tuple(column.name for column in Patterns.columns)
@@ -356,23 +348,23 @@ class _Sentences:
         name: Name of the set.
         grids: The measure's columns.
         example: The sentence that is drawn, if the run kept one.
-        published: The paper's highest heads.
     """
 
     name: str
     grids: RelationGrids
     example: RelationExample | None
-    published: str
 
 
 def relations(models: Studied) -> Section | None:
     """The heads' weights on annotated relations before fine-tuning, one panel for each set of sentences."""
+    views = models.before("frame_relations", lambda view: view.has("weight"))
+    several = len({model for model, _ in views}) > 1
     sets: list[_Sentences] = []
-    for group in models.tuned:
-        view = _before_fine_tuning(group)
-        if view is None:
-            continue
-        sentences = _sentences(models, group, view)
+    for (model, task), view in sorted(views.items(), key=lambda item: item[0][::-1]):
+        record = RelationRecord.read(view.extras)
+        name = task if record is None else record.source
+        example = None if record is None else record.example
+        sentences = _Sentences(f"{model} · {name}" if several else name, relation_grids(view), example)
         # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
         if not any(_equal(sentences, other) for other in sets):
             sets.append(sentences)
@@ -386,37 +378,18 @@ def relations(models: Studied) -> Section | None:
         note=sample_size(counts),
     )
     blocks = [FigureBlock("paper_figure3", figure, "Figure 3.", "Heatmaps of relation weights by layer and head.")]
-    example = next((sentences.example for sentences in sets if sentences.example is not None), None)
-    if example is not None:
-        caption = f"Figure 3, one sentence: {example.text.strip()} Linked: {linked(example)} (attending → attended to)."
-        maps = relation_maps(example)
+    drawn = next((sentences.example for sentences in sets if sentences.example is not None), None)
+    if drawn is not None:
+        caption = f"Figure 3, one sentence: {drawn.text.strip()} Linked: {linked(drawn)} (attending → attended to)."
+        maps = relation_maps(drawn)
         blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
     rows = [_relation_row(sentences, count) for sentences, count in zip(sets, counts, strict=True)]
     header = ["source", "sentences", "highest heads", "highest beyond position"]
     header += ["heads that follow the relation", "mean", "paper (figure)"]
     return Section(
         "",
-        tables=[beside_the_paper(header, rows, "Heads by their weight on annotated relations, and what explains it")],
+        tables=[filled_table(header, rows, "Heads by their weight on annotated relations, and what explains it")],
         figures=blocks,
-    )
-
-
-def _before_fine_tuning(group: Group) -> MeasureView | None:
-    """The numbers of any model of a group that has them: before fine-tuning all seeds are the same."""
-    replicates = group.replicates("frame_relations")
-    views = [] if replicates is None else [view.at(INITIAL) for view in replicates.views]
-    return next((view for view in views if view is not None and view.has("weight")), None)
-
-
-def _sentences(models: Studied, group: Group, view: MeasureView) -> _Sentences:
-    record = RelationRecord.read(view.extras)
-    name = group.name if record is None else record.source
-    published_heads = "; ".join(f"{head_label(*head)}: {number(value)}" for *head, value in _THEIRS["relation_heads"])
-    return _Sentences(
-        f"{group.model} · {name}" if len({tuned.model for tuned in models.tuned}) > 1 else name,
-        relation_grids(view),
-        None if record is None else record.example,
-        published_heads,
     )
 
 
@@ -428,51 +401,30 @@ def _equal(first: _Sentences, second: _Sentences) -> bool:
 
 def _relation_row(sentences: _Sentences, count: int) -> list[str]:
     grids = sentences.grids
-    highest = grids.heads[:_LISTED]
+    top = grids.heads[:_LISTED]
+    verdicts = {head: f" ({grids.verdict(head)})" if grids.tested else "" for head in top}
+    follow = sum(grids.verdict(head) == RELATION for head in grids.heads) if grids.tested else 0
     return [
         sentences.name,
         f"{count:,}",
-        "; ".join(_weight(grids, head) for head in highest),
-        number(grids.value["over_position"][highest[0]], signed=True),
-        f"{sum(grids.verdict(head) == RELATION for head in grids.heads)} of {len(grids.heads)}"
-        if grids.tested
-        else MISSING,
+        "; ".join(f"{_at_head(head, grids.value['weight'][head])}{verdicts[head]}" for head in top),
+        number(grids.value["over_position"][top[0]], signed=True),
+        f"{follow} of {len(grids.heads)}" if grids.tested else MISSING,
         number(float(np.nanmean(grids.value["weight"]))),
-        sentences.published,
+        "; ".join(_at_head(head, value) for *head, value in _THEIRS["relation_heads"]),
     ]
-
-
-def _weight(grids: RelationGrids, head: tuple[int, int]) -> str:
-    verdict = f" ({grids.verdict(head)})" if grids.tested else ""
-    return f"{head_label(*head)}: {number(grids.value['weight'][head])}{verdict}"
-
-
-def _before_and_after(group: Group) -> dict[str, list[Change]]:
-    """Changes since before fine-tuning, by column, one for each seed in which both models were measured.
-
-    Columns of random words are left out.
-    """
-    replicates = group.replicates("features")
-    by_column: dict[str, list[Change]] = {}
-    for view in () if replicates is None else replicates.views:
-        for column, change in view.compared.get(INITIAL, {}).items():
-            if not column.endswith((RANDOM, OVER_RANDOM)):
-                by_column.setdefault(column, []).append(change)
-    return by_column
 
 
 def features_before_and_after(models: Studied) -> Section | None:
     """Attention to words and special tokens before and after fine-tuning; None if no run measured both."""
     rows, seeds = [], []
     for group in models.tuned:
-        theirs = _THEIRS["features"].get(group.task, {})
-        for column, changes in _before_and_after(group).items():
-            uniform = group.grids("features", column + UNIFORM)
+        compared = [view.compared[INITIAL] for view in group.views("features") if INITIAL in view.compared]
+        for column in dict.fromkeys(chain(*compared)):
+            changes = [of_seed[column] for of_seed in compared if column in of_seed]
             seeds.append(len(changes))
-            up, down = (
-                np.mean([(change.differs_LH & (sign * change.delta_LH > 0)).sum() for change in changes])
-                for sign in (1, -1)
-            )
+            uniform = group.grids("features", column + UNIFORM)
+            theirs = _THEIRS["features"].get(group.task, {}).get(column, ())
             rows.append(
                 [
                     group.name,
@@ -480,16 +432,16 @@ def features_before_and_after(models: Studied) -> Section | None:
                     number(float(np.nanmean([change.other_LH for change in changes]))),
                     number(float(np.nanmean([change.model_LH for change in changes]))),
                     MISSING if uniform is None else number(float(np.nanmean(uniform.value_RLH))),
-                    number(float(up), 0),
-                    number(float(down), 0),
-                    " → ".join(number(value) for value in theirs[column]) if column in theirs else MISSING,
+                    number(float(np.mean([change.risen for change in changes])), 0),
+                    number(float(np.mean([change.fallen for change in changes])), 0),
+                    " → ".join(number(value) for value in theirs) or MISSING,
                 ]
             )
     header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
     caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
     if not rows:
         return None
-    return Section("", tables=[beside_the_paper(header, rows, f"{caption} ({seeds_in_words(seeds)})")])
+    return Section("", tables=[filled_table(header, rows, f"{caption} ({seeds_in_words(seeds)})")])
 
 
 _SEPARATOR, _FIRST, _ALL_SEPARATORS = _SPECIAL = ("sep", "cls", "sep_total")
@@ -497,83 +449,68 @@ _PAPER_SCALE = 0.5
 """Upper end of the colour scale in the paper's figure."""
 
 
-@dataclass(frozen=True)
-class _Attended:
-    """Attention from [CLS] in the last layer to one kind of token, mean over seeds.
-
-    Args:
-        layer: The last layer.
-        value_H: Attention by head, in 0..1.
-        count: Examples with such a token.
-        seeds: Number of seeds.
-    """
-
-    layer: int
-    value_H: NDArray[np.float64]
-    count: int
-    seeds: int
-
-
-@dataclass(frozen=True)
-class _Linking:
-    """The head that attends most to one kind of linked words.
-
-    Args:
-        head: Its layer and head.
-        weight: Its largest attention to such words, in 0..1.
-        mean: Its mean attention to them, in 0..1.
-        beyond: What remains of the mean without position, -1..1; NaN where undefined.
-    """
-
-    head: tuple[int, int]
-    weight: float
-    mean: float
-    beyond: float
-
-
 def token_to_token(models: Studied) -> Section | None:
     """What [CLS] attends to in the last layer, and linked words beside position; None if no run measured it."""
     measured = [(group, replicates) for group in models.tuned if (replicates := group.replicates("token_to_token"))]
     if not measured:
         return None
-    attended = {group.name: row for group, replicates in measured if (row := _last_layer(replicates))}
-    linking = {group.name: pairs for group, replicates in measured if (pairs := _pairs(replicates))}
-    groups = {group.name: group for group, _ in measured}
-    return Section(
-        "",
-        tables=[*_attended_table(groups, attended), *_pair_table(groups, linking)],
-        figures=_attended_figure({groups[name].title: row for name, row in attended.items()}),
-    )
+    attended = [(group, kinds) for group, replicates in measured if (kinds := _attended_to(replicates))]
+    rows = [
+        [group.name, _in_order(_means(kinds)), _in_order(_THEIRS["cls_attends_to"].get(group.task, {}))]
+        for group, kinds in attended
+    ]
+    tables = []
+    if rows:
+        seeds = seeds_in_words([len(grids.value_RLH) for _, kinds in attended for grids in kinds.values()])
+        header = ["task", "[CLS] attends to", "paper (notebook)"]
+        tables.append(filled_table(header, rows, f"Last layer, mean over heads, {seeds}"))
+    rows = [row for group, replicates in measured for row in _pair_rows(group, replicates)]
+    if rows:
+        header = ["task", "words", "highest head", "its mean", "of that beyond position", "paper (notebook)"]
+        caption = (
+            "The head with the largest attention to each kind of linked words, and its mean attention to all of them"
+        )
+        tables.append(filled_table(header, rows, caption))
+    figures = [_attended_figure({group.title: kinds for group, kinds in attended})] if attended else []
+    return Section("", tables=tables, figures=figures)
 
 
 def _columns(replicates: Replicates) -> list[str]:
     return sorted(column.name for column in replicates.columns)
 
 
-def _last_layer(replicates: Replicates) -> dict[str, _Attended]:
-    """Attention from [CLS] in the last layer, by the kind of token attended to."""
-    rows = {}
+def _attended_to(replicates: Replicates) -> dict[str, Grids]:
+    """Attention from [CLS], by the kind of token attended to, of kinds that the last layer has numbers of."""
+    kinds = {}
     for column in _columns(replicates):
         grids = replicates.grids(column) if column.startswith(CLS_TO) and not column.endswith(RANDOM) else None
         if grids is not None and np.isfinite(grids.value_RLH[:, -1]).any():
-            value_RLH = grids.value_RLH
-            rows[column.removeprefix(CLS_TO)] = _Attended(
-                value_RLH.shape[1] - 1, np.nanmean(value_RLH[:, -1], axis=0), grids.count, len(value_RLH)
-            )
-    return rows
+            kinds[column.removeprefix(CLS_TO)] = grids
+    return kinds
 
 
-def _means(rows: Mapping[str, _Attended]) -> dict[str, float]:
+def _last_layer(grids: Grids) -> NDArray[np.float64]:
+    """Mean over seeds in the last layer, ``[heads]``."""
+    return np.asarray(np.nanmean(grids.value_RLH[:, -1], axis=0))
+
+
+def _means(kinds: Mapping[str, Grids]) -> dict[str, float]:
     """Means over heads, highest first, without [CLS] itself and without all separators together."""
     means = {
-        kind: float(np.nanmean(row.value_H)) for kind, row in rows.items() if kind not in (_FIRST, _ALL_SEPARATORS)
+        kind: float(np.nanmean(_last_layer(grids)))
+        for kind, grids in kinds.items()
+        if kind not in (_FIRST, _ALL_SEPARATORS)
     }
     return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
-def _pairs(replicates: Replicates) -> dict[str, _Linking]:
+def _in_order(means: Mapping[str, float]) -> str:
+    return ", ".join(f"{feature_label(kind)} {number(value)}" for kind, value in means.items()) or MISSING
+
+
+def _pair_rows(group: Group, replicates: Replicates) -> list[list[str]]:
     """The highest head for each kind of linked words."""
-    heads = {}
+    rows = []
     for column in _columns(replicates):
         if not column.endswith(BEYOND):
             continue
@@ -583,73 +520,51 @@ def _pairs(replicates: Replicates) -> dict[str, _Linking]:
         if len(values) < len(grids) or not np.isfinite(values[0]).any():
             continue
         head = highest(values[0])
-        heads[pair] = _Linking(head, *(float(value_LH[head]) for value_LH in values))
-    return heads
+        weight, mean, beyond = (float(value_LH[head]) for value_LH in values)
+        theirs = _THEIRS["pairs"].get(group.task, {}).get(pair, ())
+        rows.append(
+            [
+                group.name,
+                pair_label(pair),
+                _at_head(head, weight),
+                number(mean),
+                number(beyond, signed=True),
+                "; ".join(_at_head(head, value) for *head, value in theirs) or MISSING,
+            ]
+        )
+    return rows
 
 
-def _attended_table(groups: Mapping[str, Group], attended: Mapping[str, Mapping[str, _Attended]]) -> list[Table]:
-    rows = [
-        [name, _in_order(_means(row)), _in_order(_THEIRS["cls_attends_to"].get(groups[name].task, {}))]
-        for name, row in attended.items()
-    ]
-    header = ["task", "[CLS] attends to", "paper (notebook)"]
-    seeds = [cell.seeds for row in attended.values() for cell in row.values()]
-    return [beside_the_paper(header, rows, f"Last layer, mean over heads, {seeds_in_words(seeds)}")] if rows else []
+def _at_head(head: Sequence[int], value: float) -> str:
+    return f"{head_label(*head)}: {number(value)}"
 
 
-def _in_order(means: Mapping[str, float]) -> str:
-    return ", ".join(f"{feature_label(kind)} {number(value)}" for kind, value in means.items()) or MISSING
-
-
-def _pair_table(groups: Mapping[str, Group], linking: Mapping[str, Mapping[str, _Linking]]) -> list[Table]:
-    rows = []
-    for name, pairs in linking.items():
-        theirs = _THEIRS["pairs"].get(groups[name].task, {})
-        for pair, head in pairs.items():
-            heads = [f"{head_label(*head)}: {number(weight)}" for *head, weight in theirs.get(pair, ())]
-            rows.append(
-                [
-                    name,
-                    pair_label(pair),
-                    f"{head_label(*head.head)}: {number(head.weight)}",
-                    number(head.mean),
-                    number(head.beyond, signed=True),
-                    "; ".join(heads) or MISSING,
-                ]
-            )
-    header = ["task", "words", "highest head", "its mean", "of that beyond position", "paper (notebook)"]
-    caption = "The head with the largest attention to each kind of linked words, and its mean attention to all of them"
-    return [beside_the_paper(header, rows, caption)] if rows else []
-
-
-def _attended_figure(attended: Mapping[str, Mapping[str, _Attended]]) -> Sequence[FigureBlock]:
+def _attended_figure(attended: Mapping[str, Mapping[str, Grids]]) -> FigureBlock:
     """Every head of the last layer, one panel per task; kinds of tokens that no example of a task has are hatched."""
-    if not attended:
-        return []
-    cells = [row for rows in attended.values() for row in rows.values()]
-    present = dict.fromkeys(kind for rows in attended.values() for kind in rows)
-    kinds = [kind for kind in (_SEPARATOR, _FIRST) if kind in present]
-    kinds += [kind for kind in present if kind not in _SPECIAL]
-    missing_H = np.full_like(cells[0].value_H, np.nan)
+    grids = [of_kind for kinds in attended.values() for of_kind in kinds.values()]
+    present = dict.fromkeys(kind for kinds in attended.values() for kind in kinds)
+    shown = [kind for kind in (_SEPARATOR, _FIRST) if kind in present]
+    shown += [kind for kind in present if kind not in _SPECIAL]
+    missing_H = np.full_like(_last_layer(grids[0]), np.nan)
     figure = head_panels(
         [
-            HeadPanel(name, np.stack([rows[kind].value_H if kind in rows else missing_H for kind in kinds]))
-            for name, rows in attended.items()
+            HeadPanel(name, np.stack([_last_layer(kinds[kind]) if kind in kinds else missing_H for kind in shown]))
+            for name, kinds in attended.items()
         ],
-        title=f"What [CLS] attends to in the last layer ({cells[0].layer})",
+        title=f"What [CLS] attends to in the last layer ({grids[0].value_RLH.shape[1] - 1})",
         unit="largest attention from [CLS]",
-        note=f"{seeds_in_words([cell.seeds for cell in cells])}, {sample_size([cell.count for cell in cells])} with such a token; "
-        "hatched: no example has one",
-        limits=(0.0, max(_PAPER_SCALE, *(float(np.nanmax(cell.value_H)) for cell in cells))),
-        rows=[feature_label(kind) for kind in kinds],
+        note=f"{seeds_in_words([len(of_kind.value_RLH) for of_kind in grids])}, "
+        f"{sample_size([of_kind.count for of_kind in grids])} with such a token; hatched: no example has one",
+        limits=(0.0, max(_PAPER_SCALE, *(float(np.nanmax(_last_layer(of_kind))) for of_kind in grids))),
+        rows=[feature_label(kind) for kind in shown],
     )
     caption = "Figure 7: what [CLS] attends to in the last layer, by task."
-    return [FigureBlock("paper_figure7", figure, caption, "Heatmaps of kinds of tokens by head.")]
+    return FigureBlock("paper_figure7", figure, caption, "Heatmaps of kinds of tokens by head.")
 
 
 def disabled_layers(models: Studied) -> Section | None:
     """Scores with one layer disabled, per task; None if no run disabled layers."""
-    measured = [(group, effect) for group in models.tuned if (effect := group.effects("layer", "uniform"))]
+    measured = models.effects("layer", "uniform")
     if not measured:
         return None
     rows = []
@@ -676,7 +591,7 @@ def disabled_layers(models: Studied) -> Section | None:
     header = ["task", "examples", "score", "change by layer, points", "paper (figure)"]
     return Section(
         "",
-        tables=[beside_the_paper(header, rows, "Change of score by disabled layer, from layer 0")],
+        tables=[filled_table(header, rows, "Change of score by disabled layer, from layer 0")],
         figures=[FigureBlock("paper_figure9", figure, "Figure 9, by task.", "Bar charts of changes by layer.")],
     )
 

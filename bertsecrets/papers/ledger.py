@@ -103,13 +103,7 @@ class Ledger:
                 ),
                 Section(
                     "By model and task",
-                    paragraphs=[
-                        *[
-                            f"{entry.statement.statement} {sentence}"
-                            for entry in entries
-                            for sentence in depends_on(entry)
-                        ],
-                    ]
+                    paragraphs=_dependences(entries)
                     or ["No statement is shown to hold in one model and to be refuted in another."],
                     tables=[_by_subject(listed, links)],
                 ),
@@ -241,30 +235,23 @@ def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:
     """The notes, the statements with their numbers and verdicts, and what depends on what, in Markdown."""
     lines = [
         *(f"{note}\n" for note in notes),
-        "| statement | verdict | here (95 % interval) | published | source |",
-        "|---|---|---|---|---|",
+        _line(_HEADER),
+        f"|{'---|' * len(_HEADER)}",
     ]
     for entry in entries:
-        statement = entry.statement
-        cells = (
-            f"{statement.statement} (`{statement.name}`)",
-            verdicts(entry),
-            here(entry, "<br>"),
-            statement.published,
-            statement.source,
-        )
-        lines.append(_line(cells))
-    sentences = [f"- {entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
-    lines += [
-        "",
-        "### What depends on the model, the task or the seed",
-        "",
-        *(sentences or ["Nothing, as far as these runs show."]),
-    ]
+        words, *cells = _judged(entry, "<br>")
+        lines.append(_line([f"{words} (`{entry.statement.name}`)", *cells]))
+    sentences = [f"- {sentence}" for sentence in _dependences(entries)] or ["Nothing, as far as these runs show."]
+    lines += ["", "### What depends on the model, the task or the seed", "", *sentences]
     table = _by_subject(entries, [])
     lines += ["", "### By model and task", "", _line(table.header), f"|{'---|' * len(table.header)}"]
     lines += [_line(row) for row in table.rows]
     return "\n".join(lines) + "\n"
+
+
+def _dependences(entries: Sequence[Entry]) -> list[str]:
+    """Each sentence on what a statement depends on, after the statement."""
+    return [f"{entry.statement.statement} {sentence}" for entry in entries for sentence in depends_on(entry)]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -297,18 +284,22 @@ def objectives_in_words(models: Studied) -> list[str]:
 
 def overview(entries: Sequence[Entry], caption: str, links: Sequence[str] = ()) -> Table:
     """A table of statements with their verdicts and numbers."""
-    rows = [
-        [
-            entry.statement.statement,
-            verdicts(entry),
-            here(entry, "; "),
-            entry.statement.published,
-            entry.statement.source,
-        ]
-        for entry in entries
+    return Table(_HEADER, [_judged(entry, "; ") for entry in entries], caption, links=links)
+
+
+_HEADER = ("statement", "verdict", "here (95 % interval)", "published", "source")
+
+
+def _judged(entry: Entry, between: str) -> list[str]:
+    """The row of a statement; the numbers of its subjects stand with some text between them."""
+    statement = entry.statement
+    return [
+        statement.statement,
+        verdicts(entry),
+        here(entry, between),
+        statement.published,
+        statement.source,
     ]
-    header = ["statement", "verdict", "here (95 % interval)", "published", "source"]
-    return Table(header, rows, caption, links=links)
 
 
 def here(entry: Entry, between: str) -> str:

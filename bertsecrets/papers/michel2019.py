@@ -21,7 +21,7 @@ from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.importance.head_gradient import EXAMPLE, NORMALISED, HeadGradient
 from bertsecrets.papers.models import Group, Model, Studied
-from bertsecrets.papers.shows import beside_the_paper, by_layer, published
+from bertsecrets.papers.shows import by_layer, filled_table, published
 from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
 from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
 from bertsecrets.results.components import ALL_BUT_ONE, HEAD
@@ -36,7 +36,7 @@ from bertsecrets.results.figures.style import (
     seeds_in_words,
     titled_panels,
 )
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Replicates
 from bertsecrets.statistics.ranks import rank_correlation, spearman
@@ -56,7 +56,7 @@ _BINS = 20
 
 def single_heads(models: Studied) -> Section | None:
     """Section 3.2, figure 1: how many heads have which score once they are disabled; None if no run disabled every head."""
-    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
+    measured = models.effects("head", "zero")
     if not measured:
         return None
     title = "Heads by the score that is left without them"
@@ -129,10 +129,8 @@ def all_but_one(models: Studied) -> Section | None:
                     group.name,
                     str(layer),
                     ", ".join(str(best.head) for best in heads),
-                    "; ".join(
-                        f"{_signed(best.change)} ({_signed(best.low)} to {_signed(best.high)})" for best in heads
-                    ),
-                    ", ".join(_signed(best.on_all) for best in heads),
+                    "; ".join(with_limits(best.change, best.low, best.high, 1, signed=True) for best in heads),
+                    ", ".join(number(best.on_all, 1, signed=True) for best in heads),
                     MISSING if theirs is None else number(theirs[index], 2, signed=True),
                 ]
             )
@@ -156,7 +154,7 @@ def all_but_one(models: Studied) -> Section | None:
             "intervals from the medians of 97.5 % limits. The paper's table 3 chooses and tests on the same examples, as the column "
             "“chosen on the same” does; for its table 6 a head is chosen on training examples."
         ],
-        tables=[beside_the_paper(header, rows, "Each layer with its best head alone")],
+        tables=[filled_table(header, rows, "Each layer with its best head alone")],
     )
 
 
@@ -187,10 +185,6 @@ def _alone(sweep: RunSweep) -> dict[int, _Alone]:
     return alone
 
 
-def _signed(points: float) -> str:
-    return number(points, 1, signed=True)
-
-
 def other_data(models: Studied) -> Section | None:
     """Section 3.4, figure 2: whether the same heads matter on another evaluation set of the task, and on other tasks.
 
@@ -203,8 +197,7 @@ def other_data(models: Studied) -> Section | None:
                 rows.append(
                     [f"{group.name}, seed {model.seed}: {first}", second, *_agreement(first_effects, second_effects)]
                 )
-    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", "zero"))]
-    for (first_group, first_effects), (second_group, second_effects) in combinations(measured, 2):
+    for (first_group, first_effects), (second_group, second_effects) in combinations(models.effects("head", "zero"), 2):
         if first_effects.delta_RLH.shape[1:] == second_effects.delta_RLH.shape[1:]:
             rows.append([first_group.name, second_group.name, *_agreement(first_effects, second_effects)])
     if not rows:
@@ -238,7 +231,7 @@ def _agreement(first: Effects, second: Effects) -> list[str]:
     first_LH, second_LH = (np.nanmean(effect.delta_RLH, axis=0) for effect in (first, second))
     ranks = rank_correlation(first_LH, second_LH)
     linear = stats.pearsonr(first_LH.ravel(), second_LH.ravel()).statistic
-    return [number(ranks.rho, 2), f"{number(ranks.low, 2)} to {number(ranks.high, 2)}", number(float(linear), 2)]
+    return [number(ranks.rho, 2), low_to_high(ranks.low, ranks.high, 2), number(float(linear), 2)]
 
 
 def curves(models: Studied) -> Section | None:
@@ -283,7 +276,7 @@ def efficiency(models: Studied) -> Section | None:
     """Section 4.2: latency with half of the heads; None if no run measured it."""
     rows = []
     for group, contents in _pruned(models):
-        timed = [row for content in contents if (row := _half_timed(content)) is not None]
+        timed = [row for content in contents if (row := _half(content))["latency"]]
         for batch in timed[0]["latency"] if timed else ():
             gains = [100 * (row["latency"][batch]["whole"] / row["latency"][batch]["smaller"] - 1) for row in timed]
             rows.append(
@@ -310,7 +303,7 @@ def during_training(models: Studied) -> Section | None:
     rows = []
     blocks: list[FigureBlock] = []
     for group in models.tuned:
-        histories = [view.history(EXAMPLE) for view in group.views(HeadGradient.name, ready=lambda view: True)]
+        histories = [view.history(EXAMPLE) for view in group.views(HeadGradient.name)]
         histories = [history for history in histories if len(history) > 1]
         for steps in {tuple(step for step, _ in history) for history in histories}:
             value_RSLH = np.array(
@@ -394,10 +387,10 @@ def _judged(contents: Sequence[Mapping[str, Any]]) -> str:
     return str(contents[0]["chosen"]["score"])
 
 
-def _at(content: Mapping[str, Any], share: float, score: str) -> Mapping[str, Any]:
-    """The row of a score's order with about this share of heads gone."""
-    rows = [row for row in content["curves"] if row["score"] == score]
-    return min(rows, key=lambda row: abs(row["kept"] - (1 - share) * content["total"]))
+def _half(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of the chosen score's order with about half of the heads gone."""
+    rows = [row for row in content["curves"] if row["score"] == content["chosen"]["score"]]
+    return min(rows, key=lambda row: abs(row["kept"] - content["total"] / 2))
 
 
 def _rows(
@@ -423,10 +416,8 @@ def _rows(
                 f"{total - kept} ({percent:.0f} %)",
                 score,
                 number(100 * interval.mean, 1),
-                f"{number(100 * interval.low, 1)} to {number(100 * interval.high, 1)}"
-                if interval.count > 1
-                else MISSING,
-                f"{number(100 * min(random), 1)} to {number(100 * max(random), 1)}" if random else MISSING,
+                low_to_high(100 * interval.low, 100 * interval.high, 1),
+                low_to_high(100 * min(random), 100 * max(random), 1) if random else MISSING,
                 MISSING if percent > max(published_curve) else number(100 * _published(published_curve, percent), 1),
             ]
         )
@@ -444,11 +435,6 @@ def _published_lines(total: int) -> dict[str, list[tuple[float, float]]]:
         name: [(total * (1 - percent / 100), score - curve[0]) for percent, score in curve.items()]
         for name, curve in curves.items()
     }
-
-
-def _half_timed(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    row = _at(content, 0.5, content["chosen"]["score"])
-    return row if row["latency"] else None
 
 
 def _how(contents: Sequence[Mapping[str, Any]]) -> str:

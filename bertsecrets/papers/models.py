@@ -27,13 +27,16 @@ from bertsecrets.results.components import KINDS
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.run import INITIAL, Declaration, Run
 from bertsecrets.results.scores import LEVEL
-from bertsecrets.results.views import Grids, MeasureView, Replicates
+from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.settings import CONF
 
 _OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer", "trained")
 """Sections of a configuration that make a model; the others say what was measured of it."""
 _TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in (PruneFirst, TrainGates)}
 """Callbacks that make another model; the others measure."""
+ANY_MODEL = f"checkpoint={BEFORE_TRAINING}"
+"""The setting of an analysis that needs no run of the task."""
+
 _NO_CONTROL = " · no control"
 _RETRAINED = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
@@ -87,33 +90,38 @@ class Model(FinishedRun):
 
     def command(self, settings: str) -> str:
         """The command that takes an analysis of it."""
-        return f"python -m bertsecrets analyze checkpoint={shlex.quote(self.checkpoint)} {settings}"
+        return analysis_command(self.checkpoint, settings)
+
+
+def analysis_command(checkpoint: str, settings: str) -> str:
+    """The command that takes an analysis of a checkpoint; empty without settings, which may name their model themselves."""
+    named = "" if settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
+    return settings and f"python -m bertsecrets analyze {named}{settings}"
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Condition):
     """Models that differ in their seed alone.
 
     Args:
         name: What distinguishes them on a page: their task, and whatever varies between groups.
-        condition: The models, and the factors that distinguish them.
     """
 
     name: str
-    condition: Condition
 
     @property
     def models(self) -> tuple[Model, ...]:
-        return tuple(run for run in self.condition.runs if isinstance(run, Model))
-
-    @property
-    def task(self) -> str:
-        return self.condition.task
+        return tuple(run for run in self.runs if isinstance(run, Model))
 
     @property
     def model(self) -> str:
         """Name of the model that was fine-tuned."""
-        return self.condition.factors["model"]
+        return self.factors["model"]
+
+    @property
+    def controlled(self) -> bool:
+        """Whether they were fine-tuned under a control."""
+        return bool(controls_in_words(self.config))
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -130,14 +138,6 @@ class Group:
     def title(self) -> str:
         """The name for a panel, which says so if nothing was learned."""
         return self.name + " (not learned)" * (self.learned is False)
-
-    def replicates(self, experiment: str) -> Replicates | None:
-        """An experiment in all models that have it; None if none has it."""
-        return self.condition.replicates(experiment)
-
-    def grids(self, measure: str, column: str) -> Grids | None:
-        """A column of a measure at the last step of each model; None if none has it."""
-        return self.condition.grids(measure, column)
 
     def layer_means(self, measure: str, column: str) -> NDArray[np.float64] | None:
         """Mean over seeds and heads, ``[layers]``; None if no model has the column."""
@@ -178,6 +178,10 @@ class Group:
                 return views
         return []
 
+    def command(self, settings: str) -> str:
+        """The command that takes an analysis of the first model."""
+        return self.models[0].command(settings)
+
     @property
     def pairs(self) -> bool:
         """Whether an example of the task is a pair of sentences."""
@@ -194,11 +198,9 @@ class Group:
     def retrain(self, settings: str) -> str:
         """The command that trains the first model again with other settings, as far as the runs record how it was trained."""
         config = self.config
-        model, data = config["model"], config.get("data") or {}
-        option = model["name"] if (CONF / "model" / f"{model['name']}.yaml").is_file() else "folder"
+        data = config.get("data") or {}
         words = [] if _own_data(config) else [f"task={self.task}"]
-        words.append(f"model={option}")
-        words += [f"model.{key}={_argument(model[key])}" for key in ("path", "name")] if option == "folder" else []
+        words += model_settings(config)
         words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
         # Without the controls, which are what the command is to change.
         words += [
@@ -212,7 +214,20 @@ class Group:
             size = (config["task"].get("training") or {}).get("batch_size")
             words += [] if size is None else [f"task.training.batch_size={size}"]
         words.append(f"seed={self.models[0].seed}")
-        return f"python -m bertsecrets train {' '.join([*(shlex.quote(word) for word in words), settings])}".strip()
+        return f"python -m bertsecrets train {shlex.join(words)} {settings}".strip()
+
+
+_FOLDER = "folder"
+"""The option of ``conf/model`` for any model on disk."""
+
+
+def model_settings(config: Mapping[str, Any]) -> list[str]:
+    """The settings of a command that name a run's model before fine-tuning."""
+    model = config["model"]
+    if model["name"] != _FOLDER and (CONF / "model" / f"{model['name']}.yaml").is_file():
+        return [f"model={model['name']}"]
+    keys = ("path", "name", "package", "family", "objective")
+    return [f"model={_FOLDER}", *(f"model.{key}={_argument(model[key])}" for key in keys if model.get(key) is not None)]
 
 
 def _own_data(config: Mapping[str, Any]) -> bool:
@@ -245,22 +260,26 @@ class Studied:
     @property
     def tuned(self) -> list[Group]:
         """Fine-tuned as usual, from pre-trained weights."""
-        return [group for group in self.groups if group not in self.controls and group not in self.random]
-
-    @property
-    def controls(self) -> list[Group]:
-        """Fine-tuned under a control."""
-        return [group for group in self.groups if controls_in_words(group.config)]
+        return [group for group in self.groups if not group.controlled and group.factors["init"] != RANDOM_INIT]
 
     @property
     def random(self) -> list[Group]:
         """Fine-tuned from random weights, without a control."""
-        return [g for g in self.groups if g.condition.factors["init"] == RANDOM_INIT and g not in self.controls]
+        return [group for group in self.groups if not group.controlled and group.factors["init"] == RANDOM_INIT]
 
     def of_random(self, group: Group) -> Group | None:
         """The models that differ from others in nothing but that they started from random weights."""
-        factors = {**group.condition.factors, "init": RANDOM_INIT}
-        return next((candidate for candidate in self.random if candidate.condition.factors == factors), None)
+        factors = {**group.factors, "init": RANDOM_INIT}
+        return next((candidate for candidate in self.random if candidate.factors == factors), None)
+
+    def initial_of(self, group: Group) -> list[Model]:
+        """The models before fine-tuning, analysed by themselves, of a group's model and task."""
+        key = group.model, group.task
+        return [model for model in self.initial if _model_and_task(model) == key]
+
+    def effects(self, kind: str, mode: str | None = None) -> list[tuple[Group, Effects]]:
+        """The fine-tuned models in which every component of a kind was disabled, with :meth:`Group.effects`."""
+        return [(group, effect) for group in self.tuned if (effect := group.effects(kind, mode)) is not None]
 
     def controls_of(self, group: Group) -> list[Group]:
         """The controls that differ from fine-tuned models in nothing but the control."""
@@ -272,7 +291,7 @@ class Studied:
 
     def _controls_by_difference(self, group: Group) -> list[tuple[Group, list[str]]]:
         recipe, by_difference = _recipe(group), []
-        for control in self.controls:
+        for control in (candidate for candidate in self.groups if candidate.controlled):
             control_recipe = _recipe(control)
             different = [name for name, value in recipe.items() if control_recipe[name] != value]
             if not {"task", "model"} & set(different):
@@ -284,8 +303,7 @@ class Studied:
         parts: dict[tuple[str, str], list[FinishedRun]] = {}
         for run in self.runs:
             if run.init != RANDOM_INIT and not controls_in_words(run.config):
-                key = str(run.config["model"]["name"]), str(run.config["task"]["name"])
-                parts.setdefault(key, []).append(run)
+                parts.setdefault(_model_and_task(run), []).append(run)
         return parts
 
     def before(self, experiment: str, ready: Ready = lambda view: True) -> dict[tuple[str, str], MeasureView]:
@@ -301,6 +319,10 @@ class Studied:
         return views
 
 
+def _model_and_task(run: FinishedRun) -> tuple[str, str]:
+    return str(run.config["model"]["name"]), str(run.config["task"]["name"])
+
+
 def _recipe(group: Group) -> dict[str, str]:
     """What a control has to share with the models that it is compared with.
 
@@ -310,7 +332,7 @@ def _recipe(group: Group) -> dict[str, str]:
     of_task = config["task"].get("training") or {}
     optimizer, trainer = config.get("optimizer") or {}, config.get("trainer") or {}
     return {
-        **{name: group.condition.factors[name] for name in ("task", "model", "init")},
+        **{name: group.factors[name] for name in ("task", "model", "init")},
         "learning rate": str(optimizer.get("learning_rate", of_task.get("learning_rate", ""))),
         "epochs": str(trainer.get("max_epochs", "")),
         "training examples": str((config.get("data") or {}).get("limit_train") or "all"),
@@ -323,14 +345,13 @@ def studied(runs: Sequence[FinishedRun]) -> Studied:
     initial: dict[tuple[str, str, str], list[FinishedRun]] = {}
     for run in runs:
         if run.source == BEFORE_TRAINING:
-            key = str(run.config["model"]["name"]), str(run.config["task"]["name"]), run.init
-            initial.setdefault(key, []).append(run)
+            initial.setdefault((*_model_and_task(run), run.init), []).append(run)
         else:
             by_origin.setdefault(_origin(run), []).append(run)
     models = _joined([_model(parts) for parts in by_origin.values()])
     conditions, varying = find_conditions(models) if models else ([], [])
     names = ["task", *(name for name in varying if name not in ("task", "init"))]
-    groups = [Group(condition.label(names).removesuffix(_NO_CONTROL), condition) for condition in conditions]
+    groups = [Group(c.factors, c.runs, c.label(names).removesuffix(_NO_CONTROL)) for c in conditions]
     return Studied(
         tuple(sorted(groups, key=lambda group: group.name)),
         tuple(_model(parts) for parts in initial.values()),

@@ -109,7 +109,7 @@ class StatementsPage:
             unfinished: Names of the unfinished runs, which are left out.
 
         Raises:
-            UserError: If the page names a statement or a function that does not exist, or settings that do not fit.
+            UserError: If the page names a function that does not exist, or settings that do not fit.
         """
         report = self.report(runs, folder / READINGS, unfinished)
         save_figures(report.figures, folder / "figures")
@@ -128,16 +128,17 @@ class StatementsPage:
             UserError: As :meth:`write`.
         """
         models, judgement = judged(runs, readings)
-        entries = self.entries(judgement)
+        names = dict.fromkeys(name for section in self.settings.sections for name in section.statements)
+        entries = [judgement[name] for name in names]
         sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
-        names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
-        differs = self.settings.model and self.settings.model not in names
+        model_names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
+        differs = self.settings.model and self.settings.model not in model_names
         return Report(
             title=self.settings.title,
             subtitle=f"{self.settings.citation}, from {len(runs)} run{'s' * (len(runs) > 1)}",
             facts=[
                 ("tasks", ", ".join(sorted({str(run.config["task"]["name"]) for run in runs}))),
-                ("models", ", ".join(names)),
+                ("models", ", ".join(model_names)),
                 ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
             ],
             notes=[
@@ -145,7 +146,7 @@ class StatementsPage:
                 *(counts_in_words(entries) if entries else []),
                 *unlearned_in_words(models),
                 *objectives_in_words(models),
-                *([self.settings.other_model.format(models=", ".join(names))] if differs else []),
+                *([self.settings.other_model.format(models=", ".join(model_names))] if differs else []),
                 *left_out(unfinished),
             ],
             sections=[
@@ -154,17 +155,6 @@ class StatementsPage:
                 Section("How to read this page", paragraphs=[*self.settings.reading, _VERDICTS]),
             ],
         )
-
-    def entries(self, judgement: Mapping[str, Entry]) -> list[Entry]:
-        """The statements that the page shows, judged.
-
-        Raises:
-            UserError: If it names a statement that does not exist.
-        """
-        return [
-            judgement[name]
-            for name in dict.fromkeys(name for section in self.settings.sections for name in section.statements)
-        ]
 
     def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
         entries = [judgement[name] for name in part.statements]

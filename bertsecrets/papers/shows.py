@@ -16,7 +16,7 @@ from bertsecrets.papers.names import FOLDER
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, WORDS
 from bertsecrets.settings import configurations
@@ -58,9 +58,8 @@ def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]])
 def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Task and settings of the numbers that a page shows of a measure or of a kind of component."""
     if name in KINDS:
-        for group in models.tuned:
-            if (effect := group.effects(name, mode)) is not None:
-                yield group.task, {"mode": effect.mode, "metric": effect.metric}
+        for group, effect in models.effects(name, mode):
+            yield group.task, {"mode": effect.mode, "metric": effect.metric}
         return
     # The configurations that were read with the runs.
     chosen = {run.folder: run.config.get("measure") or {} for run in models.runs}
@@ -122,7 +121,7 @@ def disabled_heads(
         name, caption: Of the figure.
         scores: The paper's scores by task: of the whole model, and the lowest and the highest with one head disabled.
     """
-    measured = [(group, effect) for group in models.tuned if (effect := group.effects("head", mode))]
+    measured = models.effects("head", mode)
     if not measured:
         return None
     rows = []
@@ -139,10 +138,10 @@ def disabled_heads(
                 effect.what,
                 f"{effect.count:,}",
                 number(effect.baseline_R.mean()),
-                f"{number(np.nanmin(score_LH))} to {number(np.nanmax(score_LH))}",
+                low_to_high(np.nanmin(score_LH), np.nanmax(score_LH)),
                 number(100 * float(np.nanmean(effect.delta_RLH)), 2, signed=True),
                 *(number(float(count), 1) for count in heads),
-                MISSING if theirs is None else f"{number(theirs[0])}: {number(theirs[1])} to {number(theirs[2])}",
+                MISSING if theirs is None else f"{number(theirs[0])}: {low_to_high(theirs[1], theirs[2])}",
             ]
         )
     counterparts = _other_tasks(scores, {group.task for group, _ in measured})
@@ -151,8 +150,8 @@ def disabled_heads(
         counterparts = []
         for task, (whole, low, high) in scores.items():
             cells = [MISSING] * (len(rows[0]) - 2)
-            rows.append([f"paper: {task}", *cells, f"{number(whole)}: {number(low)} to {number(high)}"])
-    seeds = seeds_in_words([len(effect.delta_RLH) for _, effect in measured])
+            rows.append([f"paper: {task}", *cells, f"{number(whole)}: {low_to_high(low, high)}"])
+    replicated = [len(effect.delta_RLH) for _, effect in measured]
     figure = head_panels(
         [
             HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
@@ -160,19 +159,17 @@ def disabled_heads(
         ],
         title="Change of score when one head is disabled",
         unit="change of score (points)",
-        note=f"{seeds_in_words([len(effect.delta_RLH) for _, effect in measured], pale=True)}; "
-        f"{sample_size([effect.count for _, effect in measured])}",
+        note=f"{seeds_in_words(replicated, pale=True)}; {sample_size([effect.count for _, effect in measured])}",
         effects=True,
     )
     header = ["task", "metric (mode)", "examples", "score", "lowest and highest, one head disabled"]
     header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
+    header += ["paper (figure)"]
     return Section(
         "",
         paragraphs=counterparts,
         tables=[
-            beside_the_paper(
-                [*header, "paper (figure)"], rows, f"One head disabled, {seeds}; numbers of heads are means"
-            )
+            filled_table(header, rows, f"One head disabled, {seeds_in_words(replicated)}; numbers of heads are means")
         ],
         figures=[FigureBlock(name, figure, caption, "Heatmaps of changes by layer and head.")],
     )
@@ -206,7 +203,7 @@ def layers(
     return Section(
         "",
         paragraphs=_other_tasks({task: 0 for about in columns.values() for task in about.get("published", {})}, tasks),
-        tables=[beside_the_paper(header if len(columns) == 1 else [name, *header], rows, caption)],
+        tables=[filled_table(header if len(columns) == 1 else [name, *header], rows, caption)],
     )
 
 
@@ -219,8 +216,7 @@ def _short(text: str) -> str:
     return re.sub(r"^([+−]?)0(?=[.])", r"\1", text)
 
 
-def beside_the_paper(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
-    """A table whose last column has the paper's numbers; without this column where there are none."""
-    if all(row[-1] == MISSING for row in rows):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    return Table(header, rows, caption)
+def filled_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+    """A table without the columns that no row fills."""
+    shown = [column for column in range(len(header)) if any(row[column] != MISSING for row in rows)]
+    return Table([header[column] for column in shown], [[row[column] for column in shown] for row in rows], caption)

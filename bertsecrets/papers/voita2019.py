@@ -35,7 +35,7 @@ from bertsecrets.results.figures.style import (
     sample_size,
     titled_panels,
 )
-from bertsecrets.results.formatting import MISSING, head_label, number, percent
+from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, percent, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Array
@@ -78,64 +78,64 @@ def figure_1(models: Studied) -> Section | None:
     rows = []
     blocks: list[FigureBlock] = []
     for group in models.tuned:
-        for model in group.models[:1]:
-            relevance = model.view(Relevance.name, lambda view: view.has(RELEVANCE))
-            confidence = model.view(Confidence.name, lambda view: view.has(Confidence.name))
-            by_role = model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))
-            grids = {
-                name: view.value(column)
-                for name, view, column in (
-                    ("relevance", relevance, RELEVANCE),
-                    ("confidence", confidence, Confidence.name),
-                )
-                if view is not None
-            }
-            panels = [HeadPanel(name, grid) for name, grid in grids.items()]
-            roles_by_name = {} if by_role is None else roles_of(by_role)
-            if by_role is not None:
-                panels += [HeadPanel(role, strength(by_role, role), passed) for role, passed in roles_by_name.items()]
-            if len(grids) + (by_role is not None) < 2:
-                continue
-            counts = [view.count(view.columns[0].name) for view in (relevance, confidence, by_role) if view is not None]
-            figure = head_panels(
-                panels,
-                title=f"{group.name}: importance, confidence and function of each head",
-                unit="share",
-                note="relevance: share of the layer's; functions are pale below their threshold; "
-                f"seed {model.seed}; {sample_size(counts)}",
-                limits=(0.0, 1.0),
+        model = group.models[0]
+        relevance = model.view(Relevance.name, lambda view: view.has(RELEVANCE))
+        confidence = model.view(Confidence.name, lambda view: view.has(Confidence.name))
+        by_role = model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))
+        grids = {
+            name: view.value(column)
+            for name, view, column in (
+                ("relevance", relevance, RELEVANCE),
+                ("confidence", confidence, Confidence.name),
             )
-            caption = f"Figures 1 and 2 for {group.name}."
-            blocks.append(FigureBlock(f"voita_figure1_{len(blocks)}", figure, caption, "Heatmaps by layer and head."))
-            rows += [row for row in (_most_relevant(group.name, grids, roles_by_name),) if row]
+            if view is not None
+        }
+        panels = [HeadPanel(name, grid) for name, grid in grids.items()]
+        roles_by_name = {} if by_role is None else roles_of(by_role)
+        if by_role is not None:
+            panels += [HeadPanel(role, strength(by_role, role), passed) for role, passed in roles_by_name.items()]
+        if len(grids) + (by_role is not None) < 2:
+            continue
+        counts = [view.count(view.columns[0].name) for view in (relevance, confidence, by_role) if view is not None]
+        figure = head_panels(
+            panels,
+            title=f"{group.name}: importance, confidence and function of each head",
+            unit="share",
+            note="relevance: share of the layer's; functions are pale below their threshold; "
+            f"seed {model.seed}; {sample_size(counts)}",
+            limits=(0.0, 1.0),
+        )
+        caption = f"Figures 1 and 2 for {group.name}."
+        blocks.append(FigureBlock(f"voita_figure1_{len(blocks)}", figure, caption, "Heatmaps by layer and head."))
+        if "relevance" in grids:
+            rows.append(_most_relevant(group.name, grids, roles_by_name))
     if not blocks:
         return None
     header = ["task", "of the most relevant head of each layer, with a function", "confidence above 0.8", "ρ of both"]
+    caption = "The most relevant heads (95 % interval of Spearman's ρ over heads)"
     return Section(
         "",
         paragraphs=[
             "In the paper a few heads of each layer are relevant, they are the confident ones but for the head of rare words in layer 0, and "
             "nearly all of them have a function. Relevance is that of the answer's logit, split among the heads of a layer."
         ],
-        tables=[Table(header, rows, "The most relevant heads (95 % interval of Spearman's ρ over heads)")]
-        if rows
-        else [],
+        tables=[Table(header, rows, caption)] if rows else [],
         figures=blocks,
     )
 
 
 def _most_relevant(name: str, grids: Mapping[str, Array], roles_by_name: Mapping[str, NDArray[np.bool_]]) -> list[str]:
-    if "relevance" not in grids:
-        return []
     best_L = grids["relevance"].argmax(axis=1)
     layers = np.arange(len(best_L))
-    with_role = int(np.logical_or.reduce(list(roles_by_name.values()))[layers, best_L].sum()) if roles_by_name else None
-    confident, agreement = MISSING, MISSING
+    with_role, confident, agreement = MISSING, MISSING, MISSING
+    if roles_by_name:
+        has_role_LH = np.logical_or.reduce(list(roles_by_name.values()))
+        with_role = f"{int(has_role_LH[layers, best_L].sum())} of {len(layers)}"
     if "confidence" in grids:
         confident = f"{int((grids['confidence'][layers, best_L] > _CONFIDENT).sum())} of {len(layers)}"
         ranks = rank_correlation(grids["relevance"], grids["confidence"])
-        agreement = f"{number(ranks.rho, 2)} ({number(ranks.low, 2)} to {number(ranks.high, 2)})"
-    return [name, MISSING if with_role is None else f"{with_role} of {len(layers)}", confident, agreement]
+        agreement = with_limits(ranks.rho, ranks.low, ranks.high, 2)
+    return [name, with_role, confident, agreement]
 
 
 def dependencies(models: Studied) -> Section | None:
@@ -230,9 +230,7 @@ def gates(models: Studied) -> Section | None:
                     f"{row['kept']} of {total}",
                     MISSING if row["change"] is None else number(view.extras["baseline"] + row["change"]),
                     MISSING if row["change"] is None else number(100 * row["change"], 1, signed=True),
-                    MISSING
-                    if row["low"] is None
-                    else f"{number(100 * row['low'], 1)} to {number(100 * row['high'], 1)}",
+                    MISSING if row["low"] is None else low_to_high(100 * row["low"], 100 * row["high"], 1),
                 ]
                 for row in view.extras["curves"]
             ]

@@ -3,15 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import Curve, kept_scores
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import Comparison, MeasureView
@@ -136,5 +134,4 @@ def _in_words(name: str, points: Mapping[int, Interval], metric: str) -> str:
 
 
 def _cells(interval: Interval) -> list[str]:
-    limits = f"{number(interval.low)} to {number(interval.high)}" if np.isfinite(interval.low) else MISSING
-    return [number(interval.mean), limits]
+    return [number(interval.mean), low_to_high(interval.low, interval.high)]

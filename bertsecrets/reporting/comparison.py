@@ -21,7 +21,7 @@ from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.files import displayed, write_parquet
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import FINISHED, Run
@@ -171,7 +171,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                         f"{name}/{metric}",
                         str(interval.count),
                         number(interval.mean),
-                        f"{number(interval.low)} to {number(interval.high)}" if interval.count > 1 else "–",
+                        low_to_high(interval.low, interval.high),
                         number(constant),
                         str(scores["count"]),
                     ]
@@ -224,8 +224,7 @@ def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
         return f"The {metric} of all {len(means)} conditions is undefined."
     best, worst = (pick(defined, key=lambda label: defined[label].mean) for pick in (max, min))
     highest, lowest = (
-        f"{label} has {number(defined[label].mean)}"
-        + (f" ({number(defined[label].low)} to {number(defined[label].high)})" if defined[label].count > 1 else "")
+        f"{label} has {with_limits(defined[label].mean, defined[label].low, defined[label].high)}"
         for label in (best, worst)
     )
     return f"Highest mean {metric}: {highest}; lowest: {lowest}." if best != worst else f"Mean {metric}: {highest}."

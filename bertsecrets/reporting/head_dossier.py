@@ -27,7 +27,7 @@ from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
-from bertsecrets.results.formatting import MISSING, head_label, number, p_value, shortened
+from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, p_value, shortened
 from bertsecrets.results.progress import progress_over, reported
 from bertsecrets.results.report.content import NextStep, Report, Section, Table
 from bertsecrets.results.run import Run
@@ -391,7 +391,7 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
         rows.append(
             [
                 str(rank),
-                f"{number(low, 2)} to {number(high, 2)}",
+                low_to_high(low, high, 2),
                 shortened(" / ".join(texts[middle].texts), _LONGEST),
                 f"{query} → {key} ({number(weight, 2)})",
             ]

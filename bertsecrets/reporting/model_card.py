@@ -27,7 +27,15 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.files import read_yaml
-from bertsecrets.results.formatting import MISSING, head_label, markdown_table, markdown_text, number, p_value, visible
+from bertsecrets.results.formatting import (
+    head_label,
+    low_to_high,
+    markdown_table,
+    markdown_text,
+    number,
+    p_value,
+    visible,
+)
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import NEEDED
@@ -278,7 +286,7 @@ def _scores(scores: RunScores | None) -> str:
         [
             line.name,
             number(line.value),
-            f"{number(line.low)} to {number(line.high)}" if math.isfinite(line.low) else MISSING,
+            low_to_high(line.low, line.high),
             number(line.baseline),
             str(scores.sets[line.name.rpartition("/")[0]].count),
         ]
@@ -313,7 +321,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
             [
                 head_label(row["layer"], row["head"]),
                 number(100 * row["delta"], 2, signed=True),
-                f"{number(100 * row['low'], 2, signed=True)} to {number(100 * row['high'], 2, signed=True)}",
+                low_to_high(100 * row["low"], 100 * row["high"], 2, signed=True),
                 p_value(row["p_needed"]),
             ]
             for row in needed[:_SHOWN]

@@ -26,7 +26,7 @@ from bertsecrets.reporting.heads_together import HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.files import displayed
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, number, with_limits
 from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import RunScores
@@ -355,9 +355,8 @@ def _scores_in_words(scores: RunScores) -> str:
     """Each score with its interval, beside that of the constant answer."""
     parts = []
     for line in scores.lines():
-        interval = f" ({number(line.low)} to {number(line.high)})" if np.isfinite(line.low) else ""
         constant = f", constant answer {number(line.baseline)}" if np.isfinite(line.baseline) else ""
-        parts.append(f"{line.name} {number(line.value)}{interval}{constant}")
+        parts.append(f"{line.name} {with_limits(line.value, line.low, line.high)}{constant}")
     if not parts:
         return ""
     answer = f" The constant answer is always “{scores.constant_answer}”."

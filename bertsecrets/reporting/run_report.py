@@ -21,7 +21,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.files import displayed
-from bertsecrets.results.formatting import MISSING, lower_first, number, p_value
+from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
 from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CAPTURES, Declaration, Run
@@ -358,7 +358,7 @@ def _scores_section(scores: RunScores) -> Section:
         [
             line.name,
             number(line.value),
-            f"{number(line.low)} to {number(line.high)}" if np.isfinite(line.low) else MISSING,
+            low_to_high(line.low, line.high),
             number(line.baseline),
             number(line.value - line.baseline, signed=True),
         ]

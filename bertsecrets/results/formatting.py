@@ -101,6 +101,27 @@ def with_error(value: float, stderr: float, digits: int = 3) -> str:
     return number(value, digits)
 
 
+def low_to_high(low: float, high: float, digits: int = 3, *, signed: bool = False) -> str:
+    """The limits of an interval; a dash if they are undefined.
+
+    >>> low_to_high(-0.1, 0.25, 2, signed=True), low_to_high(float("nan"), float("nan"))
+    ('−0.10 to +0.25', '–')
+    """
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return MISSING
+    return f"{number(low, digits, signed=signed)} to {number(high, digits, signed=signed)}"
+
+
+def with_limits(value: float, low: float, high: float, digits: int = 3, *, signed: bool = False) -> str:
+    """A value with the limits of its interval; only the value if they are undefined.
+
+    >>> with_limits(0.5, 0.4, 0.6, 1), with_limits(0.5, float("nan"), float("nan"), 1)
+    ('0.5 (0.4 to 0.6)', '0.5')
+    """
+    limits = low_to_high(low, high, digits, signed=signed)
+    return number(value, digits, signed=signed) + (f" ({limits})" if limits != MISSING else "")
+
+
 def p_value(p: float) -> str:
     """A p-value with three digits.
 

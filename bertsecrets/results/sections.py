@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from bertsecrets.grid import Column
 from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, lower_first, number, p_value, with_error
+from bertsecrets.results.formatting import (
+    MISSING,
+    head_label,
+    heads_label,
+    low_to_high,
+    lower_first,
+    number,
+    p_value,
+    with_error,
+)
 from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
@@ -260,7 +269,7 @@ def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[
         row = [labels[name], _mean(first.model_LH)]
         for change in (changes[name] for changes in compared.values()):
             row.append(_mean(change.other_LH))
-            row += [str(int((change.differs_LH & sign).sum())) for sign in (change.delta_LH > 0, change.delta_LH < 0)]
+            row += [str(change.risen), str(change.fallen)]
             largest = change.largest
             row.append(
                 f"{number(float(change.delta_LH[largest]))} ({head_label(*largest)})"
@@ -499,9 +508,7 @@ def correlation_in_words(correlation: RankCorrelation) -> str:
     if not correlation.judged:
         return f"{rho} (not judged: fewer than {FEWEST_POINTS} points)"
     limits = (
-        f"95 % interval {number(correlation.low, 2)} to {number(correlation.high, 2)}, "
-        if math.isfinite(correlation.low)
-        else ""
+        f"95 % interval {low_to_high(correlation.low, correlation.high, 2)}, " if math.isfinite(correlation.low) else ""
     )
     alike = (
         f", as much evidence as {correlation.effective:.0f} independent heads"

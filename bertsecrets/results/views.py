@@ -49,6 +49,16 @@ class Change:
         return np.nan_to_num(self.p_LH, nan=1.0) <= LEVEL
 
     @property
+    def risen(self) -> int:
+        """Number of heads that are significantly higher than in the other model."""
+        return int((self.differs_LH & (self.delta_LH > 0)).sum())
+
+    @property
+    def fallen(self) -> int:
+        """Number of heads that are significantly lower than in the other model."""
+        return int((self.differs_LH & (self.delta_LH < 0)).sum())
+
+    @property
     def moves(self) -> bool:
         """Whether any head differs at all, significantly or not."""
         return bool(np.nanmax(np.abs(self.delta_LH), initial=0) > 0)
@@ -139,6 +149,21 @@ class MeasureView:
             p_values.append(mean_exceeds_zero(sign * (value_LH - limit), stderr_LH, count_LH))
         # NaN (nothing to test) compares as not significant.
         return dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)) if p_values else {}
+
+    def first_of(self, name: str, stages: Sequence[str]) -> tuple[Array, Array, NDArray[np.int64]] | None:
+        """:meth:`grid` at the last step of the first of some stages that has a column; None if none has it."""
+        for stage in stages:
+            steps = self.rows.steps(self.name, name, stage)
+            if steps:
+                return self.rows.grid(self.name, name, stage, steps[-1])
+        return None
+
+    def difference(self, name: str, other: str = INITIAL) -> tuple[Array, Array, NDArray[np.int64]] | None:
+        """Mean over examples of the differences of a column from another model's, standard errors and counts ``[layers, heads]``.
+
+        None if the models were not compared.
+        """
+        return self.first_of(name, [difference_stage(stage, other) for stage in (CHECKPOINT, TRAINING)])
 
     def history(self, name: str) -> list[tuple[int, Array]]:
         """Training steps at which a column was measured, ascending, with its values ``[layers, heads]``."""

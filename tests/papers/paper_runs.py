@@ -11,6 +11,8 @@ from reporting.finished_runs import make_run
 from bertsecrets.measures.dependency.record import RelationScore
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Studied, studied
+from bertsecrets.papers.statements.kinds import KINDS
+from bertsecrets.papers.statements.statement import Statement
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.gates_experiment import CausalGates
 from bertsecrets.reporting.runs import find_runs
@@ -25,6 +27,21 @@ def models_in(folder: Path) -> Studied:
     return studied(find_runs([str(folder)])[0])
 
 
+def statement_of(test: Mapping[str, Any], about: str = "tuned", **keys: Any) -> Statement:
+    base = {
+        "name": "made_up",
+        "source": "A paper",
+        "statement": "It is so.",
+        "published": "0.5.",
+        "quote": "It is so.",
+        "there": "BERT.",
+        "here": "The same.",
+        "about": about,
+    }
+    kind = KINDS[test["kind"]]
+    return Statement.read("statement", {**base, **keys, "test": kind.read("test", dict(test))})
+
+
 def by_layer(*means: float) -> ArrayLike:
     return np.repeat(np.array(means)[:, None], 2, axis=1)
 
@@ -35,9 +52,9 @@ def with_extras(folder: Path, name: str, extras: Mapping[str, Any], columns: Map
     run.write_json(run.extras_path(name), {"initial": extras})
 
 
-def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False) -> RelationScore:
-    around = (accuracy - 0.02, accuracy + 0.02, 1, accuracy - gain, gain, gain - 0.02, gain + 0.02)
-    p_value = 0.01 if gain > 0.02 else 0.5
+def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False, reach: float = 0.02) -> RelationScore:
+    around = (accuracy - reach, accuracy + reach, 1, accuracy - gain, gain, gain - reach, gain + reach)
+    p_value = 0.01 if gain > reach else 0.5
     return RelationScore(name, 200, 7, 10, from_head, 1.0, accuracy, *around, p_value, accuracy)
 
 

@@ -21,6 +21,7 @@ from papers.paper_runs import (
     pruned_run,
     relation,
     roles_measured,
+    statement_of,
     with_extras,
 )
 from reporting.finished_runs import make_run
@@ -34,7 +35,7 @@ from bertsecrets.papers.statements import statement as statement_module
 from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD, Cell, judge
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import Grid
-from bertsecrets.papers.statements.statement import Statement, read_statement
+from bertsecrets.papers.statements.statement import read_statement
 from bertsecrets.papers.statements.test import Finding, Reading
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
@@ -42,11 +43,7 @@ from bertsecrets.settings import CONF
 
 def cell_of(folder: Path, about: str = "tuned", **test: Any) -> Cell:
     """The one cell of a statement with a test on the runs of a folder."""
-    kind = KINDS[test["kind"]]
-    words = {"name": "made_up", "source": "A paper", "statement": "So.", "quote": "So.", "published": "Yes."}
-    words |= {"there": "BERT.", "here": "The same."}
-    statement = Statement.read("statement", {**words, "about": about, "test": kind.read("test", test)})
-    (entry,) = judge([statement], models_in(folder), folder.parent / f"{folder.name}-readings")
+    (entry,) = judge([statement_of(test, about)], models_in(folder), folder.parent / f"{folder.name}-readings")
     (cell,) = entry.cells
     return cell
 

@@ -45,6 +45,14 @@ def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
     (tmp_path / "dark_secrets.md").write_text("<!-- No such table -->\n| |\n\n", "utf-8")
     with pytest.raises(ValueError, match="asks for the table 'No such table', of which 0 are stored"):
         papers.update(stored, tmp_path)
+    # Patterns choose rows.
+    (tmp_path / "dark_secrets.md").write_text("<!-- kovaleva2019: Table 1 | mr*, qqp -->\n", "utf-8")
+    papers.update(stored, tmp_path)
+    rows = re.findall(r"(?m)^\| (\w+) \|", (tmp_path / "dark_secrets.md").read_text("utf-8"))
+    assert set(rows) == {"task", "mrpc", "qqp"}
+    (tmp_path / "dark_secrets.md").write_text("<!-- kovaleva2019: Table 1 | mr*, no_task -->\n", "utf-8")
+    with pytest.raises(ValueError, match="No row of 'Table 1' fits 'no_task'"):
+        papers.update(stored, tmp_path)
 
 
 def test_table_1_is_that_of_the_stored_scores() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from numpy.typing import ArrayLike
+from papers.paper_runs import models_in
 from reporting.finished_runs import make_run
 
 from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord
@@ -22,9 +23,8 @@ from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.surface import Surface
-from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.page import StatementsPage, find_page
-from bertsecrets.papers.questions.answer import Answer, GroupAnswer
+from bertsecrets.papers.questions.answer import Answer, GroupAnswer, answer_to
 from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
 from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
 from bertsecrets.papers.questions.questions import answered
@@ -40,10 +40,6 @@ from bertsecrets.results.run import Run
 SIZE = (6, 4)
 RISING = np.arange(24.0).reshape(SIZE) / 100
 PAIRS = {"texts": 2}
-
-
-def runs_in(folder: Path) -> Studied:
-    return studied(find_runs([str(folder)])[0])
 
 
 def questions_page() -> StatementsPage:
@@ -116,14 +112,14 @@ def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path:
     make_run(tmp_path / "before", checkpoint="initial", trained={"name": "x", "init": "pretrained", "seed": 9})
     make_run(tmp_path / "random", init="random_normal")
     make_run(tmp_path / "shuffled", data={"permute_labels": True})
-    runs = runs_in(tmp_path)
+    runs = models_in(tmp_path)
     (group,) = runs.tuned
     assert [[run.name for run in model.parts] for model in group.models] == [
         ["run1", "analysis1"],
         ["run2", "analysis2"],
     ]
     assert group.models[0].checkpoint == str(tmp_path / "run1")
-    assert [control.name for control in runs.controls] == ["mrpc · training labels shuffled"]
+    assert [group.name for group in runs.groups if group.controlled] == ["mrpc · training labels shuffled"]
     assert len(group.views("drift", "cosine")) == 2
 
 
@@ -138,7 +134,7 @@ def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path:
 def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, short: str) -> None:
     folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001)
     with_gradients(folder, norm_LH)
-    answer = gradients(runs_in(tmp_path))
+    answer = answer_to(gradients, models_in(tmp_path))
     assert answers(answer).short == short
     # The mean of layers 3 to 5 is 0.12 above that of layers 0 to 2, with an error of at most twice 0.001.
     assert "is +0.120 (95 % interval +0.116 to +0.124) in 1 − cosine" in answers(answer).sentence
@@ -150,7 +146,7 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
     with_gradients(folder, 1 + RISING)
     make_run(tmp_path / "inverted", cosine_LH=1 - RISING[::-1], stderr=0.001, optimizer={"layer_decay": 1.25})
     make_run(tmp_path / "shuffled", cosine_LH=1 - RISING, data={"permute_labels": True})
-    answer = gradients(runs_in(tmp_path))
+    answer = answer_to(gradients, models_in(tmp_path))
     sentence = answers(answer).sentence
     assert "With learning rate × 1.25 from each layer to the one below: −0.120 (95 % interval −0.124" in sentence
     assert "With training labels shuffled: +0.120" in sentence
@@ -180,7 +176,7 @@ def test_likeness_is_compared_with_and_without_dropout(
             folder = make_run(tmp_path / f"{name}{seed}", seed=seed, stderr=0.001, measured=measured, **settings)
             Run.open(folder).declare(Clusters(1, 1).declaration())
     make_run(tmp_path / "unmeasured", seed=9, model=model)
-    answer = answers(without_attention_dropout(runs_in(tmp_path)))
+    answer = answers(answer_to(without_attention_dropout, models_in(tmp_path)))
     assert answer.short == short
     assert interval in answer.sentence
     (table,) = answer.tables
@@ -190,10 +186,10 @@ def test_likeness_is_compared_with_and_without_dropout(
 
 def test_what_likeness_without_dropout_lacks(tmp_path: Path) -> None:
     make_run(tmp_path / "plain")
-    (missing,) = without_attention_dropout(runs_in(tmp_path)).missing
+    (missing,) = answer_to(without_attention_dropout, models_in(tmp_path)).missing
     assert "control=no_attention_dropout 'measure=[drift,clusters]'" in missing.command
     make_run(tmp_path / "control", model={"name": "minilm", "path": "model", "attention_dropout": 0})
-    missing_of = without_attention_dropout(runs_in(tmp_path)).missing
+    missing_of = answer_to(without_attention_dropout, models_in(tmp_path)).missing
     assert [part.name for part in missing_of] == ["mrpc", "mrpc · no dropout of attention"]
     assert all("analysis=clusters" in part.command for part in missing_of)
 
@@ -221,7 +217,7 @@ def blocking(folder: Path, to: str, away: str) -> None:
 )
 def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: str, short: str) -> None:
     blocking(make_run(tmp_path / "run"), to, away)
-    answer = what_sep_is_for(runs_in(tmp_path))
+    answer = answer_to(what_sep_is_for, models_in(tmp_path))
     assert answers(answer).short == short
     assert "to [SEP]: −10.0 points (95% interval −14.0 to −6.0)" in answers(answer).sentence
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=sinks"]
@@ -286,7 +282,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     ]
     AblationTable.from_rows(rows).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
-    answer = answers(redundant_or_unnecessary(runs_in(tmp_path)))
+    answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
     assert answer.short == "1 shown to be redundant, 2 unnecessary of 4 groups"
     assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
     # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
@@ -296,7 +292,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     run = Run.open(folder)
     AblationTable.from_rows([{**row, "run": run.name} for row in rows[1:]]).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
-    answer = answers(redundant_or_unnecessary(runs_in(tmp_path)))
+    answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
     assert answer.short == "1 and 0 shown to be redundant, 2 unnecessary of 4 and 3 groups"
     by_seed, _ = answer.tables
     assert [row[1:9] for row in by_seed.rows] == [
@@ -307,7 +303,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     # With fewer than 19 random groups for each there is no p-value.
     untested = [{**row, "run": run.name, "p_controls": np.nan} for row in rows[1:]]
     AblationTable.from_rows(untested).write(folder / "ablation.parquet")
-    answer = answers(redundant_or_unnecessary(studied(find_runs([str(folder)])[0])))
+    answer = answers(answer_to(redundant_or_unnecessary, models_in(folder)))
     assert answer.short == "redundancy not tested, 2 unnecessary of 3 groups"
     assert answer.tables[0].rows[0][4] == "–"
 
@@ -341,7 +337,7 @@ BEFORE = (0.3, 0.1, 0.1, 0.1, 0.3, 0.1)
 )
 def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], error: float, short: str) -> None:
     with_patterns(tmp_path, "run", BEFORE, after, error)
-    answer = answers(meaningful_or_vertical(runs_in(tmp_path)))
+    answer = answers(answer_to(meaningful_or_vertical, models_in(tmp_path)))
     assert answer.short == short
     if error == 0.01 and after[0] == 0.5:
         assert "vertical maps changes by +20.0 points (95 % interval +18.0 to +22.0)" in answer.sentence
@@ -353,7 +349,7 @@ def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
     stages = {"checkpoint": 0.3 + delta_LH, "initial": np.full(SIZE, 0.3), "checkpoint-initial": delta_LH}
     measured = [(stage, "features", {"noun": value_LH}) for stage, value_LH in stages.items()]
     make_run(tmp_path / "run", measured=measured)
-    answer = answers(before_and_after(runs_in(tmp_path)))
+    answer = answers(answer_to(before_and_after, models_in(tmp_path)))
     assert "Of 24 numbers (24 heads, 1 kinds of tokens), 2 rise and 1 fall significantly" in answer.sentence
     # (2 · 0.2 − 0.2) / 24 = 0.008, with an error of at most 0.01.
     assert "+0.008 (95 % interval −0.011 to +0.028)" in answer.sentence
@@ -372,7 +368,7 @@ def test_relation_heads_are_held_against_effects(tmp_path: Path, sign: int, shor
         delta_LH=-sign * RISING,
         significant_LH=RISING > 0.21,
     )
-    answer = answers(relation_heads(runs_in(tmp_path)))
+    answer = answers(answer_to(relation_heads, models_in(tmp_path)))
     assert answer.short == short
     assert answer.sentence.startswith("4 of 24 heads are shown to follow frame relations before fine-tuning")
     assert f"{2 if sign == 1 else 0} of them {'are'} needed" in answer.sentence
@@ -400,7 +396,7 @@ def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, hol
     content |= {"curves": curve, "chosen": chosen, "iterative": False, "tested": 1}
     run.write_json(run.extras_path("pruning"), {"model": content})
     run.declare(Pruning().declaration())
-    answer = answers(more_than_needed(runs_in(tmp_path)))
+    answer = answers(answer_to(more_than_needed, models_in(tmp_path)))
     assert answer.short == short
     assert "10 of 24 can be spared" in answer.sentence
 
@@ -425,7 +421,7 @@ def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int,
     with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
     one = make_run(tmp_path / "one", accuracy=alone / 500, data={"only": "second"}, **made)  # type: ignore[arg-type]
     with_predictions(one, np.arange(500) < alone)
-    answer = reasons(runs_in(tmp_path))
+    answer = answer_to(reasons, models_in(tmp_path))
     assert answers(answer).short == short
     assert (
         f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} points (95 %"
@@ -441,7 +437,7 @@ def test_that_one_sentence_is_not_enough_takes_both_controls(tmp_path: Path) -> 
     for which, right in (("first", 250), ("second", 230)):
         control = make_run(tmp_path / which, accuracy=right / 500, data={"only": which}, **made)
         with_predictions(control, np.arange(500) < right)
-    answer = reasons(runs_in(tmp_path))
+    answer = answer_to(reasons, models_in(tmp_path))
     assert answers(answer).short == "one sentence is not enough"
     assert not answer.missing
 
@@ -458,7 +454,7 @@ def test_what_both_sentences_gain_over_seeds_keeps_the_noise_of_examples(tmp_pat
     # A gain of 0 or 1 with mean 0.2: a variance of 0.16 * 100 / 99 over 100 examples.
     reach = 100 * 1.959964 * (0.16 / 99) ** 0.5
     words = f"change it by +20.0 points (95 % interval +{20 - reach:.1f} to +{20 + reach:.1f})"
-    assert words in answers(reasons(runs_in(tmp_path))).sentence
+    assert words in answers(answer_to(reasons, models_in(tmp_path))).sentence
 
 
 @pytest.mark.parametrize(
@@ -478,10 +474,10 @@ def test_a_control_that_differs_in_more_than_the_control_is_not_compared(
     with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
     control = make_run(tmp_path / "one", accuracy=0.4, **{**made, "data": {"only": "second"}, **difference})
     with_predictions(control, np.arange(500) < 200)
-    runs = runs_in(tmp_path)
+    runs = models_in(tmp_path)
     (one,) = runs.tuned
     assert not runs.controls_of(one)
-    answer = reasons(runs)
+    answer = answer_to(reasons, runs)
     assert answers(answer).short == UNTOLD
     assert f"second sentence alone, which differs in {named} too." in answers(answer).sentence
     assert answer.missing[0].command.endswith("-m control=first_sentence,second_sentence")
@@ -489,7 +485,7 @@ def test_a_control_that_differs_in_more_than_the_control_is_not_compared(
 
 def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None:
     make_run(tmp_path / "run", task="sst2", task_settings={"texts": 1})
-    answer = reasons(runs_in(tmp_path))
+    answer = answer_to(reasons, models_in(tmp_path))
     assert answers(answer).short == UNTOLD
     # Wilson's interval of 326 of 408.
     assert "Accuracy is 0.800 (95 % interval 0.757 to 0.835)" in answers(answer).sentence
@@ -499,14 +495,14 @@ def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None
 
 def test_scores_without_accuracy_are_not_compared(tmp_path: Path) -> None:
     make_run(tmp_path / "run", task="stsb", accuracy=None, task_settings=PAIRS)
-    answer = reasons(runs_in(tmp_path))
+    answer = answer_to(reasons, models_in(tmp_path))
     assert (answers(answer).short, answers(answer).figures) == (UNTOLD, ())
     assert answers(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
 
 
 def test_commands_quote_folders(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "my run")
-    commands = [lack.command for lack in relation_heads(runs_in(tmp_path)).missing]
+    commands = [lack.command for lack in answer_to(relation_heads, models_in(tmp_path)).missing]
     assert len(commands) == 2
     assert all(
         command.startswith(f"python -m bertsecrets analyze checkpoint='{folder}' analysis=") for command in commands
@@ -516,7 +512,7 @@ def test_commands_quote_folders(tmp_path: Path) -> None:
 def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, p_constant=0.4)
     with_gradients(folder, 1 + RISING)
-    section = answered(runs_in(tmp_path), "gradients", of_task=True)
+    section = answered(models_in(tmp_path), "gradients", of_task=True)
     assert section.summary == UNTOLD
     assert section.paragraphs == ["Not judged, as the model is not shown to beat a constant answer: mrpc."]
 
@@ -530,12 +526,12 @@ def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_p
         )
         with_gradients(folder, 1 + RISING)
     make_run(tmp_path / "sst2", task="sst2", optimizer={"learning_rate": 1e-4})
-    names = [one.name for one in runs_in(tmp_path).tuned]
+    names = [one.name for one in models_in(tmp_path).tuned]
     rate, limit = "optimizer.learning_rate", "data.limit_train"
     learned = [f"mrpc · {limit}=100 · {rate}=2e-05", f"mrpc · {limit}=unset · {rate}=2e-05"]
     unlearned = f"mrpc · {limit}=unset · {rate}=5e-05"
     assert names == [*learned, unlearned, f"sst2 · {limit}=unset · {rate}=0.0001"]
-    section = answered(runs_in(tmp_path), "gradients", of_task=True)
+    section = answered(models_in(tmp_path), "gradients", of_task=True)
     assert [each.partition(": ")[0] for each in section.paragraphs[:2]] == learned
     assert section.paragraphs[2].endswith(f"beat a constant answer: {unlearned}.")
     assert [block.name for block in section.figures] == [f"gradients_{name}" for name in learned]
@@ -548,7 +544,7 @@ def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Pat
         make_run(tmp_path / "analyses" / f"analysis{seed}", checkpoint=str(trained), trained=origin)
     gone = {"name": "x", "init": "pretrained", "seed": 9, "folder": str(tmp_path / "gone"), "layer_decay": 1.0}
     make_run(tmp_path / "analyses" / "analysis9", checkpoint=str(tmp_path / "gone"), trained=gone)
-    groups = {one.name: len(one.models) for one in runs_in(tmp_path / "analyses").tuned}
+    groups = {one.name: len(one.models) for one in models_in(tmp_path / "analyses").tuned}
     assert groups == {
         "mrpc · optimizer.learning_rate=2e-05": 2,
         "mrpc · optimizer.learning_rate=5e-05": 1,
@@ -597,7 +593,7 @@ def test_training_again_names_all_of_the_data(
     tmp_path: Path, layout: dict[str, Any], data: dict[str, Any], words: set[str]
 ) -> None:
     make_run(tmp_path / "run", task_settings=layout, data=data)
-    (one,) = runs_in(tmp_path).tuned
+    (one,) = models_in(tmp_path).tuned
     given = shlex.split(one.retrain(""))[4:]
     assert {word for word in given if word.startswith(("task=", "data"))} == words
     # Hydra reads the values back as they were.
@@ -610,7 +606,7 @@ def test_training_again_names_all_of_the_data(
 def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
     with_patterns(tmp_path, "run", BEFORE, (0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01)
     make_run(tmp_path / "other", task="rte")
-    section = answered(runs_in(tmp_path), "meaningful_or_vertical")
+    section = answered(models_in(tmp_path), "meaningful_or_vertical")
     assert section.summary == "vertical"
     assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
     assert section.commands == [

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 import yaml
 from numpy.typing import ArrayLike
+from papers.paper_runs import BERT, relation, statement_of, with_extras
 from reporting.finished_runs import make_run
 from scipy import stats
 
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.pages import compare_sweep
 from bertsecrets.errors import UserError
-from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.ledger import Ledger
@@ -50,21 +52,6 @@ LAYERS = np.repeat([[0.1], [0.2], [0.4], [0.7]], 10, axis=1)
 
 WITHIN = np.random.default_rng(0).normal(size=(4, 10)) / 100
 """What differs between the heads of a layer."""
-
-
-def statement_of(test: Mapping[str, Any], about: str = "tuned", **keys: Any) -> Statement:
-    base = {
-        "name": "made_up",
-        "source": "A paper",
-        "statement": "It is so.",
-        "published": "0.5.",
-        "quote": "It is so.",
-        "there": "BERT.",
-        "here": "The same.",
-        "about": about,
-    }
-    kind = KINDS[test["kind"]]
-    return Statement.read("statement", {**base, **keys, "test": kind.read("test", dict(test))})
 
 
 def surface_run(folder: Path, cls_LH: ArrayLike = LAYERS, *, stage: str = "checkpoint", **settings: Any) -> Path:
@@ -130,37 +117,8 @@ def pruned(*curves: tuple[str, int, float], **settings: object) -> Maker:
 
 
 def related(gain: float, reach: float) -> Maker:
-    def make(folder: Path) -> None:
-        made = make_run(
-            folder, measured=[("checkpoint", "dependency", {"all": LAYERS})], checkpoint="initial", trained=TRAINED
-        )
-        score = {
-            "relation": "det",
-            "count": 200,
-            "layer": 1,
-            "head": 2,
-            "from_head": False,
-            "accuracy": 0.9,
-            "low": 0.8,
-            "high": 1.0,
-        }
-        score |= {"offset": 1, "baseline": 0.5, "gain": gain, "gain_low": gain - reach, "gain_high": gain + reach}
-        score |= {"chosen": 0.7, "p_value": 0.01 if gain > reach else 0.4, "chosen_on_all": 0.9}
-        record = {
-            "task": "x",
-            "sentences": 9,
-            "truncated": 0,
-            "vanished": 0,
-            "splits": 9,
-            "single": [0, 1],
-            "settings": {},
-            "relations": [score],
-        }
-        run = Run.open(made)
-        run.write_json(run.extras_path("dependency"), {"model": record})
-        run.declare(Dependency(1, 1).declaration())
-
-    return make
+    record = DependencyRecord("x", 9, 0, 0, 9, [0, 1], {}, [relation("det", 0.9, gain, reach=reach)])
+    return lambda folder: with_extras(folder.parent, "dependency", asdict(record), {"all": LAYERS})
 
 
 TRAINED = {"name": "x", "init": "pretrained", "seed": 1}
@@ -495,11 +453,16 @@ def test_a_model_that_has_not_learned_is_not_read_but_its_model_before_is(tmp_pa
 
 
 def test_a_verdict_on_pre_training_names_a_sentence_embedding_model(tmp_path: Path) -> None:
+    statement = statement_of({**MEAN, "above": 0.3}, "before")
     model = {"name": "minilm", "path": "model", "objective": "sentence_embeddings"}
     surface_run(tmp_path / "run", stage="initial", model=model)
-    cell = only(ledger(tmp_path, statement_of({**MEAN, "above": 0.3}, "before"))[0])
-    assert (cell.subject, cell.verdict) == ("mrpc (sentence-embedding model)", HOLDS_HERE)
     runs, _ = find_runs([str(tmp_path / "run")])
+    cell = only(ledger(tmp_path, statement)[0])
+    # Where no model is of another kind, the page says so once.
+    assert (cell.subject, cell.verdict) == ("mrpc", HOLDS_HERE)
+    surface_run(tmp_path / "bert", stage="initial", model=BERT)
+    subjects = [cell.subject for cell in ledger(tmp_path, statement)[0].cells]
+    assert subjects == ["mrpc · bert_base", "mrpc · minilm (sentence-embedding model)"]
     for page in (Ledger(("clark_cls_early",)), find_page("clark2019")):
         text = page.write(runs, tmp_path / "page").read_text("utf-8")
         assert "Trained for sentence embeddings before fine-tuning: minilm." in text

@@ -25,7 +25,7 @@ from bertsecrets.results.figures.style import (
     new_figure,
     sample_size,
 )
-from bertsecrets.results.formatting import MISSING, head_label, number, with_error
+from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 
@@ -131,7 +131,7 @@ def _agreement(token: TokenSinks) -> str:
         if math.isfinite(area.value):
             return (
                 f"The value norm separates the heads where {what} changes the answers from the others with an area under the "
-                f"ROC curve of {number(area.value, 2)} (95 % interval {number(area.low, 2)} to {number(area.high, 2)}; 0.5 is "
+                f"ROC curve of {number(area.value, 2)} (95 % interval {low_to_high(area.low, area.high, 2)}; 0.5 is "
                 "chance)."
             )
     return "All of them respond alike to the interventions, so their agreement with the value norm cannot be measured."
@@ -190,14 +190,13 @@ def _agreement_table(sinks: Mapping[str, TokenSinks]) -> Table:
     rows = []
     for name, token in sinks.items():
         for what, area in (("cutting", token.cut_area), ("redirecting", token.redirect_area)):
-            defined = math.isfinite(area.value)
             rows.append(
                 [
                     f"{SPECIAL_TOKENS[name]}, {what}",
                     str(area.positive),
                     str(area.negative),
-                    number(area.value, 2) if defined else "cannot be told",
-                    f"{number(area.low, 2)} to {number(area.high, 2)}" if defined else MISSING,
+                    number(area.value, 2) if math.isfinite(area.value) else "cannot be told",
+                    low_to_high(area.low, area.high, 2),
                 ]
             )
     header = ["intervention", "changes the answers", "does not", "area under the ROC curve", "95 % interval"]

@@ -1,6 +1,6 @@
 """What an answer is: for each group of models a sentence with its numbers, or why it cannot be told and what to run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +9,8 @@ from scipy import stats
 
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, difference_stage
-from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.replicates import mean_interval
 
 Array = NDArray[np.float64]
@@ -42,7 +40,7 @@ class Missing:
     """What an answer lacks.
 
     Args:
-        name: The group of models; empty where no model is lacking.
+        name: The group of models.
         why: What is lacking, as a sentence.
         command: What to run.
     """
@@ -56,8 +54,20 @@ class Missing:
 class Answer:
     """An answer for all groups of models, and what is lacking for more of it."""
 
-    answers: Sequence[GroupAnswer] = ()
-    missing: Sequence[Missing] = ()
+    answers: Sequence[GroupAnswer]
+    missing: Sequence[Missing]
+
+
+Part = GroupAnswer | Missing
+Question = Callable[[Studied, Group], Iterator[Part]]
+"""What one group of models says, and what it lacks to say more."""
+
+
+def answer_to(question: Question, models: Studied) -> Answer:
+    """The answer of all fine-tuned models."""
+    parts = [part for group in models.tuned for part in question(models, group)]
+    answers = [part for part in parts if isinstance(part, GroupAnswer)]
+    return Answer(answers, [part for part in parts if isinstance(part, Missing)])
 
 
 def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
@@ -79,7 +89,7 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
     for lack in answer.missing:
         reasons.setdefault(lack.why, []).append(lack.name)
     for why, names in reasons.items():
-        which = f" ({', '.join(filter(None, names))})" if any(names) and (several or len(models.tuned) > 1) else ""
+        which = f" ({', '.join(names)})" if several or len(models.tuned) > 1 else ""
         sentences.append(f"{'Cannot be told' if not answer.answers else 'Incomplete'}{which}: {why}")
     return Section(
         "",
@@ -117,12 +127,15 @@ class Estimate:
         """1 or −1 if the interval lies above or below 0, else 0."""
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
+    def cells(self, digits: int = 3, scale: float = 1.0, *, signed: bool = True) -> tuple[str, str]:
+        """The number and its interval, as cells of a table."""
+        limits = low_to_high(scale * self.low, scale * self.high, digits, signed=signed)
+        return number(scale * self.value, digits, signed=signed), limits
+
     def text(self, digits: int = 3, scale: float = 1.0, *, signed: bool = True, unit: str = "") -> str:
         """The number, its unit and its interval in words."""
-        value, low, high = (number(scale * limit, digits, signed=signed) for limit in (self.value, self.low, self.high))
-        if not np.isfinite([self.low, self.high]).all():
-            return f"{value}{unit} (no interval)"
-        return f"{value}{unit} (95 % interval {low} to {high})"
+        value, limits = self.cells(digits, scale, signed=signed)
+        return f"{value}{unit} ({'no interval' if limits == MISSING else f'95 % interval {limits}'})"
 
 
 def estimate(value_R: ArrayLike, error: float) -> Estimate:
@@ -143,26 +156,3 @@ def estimate(value_R: ArrayLike, error: float) -> Estimate:
 def widest_error(stderr_LH: Array) -> float:
     """The largest that the standard error of a mean over heads can be: as if the errors of all went one way."""
     return float(np.nanmean(stderr_LH))
-
-
-def changes_since(view: MeasureView, column: str) -> tuple[Array, Array] | None:
-    """Mean differences from the model before fine-tuning and their standard errors, ``[layers, heads]``."""
-    for stage in (CHECKPOINT, TRAINING):
-        stage_difference = difference_stage(stage, INITIAL)
-        steps = view.rows.steps(view.name, column, stage_difference)
-        if steps:
-            delta_LH, stderr_LH, _ = view.rows.grid(view.name, column, stage_difference, steps[-1])
-            return delta_LH, stderr_LH
-    return None
-
-
-def lacking(
-    models: Studied, answers: Sequence[GroupAnswer], why: str, settings: Callable[[Group], str] | str
-) -> list[Missing]:
-    """What the groups of models without an answer lack: a reason, and the settings of the analysis to run."""
-    names = {part.name for part in answers}
-    return [
-        Missing(group.name, why, group.models[0].command(settings if isinstance(settings, str) else settings(group)))
-        for group in models.tuned
-        if group.name not in names
-    ]

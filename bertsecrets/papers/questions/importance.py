@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from bertsecrets.ablation.section import rounded
 from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
-from bertsecrets.papers.models import Studied
-from bertsecrets.papers.questions.answer import Answer, GroupAnswer, Missing, lacking
+from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
@@ -19,7 +19,7 @@ from bertsecrets.results.components import GROUP
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
@@ -30,56 +30,52 @@ _MOST_GROUPS = 16
 Row = Mapping[str, Any]
 
 
-def redundant_or_unnecessary(models: Studied) -> Answer:
+def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
     """Of groups of heads with similar maps: which are needed together though not singly, and which can all go."""
-    answers = []
-    for group in models.tuned:
-        by_seed = {
-            model.seed: _groups(view)
-            for model in group.models
-            if (view := model.view("ablation", lambda view: bool(_groups(view)))) is not None
-        }
-        if not by_seed:
-            continue
-        counts = [Counter(_kind(row) for row in rows) for rows in by_seed.values()]
-        rows = next(iter(by_seed.values()))
-        worst = _most_together(rows)
-        of_groups = _listed([count.total() for count in counts])
-        seeds = f" ({len(counts)} seeds)" if len(counts) > 1 else ""
-        kinds = ", ".join(f"{_listed([count[kind] for count in counts])} {words}" for kind, words in _KINDS.items())
-        sentence = (
-            f"Of {of_groups} groups of heads with similar maps{seeds}: {kinds}. The largest loss beyond the sum of single heads is that "
-            f"of heads {worst['heads']}: {_points(worst, 'interaction')}.{_more_examples(list(chain(*by_seed.values())))}"
-        )
-        if seeds:
-            sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
-        redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
-        redundant = f"{redundant} shown to be redundant"
-        if not _tested(rows):
-            redundant = "redundancy not tested"
-            sentence += " Redundancy was not tested: that takes 19 random groups for each (ablation.group_count=20)."
-        told = any(count[_REDUNDANT] or count[DISPENSABLE] for count in counts)
-        short = f"{redundant}, {spared} unnecessary of {of_groups} groups" if told else UNTOLD
-        shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
-        figure = interval_rows(
-            [
-                IntervalRow(row["heads"], *(100 * row[f"interaction{end}"] for end in ("", "_low", "_high")))
-                for row in shown
-            ],
-            title="Effect of groups beyond the sum of their heads' effects",
-            unit=f"{rows[0]['metric']} (points)",
-            note=f"negative: heads that stand in for each other; lines: {rows[0]['level']:.0%} intervals; heads as "
-            f"layer-head; {sample_size(rows[0]['count'])}",
-        )
-        block = FigureBlock(
-            f"groups_{group.name}", figure, f"Groups of similar heads, {group.name}.", "Dots with intervals."
-        )
-        tables = [_seed_table(group.name, by_seed, counts), _group_table(shown)]
-        answers.append(GroupAnswer(group.name, short, sentence, tables, [block]))
-    missing = lacking(
-        models, answers, "no run disabled groups of similar heads together and singly.", "analysis=redundancy"
+    by_seed = {
+        model.seed: _groups(view)
+        for model in group.models
+        if (view := model.view("ablation", lambda view: bool(_groups(view)))) is not None
+    }
+    if not by_seed:
+        why = "no run disabled groups of similar heads together and singly."
+        yield Missing(group.name, why, group.command("analysis=redundancy"))
+        return
+    counts = [Counter(_kind(row) for row in rows) for rows in by_seed.values()]
+    rows = next(iter(by_seed.values()))
+    worst = _most_together(rows)
+    of_groups = _listed([count.total() for count in counts])
+    seeds = f" ({len(counts)} seeds)" if len(counts) > 1 else ""
+    kinds = ", ".join(f"{_listed([count[kind] for count in counts])} {words}" for kind, words in _KINDS.items())
+    sentence = (
+        f"Of {of_groups} groups of heads with similar maps{seeds}: {kinds}. The largest loss beyond the sum of single heads is that "
+        f"of heads {worst['heads']}: {_points(worst, 'interaction')}.{_more_examples(list(chain(*by_seed.values())))}"
     )
-    return Answer(answers, missing)
+    if seeds:
+        sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
+    redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
+    redundant = f"{redundant} shown to be redundant"
+    if not _tested(rows):
+        redundant = "redundancy not tested"
+        sentence += " Redundancy was not tested: that takes 19 random groups for each (ablation.group_count=20)."
+    told = any(count[_REDUNDANT] or count[DISPENSABLE] for count in counts)
+    short = f"{redundant}, {spared} unnecessary of {of_groups} groups" if told else UNTOLD
+    shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
+    figure = interval_rows(
+        [
+            IntervalRow(row["heads"], *(100 * row[f"interaction{end}"] for end in ("", "_low", "_high")))
+            for row in shown
+        ],
+        title="Effect of groups beyond the sum of their heads' effects",
+        unit=f"{rows[0]['metric']} (points)",
+        note=f"negative: heads that stand in for each other; lines: {rows[0]['level']:.0%} intervals; heads as "
+        f"layer-head; {sample_size(rows[0]['count'])}",
+    )
+    block = FigureBlock(
+        f"groups_{group.name}", figure, f"Groups of similar heads, {group.name}.", "Dots with intervals."
+    )
+    tables = [_seed_table(group.name, by_seed, counts), _group_table(shown)]
+    yield GroupAnswer(group.name, short, sentence, tables, [block])
 
 
 _REDUNDANT = "redundant"
@@ -141,8 +137,10 @@ def _groups(view: MeasureView) -> list[Row]:
 
 
 def _points(row: Row, name: str) -> str:
-    value, low, high = (number(100 * row[f"{name}{end}"], 1, signed=True) for end in ("", "_low", "_high"))
-    return f"{value} points ({row['level']:.0%} interval {low} to {high})"
+    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    return (
+        f"{number(value, 1, signed=True)} points ({row['level']:.0%} interval {low_to_high(low, high, 1, signed=True)})"
+    )
 
 
 def _seed_table(name: str, by_seed: Mapping[int, Sequence[Row]], counts: Sequence[Counter[str]]) -> Table:
@@ -169,7 +167,7 @@ def _group_table(rows: Sequence[Row]) -> Table:
             number(100 * row["delta"], 1, signed=True),
             WORDS[row["verdict"]],
             number(100 * row["interaction"], 1, signed=True),
-            f"{number(100 * row['interaction_low'], 1, signed=True)} to {number(100 * row['interaction_high'], 1, signed=True)}",
+            low_to_high(100 * row["interaction_low"], 100 * row["interaction_high"], 1, signed=True),
             p_value(row["p_controls"]),
             "yes" if row["redundant"] else "not shown",
         ]
@@ -179,99 +177,91 @@ def _group_table(rows: Sequence[Row]) -> Table:
     return Table(header, cells, "Groups of heads with similar maps, the largest loss beyond the sum first")
 
 
-def relation_heads(models: Studied) -> Answer:
+def relation_heads(models: Studied, group: Group) -> Iterator[Part]:
     """Whether heads that follow frame relations before fine-tuning matter for the fine-tuned model."""
     relations = models.before("frame_relations", lambda view: view.has("weight") and view.has("over_position"))
-    answers = []
-    missing = []
-    for group in models.tuned:
-        before_views = [view for (model, _), view in relations.items() if model == group.config["model"]["name"]]
-        effect = group.effects("head")
-        if not before_views:
-            settings = "analysis=frame_relations framenet.root=<FrameNet folder> 'compare_with=[initial]'"
-            why = "no run measured attention along frame relations in the model before fine-tuning."
-            missing.append(Missing(group.name, why, group.models[0].command(settings)))
-        if effect is None:
-            missing.append(Missing(group.name, _NO_EFFECTS, group.models[0].command("analysis=disable")))
-        if not before_views or effect is None:
-            continue
-        grids = relation_grids(before_views[0])
-        beyond_LH = grids.value["over_position"]
-        delta_LH = 100 * effect.delta_RLH.mean(axis=0)
-        correlation = rank_correlation(beyond_LH, -delta_LH)
-        shown = [head for head in grids.heads if grids.tested and grids.verdict(head) == RELATION]
-        needed_LH = effect.needed_LH
-        used = sum(bool(needed_LH[head]) for head in shown)
-        short = (
-            UNTOLD
-            if not correlation.significant
-            else "relation heads matter more"
-            if correlation.rho > 0
-            else "relation heads matter less"
-        )
-        needed = (
-            f"{used} of them {'is' if used == 1 else 'are'} needed by the fine-tuned model ({int(needed_LH.sum())} of all heads are)"
-            if effect.judged
-            else "its seeds cannot be judged together, so which of them are needed cannot be said"
-        )
-        sentence = (
-            f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {needed}. Over all "
-            "heads, the rank correlation of attention along relations (beyond position) and loss without the head is "
-            f"{number(correlation.rho, 2)} (95 % interval {number(correlation.low, 2)} to {number(correlation.high, 2)})."
-        )
-        figure = head_scatter(
-            [ScatterPanel(group.name, beyond_LH, delta_LH, needed_LH)],
-            title="Are the heads of frame relations the heads that matter?",
-            x_label="attention along relations, beyond position",
-            y_label="change of score when disabled (points)",
-            note=f"a dot for each head; filled: needed (over seeds, if several); heads disabled on {effect.count:,} examples",
-        )
-        block = FigureBlock(
-            f"relations_{group.name}", figure, f"Relations and importance, {group.name}.", "Scatter of heads."
-        )
-        answers.append(GroupAnswer(group.name, short, sentence, [], [block]))
-    return Answer(answers, missing)
+    before_views = [view for (model, _), view in relations.items() if model == group.config["model"]["name"]]
+    effect = group.effects("head")
+    if not before_views:
+        settings = "analysis=frame_relations framenet.root=<FrameNet folder> 'compare_with=[initial]'"
+        why = "no run measured attention along frame relations in the model before fine-tuning."
+        yield Missing(group.name, why, group.command(settings))
+    if effect is None:
+        yield Missing(group.name, _NO_EFFECTS, group.command("analysis=disable"))
+    if not before_views or effect is None:
+        return
+    grids = relation_grids(before_views[0])
+    beyond_LH = grids.value["over_position"]
+    delta_LH = 100 * effect.delta_RLH.mean(axis=0)
+    correlation = rank_correlation(beyond_LH, -delta_LH)
+    shown = [head for head in grids.heads if grids.tested and grids.verdict(head) == RELATION]
+    needed_LH = effect.needed_LH
+    used = sum(bool(needed_LH[head]) for head in shown)
+    short = (
+        UNTOLD
+        if not correlation.significant
+        else "relation heads matter more"
+        if correlation.rho > 0
+        else "relation heads matter less"
+    )
+    needed = (
+        f"{used} of them {'is' if used == 1 else 'are'} needed by the fine-tuned model ({int(needed_LH.sum())} of all heads are)"
+        if effect.judged
+        else "its seeds cannot be judged together, so which of them are needed cannot be said"
+    )
+    sentence = (
+        f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {needed}. Over all "
+        "heads, the rank correlation of attention along relations (beyond position) and loss without the head is "
+        f"{number(correlation.rho, 2)} (95 % interval {low_to_high(correlation.low, correlation.high, 2)})."
+    )
+    figure = head_scatter(
+        [ScatterPanel(group.name, beyond_LH, delta_LH, needed_LH)],
+        title="Are the heads of frame relations the heads that matter?",
+        x_label="attention along relations, beyond position",
+        y_label="change of score when disabled (points)",
+        note=f"a dot for each head; filled: needed (over seeds, if several); heads disabled on {effect.count:,} examples",
+    )
+    block = FigureBlock(
+        f"relations_{group.name}", figure, f"Relations and importance, {group.name}.", "Scatter of heads."
+    )
+    yield GroupAnswer(group.name, short, sentence, [], [block])
 
 
 _NO_EFFECTS = "no run disabled every head in turn."
 
 
-def more_than_needed(models: Studied) -> Answer:
+def more_than_needed(models: Studied, group: Group) -> Iterator[Part]:
     """How many heads can be spared one at a time, and how many together with a guarantee."""
-    answers = []
-    missing = []
-    for group in models.tuned:
-        effect = group.effects("head")
-        pruned = group.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
-        if effect is None:
-            missing.append(Missing(group.name, _NO_EFFECTS, group.models[0].command("analysis=disable")))
-        if not pruned:
-            why = "no run pruned heads with a test on unseen examples."
-            missing.append(Missing(group.name, why, group.models[0].command("analysis=prune")))
-        if effect is None and not pruned:
-            continue
-        sentences = []
-        shorts = []
-        size = None if effect is None else effect.delta_RLH.shape[1:]
-        if effect is not None and size is not None and effect.judged:
-            needed, spared = (int(mask_LH.sum()) for mask_LH in (effect.needed_LH, effect.dispensable_LH))
-            sentences.append(
-                f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {needed} are needed, and "
-                f"{spared} of {size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
-                f"{effect.count:,} examples{', judged over seeds' if len(effect.delta_RLH) > 1 else ''}."
-            )
-        if pruned:
-            contents = [view.extras for view in pruned]
-            holds = [content["chosen"]["holds"] and not content["chosen"]["asked"] for content in contents]
-            content = contents[0]
-            sentences.append(("In the first seed: " if len(contents) > 1 else "") + guarantee_in_words(content))
-            gone = content["total"] - content["chosen"]["kept"]
-            shorts.append(
-                f"yes: {gone} of {content['total']} heads can go" if sum(holds) > len(holds) / 2 and gone else UNTOLD
-            )
-        blocks = [_pruning_figure(group.name, view.extras) for view in pruned[:1]]
-        answers.append(GroupAnswer(group.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [], blocks))
-    return Answer(answers, missing)
+    effect = group.effects("head")
+    pruned = group.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
+    if effect is None:
+        yield Missing(group.name, _NO_EFFECTS, group.command("analysis=disable"))
+    if not pruned:
+        why = "no run pruned heads with a test on unseen examples."
+        yield Missing(group.name, why, group.command("analysis=prune"))
+    if effect is None and not pruned:
+        return
+    sentences = []
+    shorts = []
+    size = None if effect is None else effect.delta_RLH.shape[1:]
+    if effect is not None and size is not None and effect.judged:
+        needed, spared = (int(mask_LH.sum()) for mask_LH in (effect.needed_LH, effect.dispensable_LH))
+        sentences.append(
+            f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {needed} are needed, and "
+            f"{spared} of {size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
+            f"{effect.count:,} examples{', judged over seeds' if len(effect.delta_RLH) > 1 else ''}."
+        )
+    if pruned:
+        contents = [view.extras for view in pruned]
+        holds = [content["chosen"]["holds"] and not content["chosen"]["asked"] for content in contents]
+        content = contents[0]
+        sentences.append(("In the first seed: " if len(contents) > 1 else "") + guarantee_in_words(content))
+        gone = content["total"] - content["chosen"]["kept"]
+        shorts.append(
+            f"yes: {gone} of {content['total']} heads can go" if sum(holds) > len(holds) / 2 and gone else UNTOLD
+        )
+    blocks = [_pruning_figure(group.name, view.extras) for view in pruned[:1]]
+    yield GroupAnswer(group.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [], blocks)
 
 
 def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:

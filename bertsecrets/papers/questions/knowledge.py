@@ -1,22 +1,12 @@
 """Questions about patterns and linguistic knowledge, before and after fine-tuning."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from bertsecrets.measures.linguistic.columns import feature_label
-from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM
-from bertsecrets.papers.models import Studied
-from bertsecrets.papers.questions.answer import (
-    Answer,
-    Array,
-    Estimate,
-    GroupAnswer,
-    changes_since,
-    estimate,
-    lacking,
-    widest_error,
-)
+from bertsecrets.papers.models import Group, Studied
+from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
@@ -31,72 +21,54 @@ _NAMES = tuple(column.name for column in Patterns.columns)
 _COULD_MEAN = ("heterogeneous", "block")
 _COMPARED = " 'compare_with=[initial]'"
 _NAMED_WRONGLY = "The classifier names about one map in five wrongly (docs/patterns.md)."
-_NO_PATTERNS = "no run named the patterns of maps, before and after fine-tuning."
 
 
-def before_and_after(models: Studied) -> Answer:
+def before_and_after(models: Studied, group: Group) -> Iterator[Part]:
     """How many heads attend more, or less, to each kind of token than before fine-tuning."""
-    answers = []
-    for group in models.tuned:
-        views = group.views("features", ready=lambda view: bool(_features(view)))
-        if not views:
-            continue
-        changes = _features(views[0])
-        up, down = (
-            float(
-                np.mean(
-                    [
-                        sum(
-                            int((change.differs_LH & (sign * change.delta_LH > 0)).sum())
-                            for change in _features(view).values()
-                        )
-                        for view in views
-                    ]
-                )
-            )
-            for sign in (1, -1)
-        )
-        total = sum(change.delta_LH.size for change in changes.values())
-        moved = {column: _mean_change(views, column) for column in changes}
-        most = max(moved, key=lambda column: abs(moved[column].value))
-        change = changes[most]
-        certain = sum(estimated.sign != 0 for estimated in moved.values())
-        sentence = (
-            f"Of {total:,} numbers ({change.delta_LH.size} heads, {len(changes)} kinds of tokens), {number(up, 0)} rise and "
-            f"{number(down, 0)} fall significantly{', mean over seeds' if len(views) > 1 else ''}. Averaged over heads, attention to "
-            f"{feature_label(most)} moves most: {number(float(np.nanmean(change.other_LH)))} before and "
-            f"{number(float(np.nanmean(change.model_LH)))} after, {moved[most].text()}."
-        )
-        short = f"{certain} of {len(moved)} kinds of tokens change on average" if certain else UNTOLD
-        section = compared_section(views[0])
-        figures = [] if section is None else section.figures[:1]
-        blocks = [
-            FigureBlock(f"features_{group.name}", block.figure, f"{block.caption} {group.name}.", block.alt)
-            for block in figures
-        ]
-        answers.append(GroupAnswer(group.name, short, sentence, [_change_table(changes, moved)], blocks))
-    missing = lacking(
-        models,
-        answers,
-        "no run compared attention to words and special tokens with the model before fine-tuning.",
-        lambda group: f"analysis=features{_COMPARED}{group.annotated}",
+    views = group.views("features", ready=lambda view: bool(_features(view)))
+    if not views:
+        why = "no run compared attention to words and special tokens with the model before fine-tuning."
+        yield Missing(group.name, why, group.command(f"analysis=features{_COMPARED}{group.annotated}"))
+        return
+    changes = _features(views[0])
+    of_seeds = [_features(view).values() for view in views]
+    up = float(np.mean([sum(change.risen for change in of_seed) for of_seed in of_seeds]))
+    down = float(np.mean([sum(change.fallen for change in of_seed) for of_seed in of_seeds]))
+    total = sum(change.delta_LH.size for change in changes.values())
+    moved = {column: _mean_change(views, column) for column in changes}
+    most = max(moved, key=lambda column: abs(moved[column].value))
+    change = changes[most]
+    certain = sum(estimated.sign != 0 for estimated in moved.values())
+    sentence = (
+        f"Of {total:,} numbers ({change.delta_LH.size} heads, {len(changes)} kinds of tokens), {number(up, 0)} rise and "
+        f"{number(down, 0)} fall significantly{', mean over seeds' if len(views) > 1 else ''}. Averaged over heads, attention to "
+        f"{feature_label(most)} moves most: {number(float(np.nanmean(change.other_LH)))} before and "
+        f"{number(float(np.nanmean(change.model_LH)))} after, {moved[most].text()}."
     )
-    return Answer(answers, missing)
+    short = f"{certain} of {len(moved)} kinds of tokens change on average" if certain else UNTOLD
+    section = compared_section(views[0])
+    figures = [] if section is None else section.figures[:1]
+    blocks = [
+        FigureBlock(f"features_{group.name}", block.figure, f"{block.caption} {group.name}.", block.alt)
+        for block in figures
+    ]
+    yield GroupAnswer(group.name, short, sentence, [_change_table(changes, moved)], blocks)
 
 
 def _features(view: MeasureView) -> dict[str, Change]:
-    """Changes since before fine-tuning, by kind of token, without random words."""
+    """Changes since before fine-tuning, by kind of token."""
     return {
         column: change
         for column, change in view.compared.get(INITIAL, {}).items()
-        if not column.endswith((RANDOM, OVER_RANDOM, UNIFORM)) and np.isfinite(change.delta_LH).any()
+        if np.isfinite(change.delta_LH).any()
     }
 
 
-def _mean_change(views: Sequence[MeasureView], column: str) -> Estimate:
-    """Mean over heads of the change of a column since before fine-tuning."""
-    changes = [change for view in views if (change := changes_since(view, column)) is not None]
-    return estimate([float(np.nanmean(delta_LH)) for delta_LH, _ in changes], widest_error(changes[0][1]))
+def _mean_change(views: Sequence[MeasureView], *columns: str) -> Estimate:
+    """Mean over heads of the change of columns together since before fine-tuning: their errors add up at most."""
+    seeds = [[change for column in columns if (change := view.difference(column)) is not None] for view in views]
+    means = [sum(float(np.nanmean(delta_LH)) for delta_LH, _, _ in changes) for changes in seeds if changes]
+    return estimate(means, sum(widest_error(stderr_LH) for _, stderr_LH, _ in next(filter(None, seeds))))
 
 
 def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Table:
@@ -105,10 +77,9 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
             feature_label(column),
             number(float(np.nanmean(change.other_LH))),
             number(float(np.nanmean(change.model_LH))),
-            number(moved[column].value, signed=True),
-            f"{number(moved[column].low, signed=True)} to {number(moved[column].high, signed=True)}",
-            str(int((change.differs_LH & (change.delta_LH > 0)).sum())),
-            str(int((change.differs_LH & (change.delta_LH < 0)).sum())),
+            *moved[column].cells(),
+            str(change.risen),
+            str(change.fallen),
         ]
         for column, change in changes.items()
     ]
@@ -116,43 +87,39 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
     return Table(header, rows, "Mean over heads, and heads that changed significantly (first seed)")
 
 
-def meaningful_or_vertical(models: Studied) -> Answer:
+def meaningful_or_vertical(models: Studied, group: Group) -> Iterator[Part]:
     """Whether the share of vertical maps, or of maps that could be informative, grew in fine-tuning."""
-    answers = []
-    for group in models.tuned:
-        views = group.views("patterns", *_NAMES, ready=lambda view: changes_since(view, _NAMES[0]) is not None)
-        if not views:
-            continue
-        vertical = _mean_change(views, "vertical")
-        could = _sum_of_changes(views, _COULD_MEAN)
-        short = {
-            (1, 0): "vertical",
-            (1, -1): "vertical",
-            (0, 1): "patterns that could be meaningful",
-            (-1, 1): "patterns that could be meaningful",
-            (-1, 0): "fewer vertical maps",
-            (0, -1): "fewer maps that could be meaningful",
-            (1, 1): "both grow",
-            (-1, -1): "both shrink",
-        }.get((vertical.sign, could.sign), UNTOLD)
-        sentence = (
-            f"The share of vertical maps changes by {vertical.text(1, 100, unit=' points')}, that of heterogeneous and block maps, "
-            f"which could be meaningful, by {could.text(1, 100, unit=' points')}."
-        )
-        initial = [before for view in views if (before := view.at(INITIAL)) is not None]
-        bars = [ShareBar("before fine-tuning", *_shares(initial)), ShareBar("fine-tuned", *_shares(views))]
-        figure = pattern_bars(
-            bars,
-            _NAMES,
-            title=f"Patterns before and after fine-tuning: {group.name}",
-            note=f"{NAMED}; {sample_size(views[0].count(_NAMES[0]))}; bars at the end of a share: 95 % intervals",
-            unit="share of attention maps",
-        )
-        block = FigureBlock(
-            f"patterns_{group.name}", figure, f"Patterns before and after, {group.name}.", "Stacked bars."
-        )
-        answers.append(GroupAnswer(group.name, short, f"{sentence} {_NAMED_WRONGLY}", [], [block]))
-    return Answer(answers, lacking(models, answers, _NO_PATTERNS, f"analysis=patterns{_COMPARED}"))
+    views = group.views("patterns", *_NAMES, ready=lambda view: view.difference(_NAMES[0]) is not None)
+    if not views:
+        why = "no run named the patterns of maps, before and after fine-tuning."
+        yield Missing(group.name, why, group.command(f"analysis=patterns{_COMPARED}"))
+        return
+    vertical, could = _mean_change(views, "vertical"), _mean_change(views, *_COULD_MEAN)
+    short = {
+        (1, 0): "vertical",
+        (1, -1): "vertical",
+        (0, 1): "patterns that could be meaningful",
+        (-1, 1): "patterns that could be meaningful",
+        (-1, 0): "fewer vertical maps",
+        (0, -1): "fewer maps that could be meaningful",
+        (1, 1): "both grow",
+        (-1, -1): "both shrink",
+    }.get((vertical.sign, could.sign), UNTOLD)
+    sentence = (
+        f"The share of vertical maps changes by {vertical.text(1, 100, unit=' points')}, that of heterogeneous and block maps, "
+        f"which could be meaningful, by {could.text(1, 100, unit=' points')}."
+    )
+    initial = [before for view in views if (before := view.at(INITIAL)) is not None]
+    bars = [ShareBar("before fine-tuning", *_shares(initial)), ShareBar("fine-tuned", *_shares(views))]
+    figure = pattern_bars(
+        bars,
+        _NAMES,
+        title=f"Patterns before and after fine-tuning: {group.name}",
+        note=f"{NAMED}; {sample_size(views[0].count(_NAMES[0]))}; bars at the end of a share: 95 % intervals",
+        unit="share of attention maps",
+    )
+    block = FigureBlock(f"patterns_{group.name}", figure, f"Patterns before and after, {group.name}.", "Stacked bars.")
+    yield GroupAnswer(group.name, short, f"{sentence} {_NAMED_WRONGLY}", [], [block])
 
 
 def _shares(views: Sequence[MeasureView]) -> tuple[Array, Array]:
@@ -160,10 +127,3 @@ def _shares(views: Sequence[MeasureView]) -> tuple[Array, Array]:
     share_RLHC = np.stack([np.stack([view.value(name) for name in _NAMES], axis=-1) for view in views])
     error_RLHC = np.stack([np.stack([view.stderr(name) for name in _NAMES], axis=-1) for view in views])
     return over_seeds(share_RLHC, error_RLHC)
-
-
-def _sum_of_changes(views: Sequence[MeasureView], columns: Sequence[str]) -> Estimate:
-    """Change of several shares together: the errors are added, which is the most that they can amount to."""
-    parts = [[changes_since(view, column) for column in columns] for view in views]
-    sums = [sum(float(np.nanmean(part[0])) for part in seed if part is not None) for seed in parts]
-    return estimate(sums, sum(widest_error(part[1]) for part in parts[0] if part is not None))

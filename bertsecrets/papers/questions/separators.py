@@ -1,19 +1,14 @@
 """What attention to [SEP] is for."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words, over_seeds
 from bertsecrets.importance.sinks.kinds import Limits, sinks_of
 from bertsecrets.importance.sinks.norms import RATIO
 from bertsecrets.papers.models import Group, Studied
-from bertsecrets.papers.questions.answer import (
-    Answer,
-    GroupAnswer,
-    Missing,
-    estimate,
-    lacking,
-    widest_error,
-)
+from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
@@ -22,38 +17,35 @@ from bertsecrets.results.views import MeasureView
 _SEP = "sep"
 
 
-def what_sep_is_for(models: Studied) -> Answer:
+def what_sep_is_for(models: Studied, group: Group) -> Iterator[Part]:
     """Whether the model needs attention to [SEP], and what [SEP] gathered from the text."""
-    answers = []
-    missing = []
-    for group in models.tuned:
-        views = group.views("blocking", ready=_blocked)
-        if not views:
-            continue
-        records = [record for view in views if (record := BlockingRecord.read(view.extras)) is not None]
-        record = over_seeds(records)
-        verdicts = {direction: _verdict(record, direction) for direction in ("to", "from")}
-        short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
-        changes = "; ".join(
-            f"{direction} [SEP]: {change_in_words(row, record)}, {WORDS[row.verdict]}"
-            for direction in ("to", "from")
-            if (row := record.row(_SEP, direction)) is not None
-        )
-        seeds = f" (mean of {len(records)} seeds)" if len(records) > 1 else ""
-        sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
-        norms = _norms(group)
-        if norms is None:
-            why = "no run measured the norms of what [SEP] adds."
-            missing.append(Missing(group.name, why, group.models[0].command("analysis=sinks")))
-        block = FigureBlock(
-            f"blocked_{group.name}",
-            blocking_figure(record),
-            f"Blocked attention, {group.name}.",
-            "Dots with intervals.",
-        )
-        answers.append(GroupAnswer(group.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block]))
-    missing += lacking(models, answers, "no run blocked attention to [SEP] and from [SEP].", "analysis=block_attention")
-    return Answer(answers, missing)
+    views = group.views("blocking", ready=_blocked)
+    if not views:
+        why = "no run blocked attention to [SEP] and from [SEP]."
+        yield Missing(group.name, why, group.command("analysis=block_attention"))
+        return
+    records = [record for view in views if (record := BlockingRecord.read(view.extras)) is not None]
+    record = over_seeds(records)
+    verdicts = {direction: _verdict(record, direction) for direction in ("to", "from")}
+    short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
+    changes = "; ".join(
+        f"{direction} [SEP]: {change_in_words(row, record)}, {WORDS[row.verdict]}"
+        for direction in ("to", "from")
+        if (row := record.row(_SEP, direction)) is not None
+    )
+    seeds = f" (mean of {len(records)} seeds)" if len(records) > 1 else ""
+    sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
+    norms = _norms(group)
+    if norms is None:
+        why = "no run measured the norms of what [SEP] adds."
+        yield Missing(group.name, why, group.command("analysis=sinks"))
+    block = FigureBlock(
+        f"blocked_{group.name}",
+        blocking_figure(record),
+        f"Blocked attention, {group.name}.",
+        "Dots with intervals.",
+    )
+    yield GroupAnswer(group.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block])
 
 
 _OPEN = "The intervals leave open which of the two explanations holds."

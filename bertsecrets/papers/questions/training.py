@@ -1,7 +1,7 @@
 """Questions about what fine-tuning does: gradients, learning rates and dropout, and whether answers have the right reasons."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +10,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertsecrets.papers.models import Group, Model, Studied
-from bertsecrets.papers.questions.answer import (
-    Answer,
-    Array,
-    Estimate,
-    GroupAnswer,
-    Missing,
-    estimate,
-    widest_error,
-)
+from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.reporting.comparison import score_interval
 from bertsecrets.reporting.controls import DROPOUT, LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.formatting import MISSING, number
+from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import PREDICTIONS, TRAINING
 from bertsecrets.results.views import MeasureView
@@ -34,48 +26,37 @@ from bertsecrets.statistics.ranks import rank_correlation, spearman
 from bertsecrets.statistics.replicates import effects_over_seeds
 
 
-def gradients(models: Studied) -> Answer:
+def gradients(models: Studied, group: Group) -> Iterator[Part]:
     """Whether drift follows gradient norms, and what other learning rates and shuffled labels do to it."""
-    answers = []
-    missing = []
-    for group in models.tuned:
-        drift = group.views("drift", "cosine")
-        pairs = [pair for model in group.models if (pair := _norms_and_drift(model)) is not None]
-        if not drift or not pairs:
-            missing.append(Missing(group.name, _NO_GRADIENTS, group.retrain("callbacks=default")))
-            continue
-        norm_LH, drift_LH = (np.mean(values, axis=0) for values in zip(*pairs, strict=True))
-        over_heads = rank_correlation(norm_LH, drift_LH)
-        by_layer = spearman(np.nanmean(norm_LH, axis=1), np.nanmean(drift_LH, axis=1))
-        tilts = {group.name: _tilt(drift)}
-        for control in models.controls_of(group):
-            views = control.views("drift", "cosine")
-            if views:
-                tilts[control.name] = _tilt(views)
-        norms = f"larger gradients, {'larger' if over_heads.rho > 0 else 'smaller'} change"
-        parts = [norms if over_heads.significant else "", _halves(models, group, tilts)]
-        short = "; ".join(filter(None, parts)) or UNTOLD
-        sentence = (
-            f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
-            f"{number(over_heads.rho, 2)} (95 % interval {number(over_heads.low, 2)} to {number(over_heads.high, 2)}; over "
-            f"the {len(norm_LH)} layers {number(by_layer, 2)}). The change of the upper half of the layers less that of the "
-            f"lower is {tilts[group.name].text(3)} in 1 − cosine."
-        )
-        sentence += "".join(
-            f" With {_control(name)}: {tilt.text(3)}." for name, tilt in tilts.items() if name != group.name
-        )
-        sentence += _not_compared(models, group)
-        answers.append(
-            GroupAnswer(
-                group.name,
-                short,
-                sentence,
-                [_tilt_table(tilts)],
-                _gradient_figures(group.name, len(pairs), norm_LH, drift_LH, tilts),
-            )
-        )
-        missing += _missing_controls(models, group)
-    return Answer(answers, missing)
+    drift = group.views("drift", "cosine")
+    pairs = [pair for model in group.models if (pair := _norms_and_drift(model)) is not None]
+    if not drift or not pairs:
+        yield Missing(group.name, _NO_GRADIENTS, group.retrain("callbacks=default"))
+        return
+    norm_LH, drift_LH = (np.mean(values, axis=0) for values in zip(*pairs, strict=True))
+    over_heads = rank_correlation(norm_LH, drift_LH)
+    by_layer = spearman(np.nanmean(norm_LH, axis=1), np.nanmean(drift_LH, axis=1))
+    tilts = {group.name: _tilt(drift)}
+    for control in models.controls_of(group):
+        views = control.views("drift", "cosine")
+        if views:
+            tilts[control.name] = _tilt(views)
+    norms = f"larger gradients, {'larger' if over_heads.rho > 0 else 'smaller'} change"
+    parts = [norms if over_heads.significant else "", _halves(models, group, tilts)]
+    short = "; ".join(filter(None, parts)) or UNTOLD
+    sentence = (
+        f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
+        f"{number(over_heads.rho, 2)} (95 % interval {low_to_high(over_heads.low, over_heads.high, 2)}; over "
+        f"the {len(norm_LH)} layers {number(by_layer, 2)}). The change of the upper half of the layers less that of the "
+        f"lower is {tilts[group.name].text(3)} in 1 − cosine."
+    )
+    sentence += "".join(
+        f" With {_control(name)}: {tilt.text(3)}." for name, tilt in tilts.items() if name != group.name
+    )
+    sentence += _not_compared(models, group)
+    figures = _gradient_figures(group.name, len(pairs), norm_LH, drift_LH, tilts)
+    yield GroupAnswer(group.name, short, sentence, [_tilt_table(tilts)], figures)
+    yield from _missing_controls(models, group)
 
 
 _NO_GRADIENTS = (
@@ -112,18 +93,21 @@ def _with(words: str, names: Sequence[str]) -> str:
     return f"{words} {' and '.join(names)}" if names else ""
 
 
-def _missing_controls(models: Studied, group: Group) -> list[Missing]:
+def _missing_controls(models: Studied, group: Group) -> Iterator[Missing]:
     present = _explaining(models, group)
     wanted = [name for name in _CONTROLS if name not in present]
     if not wanted:
-        return []
-    sweep = "-m " if len(wanted) > 1 else ""
-    command = group.retrain(f"{sweep}control={','.join(wanted)}")
+        return
     why = (
         f"no run with {' and none with '.join(_CONTROLS[name] for name in wanted)}, to tell whether the order of the layers follows from "
         "the rates or from the task."
     )
-    return [Missing(group.name, why, command)]
+    yield Missing(group.name, why, group.retrain(_under(wanted)))
+
+
+def _under(names: Sequence[str]) -> str:
+    """The setting that trains a model again under a control, or under each of several."""
+    return f"{'-m ' * (len(names) > 1)}control={','.join(names)}"
 
 
 def _norms_and_drift(model: Model) -> tuple[Array, Array] | None:
@@ -176,24 +160,11 @@ def _not_compared(models: Studied, group: Group) -> str:
 
 
 def _tilt_table(tilts: dict[str, Estimate]) -> Table:
-    rows = [
-        [
-            name,
-            *_signed(tilt),
-            tilt.over,
-        ]
-        for name, tilt in tilts.items()
-    ]
+    rows = [[name, *tilt.cells(), tilt.over] for name, tilt in tilts.items()]
     header = ["models", "upper minus lower half", "95 % interval", "over"]
     return Table(
         header, rows, "Change of attention (1 − cosine), mean of the upper half of the layers less the lower half"
     )
-
-
-def _signed(change: Estimate, digits: int = 3) -> tuple[str, str]:
-    """A change and its interval, as cells of a table."""
-    value, low, high = (number(limit, digits, signed=True) for limit in (change.value, change.low, change.high))
-    return value, f"{low} to {high}"
 
 
 def _gradient_figures(
@@ -224,54 +195,51 @@ def _gradient_figures(
     return blocks
 
 
-def without_attention_dropout(models: Studied) -> Answer:
+def without_attention_dropout(models: Studied, group: Group) -> Iterator[Part]:
     """Whether heads of a layer are less alike after fine-tuning without dropout of attention (Clark et al. 2019, section 6)."""
-    answers = []
-    missing = []
-    for group in models.tuned:
-        unlike = {**controls({}), DROPOUT: "0.0"}
-        control = next((control for control in models.controls_of(group) if controls(control.config) == unlike), None)
-        if control is None:
-            why = "no comparable model was fine-tuned without dropout of attention."
-            settings = "control=no_attention_dropout 'measure=[drift,clusters]'"
-            missing.append(Missing(group.name, why, group.retrain(settings)))
-            continue
-        pairs = [pair for model in group.models if (pair := _distances(model, _counterpart(model, control)))]
-        if not pairs:
-            why = "no run measured the distances of heads with and without dropout of attention, of one seed and the same examples."
-            missing += [
-                Missing(part.name, why, part.models[0].command("analysis=clusters")) for part in (group, control)
-            ]
-            continue
-        distance_RSL = np.array([[view.value(_WITHIN).mean(axis=1) for view in pair] for pair in pairs])
-        # The errors of the two models may go opposite ways.
-        error_L = np.sum([view.stderr(_WITHIN).mean(axis=1) for view in pairs[0]], axis=0)
-        every = range(len(error_L))
-        rows, changes = [], {}
-        for name, layers in {"all layers": [*every], **{f"layer {layer}": [layer] for layer in every}}.items():
-            distance_RS = distance_RSL[:, :, layers].mean(axis=2)
-            change = estimate(distance_RS[:, 1] - distance_RS[:, 0], float(error_L[layers].mean()))
-            rows.append([name, *(number(mean) for mean in distance_RS.mean(axis=0)), *_signed(change, 4), change.over])
-            changes[name] = change
-        _, with_dropout, without, *_ = rows[0]
-        sentence = (
-            f"Heads of a layer are {with_dropout} nats apart on average, and {without} without dropout of attention, a change of "
-            f"{changes['all layers'].text(4)}."
-        )
-        header = ["layers", "with dropout", "without", "change", "95 % interval", "over"]
-        caption = f"Distance of a head from the others of its layer in nats, with and without dropout of attention: {group.name}"
-        figure = interval_rows(
-            [IntervalRow(name, change.value, change.low, change.high) for name, change in changes.items()],
-            title="Are heads of a layer farther apart without dropout of attention?",
-            unit="change of the Jensen-Shannon divergence (nats)",
-            note="above 0: less alike; lines: 95 % intervals over seeds, or over examples with one seed",
-        )
-        block = FigureBlock(f"dropout_{group.name}", figure, f"{caption}.", "Dots with intervals.")
-        short = {1: "less alike without dropout of attention", -1: "more alike without it"}.get(
-            changes["all layers"].sign, UNTOLD
-        )
-        answers.append(GroupAnswer(group.name, short, sentence, [Table(header, rows, caption)], [block]))
-    return Answer(answers, missing)
+    unlike = {**controls({}), DROPOUT: "0.0"}
+    control = next((control for control in models.controls_of(group) if controls(control.config) == unlike), None)
+    if control is None:
+        why = "no comparable model was fine-tuned without dropout of attention."
+        settings = "control=no_attention_dropout 'measure=[drift,clusters]'"
+        yield Missing(group.name, why, group.retrain(settings))
+        return
+    pairs = [pair for model in group.models if (pair := _distances(model, _counterpart(model, control)))]
+    if not pairs:
+        why = "no run measured the distances of heads with and without dropout of attention, of one seed and the same examples."
+        for part in (group, control):
+            yield Missing(part.name, why, part.command("analysis=clusters"))
+        return
+    distance_RSL = np.array([[view.value(_WITHIN).mean(axis=1) for view in pair] for pair in pairs])
+    # The errors of the two models may go opposite ways.
+    error_L = np.sum([view.stderr(_WITHIN).mean(axis=1) for view in pairs[0]], axis=0)
+    every = range(len(error_L))
+    rows, changes = [], {}
+    for name, layers in {"all layers": [*every], **{f"layer {layer}": [layer] for layer in every}}.items():
+        distance_RS = distance_RSL[:, :, layers].mean(axis=2)
+        change = estimate(distance_RS[:, 1] - distance_RS[:, 0], float(error_L[layers].mean()))
+        rows.append([name, *(number(mean) for mean in distance_RS.mean(axis=0)), *change.cells(4), change.over])
+        changes[name] = change
+    _, with_dropout, without, *_ = rows[0]
+    sentence = (
+        f"Heads of a layer are {with_dropout} nats apart on average, and {without} without dropout of attention, a change of "
+        f"{changes['all layers'].text(4)}."
+    )
+    header = ["layers", "with dropout", "without", "change", "95 % interval", "over"]
+    caption = (
+        f"Distance of a head from the others of its layer in nats, with and without dropout of attention: {group.name}"
+    )
+    figure = interval_rows(
+        [IntervalRow(name, change.value, change.low, change.high) for name, change in changes.items()],
+        title="Are heads of a layer farther apart without dropout of attention?",
+        unit="change of the Jensen-Shannon divergence (nats)",
+        note="above 0: less alike; lines: 95 % intervals over seeds, or over examples with one seed",
+    )
+    block = FigureBlock(f"dropout_{group.name}", figure, f"{caption}.", "Dots with intervals.")
+    short = {1: "less alike without dropout of attention", -1: "more alike without it"}.get(
+        changes["all layers"].sign, UNTOLD
+    )
+    yield GroupAnswer(group.name, short, sentence, [Table(header, rows, caption)], [block])
 
 
 _WITHIN = "within_layer"
@@ -286,82 +254,68 @@ def _distances(model: Model, control: Model | None) -> tuple[MeasureView, Measur
     return first, second
 
 
-def reasons(models: Studied) -> Answer:
+def reasons(models: Studied, group: Group) -> Iterator[Part]:
     """Whether the model is better than a constant answer, and than a model that reads one sentence of each pair."""
-    answers = []
-    missing = []
-    for group in models.tuned:
-        scored = _accuracies(group)
-        if scored is None:
-            why = "the scores of the task have no accuracy, by which one sentence and both could be compared example by example."
-            answers.append(GroupAnswer(group.name, UNTOLD, f"Cannot be told: {why}"))
-            continue
-        constant = _constant(group)
-        comparable = [(control, controls(control.config)) for control in models.controls_of(group)]
-        alone = [control for control, values in comparable if _reads_one(values)]
-        rows = [
-            _interval(group.name, scored),
-            *(_interval(control.name, accuracies) for control in alone if (accuracies := _accuracies(control))),
-        ]
-        shuffled = [control for control, values in comparable if values[PERMUTED] == "True"]
-        rows += [_interval(control.name, accuracies) for control in shuffled if (accuracies := _accuracies(control))]
-        gains = [(control, gain) for control in alone if (gain := _gain(group, control)) is not None]
-        tested = {controls(control.config)[ONLY] for control, _ in gains}
-        untested = [which for which in ("first", "second") if group.pairs and which not in tested]
-        whole = rows[0]
-        ends = f" (95 % interval {number(whole.low)} to {number(whole.high)})" if math.isfinite(whole.low) else ""
-        sentence = (
-            f"Accuracy is {number(whole.value)}{ends}; always answering the most frequent class has {number(constant)}."
-        )
-        for control, gain in gains:
-            sentence += f" Compared with the {_control(control.name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
-        short = UNTOLD
-        if gains:
-            if all(gain.low > 0 for _, gain in gains):
-                which = f"the {next(iter(tested))} sentence" if untested else "one sentence"
-                short = f"{which} alone is not enough" if untested else "one sentence is not enough"
-                sentence += (
-                    f" What {which} gives away does not explain the score; that no other shortcut does is not shown."
-                )
-            elif all(gain.high < 0.01 for _, gain in gains):
-                short = "one sentence is as good as both"
-                untested = []
-                sentence += (
-                    " Reading both gains less than a point: the model may answer without comparing the sentences."
-                )
-            else:
-                sentence += " Whether both sentences are better than one is not shown."
-        elif group.pairs:
-            sentence += " Whether one sentence of the pair would be enough cannot be told."
-        else:
+    if _accuracies(group) is None:
+        why = "the scores of the task have no accuracy, by which one sentence and both could be compared example by example."
+        yield GroupAnswer(group.name, UNTOLD, f"Cannot be told: {why}")
+        return
+    constant = _constant(group)
+    comparable = [(control, controls(control.config)) for control in models.controls_of(group)]
+    alone = [control for control, values in comparable if _reads_one(values)]
+    shuffled = [control for control, values in comparable if values[PERMUTED] == "True"]
+    scored = ((compared.name, _accuracies(compared)) for compared in (group, *alone, *shuffled))
+    rows = [_interval(name, accuracies) for name, accuracies in scored if accuracies is not None]
+    gains = [(control, gain) for control in alone if (gain := _gain(group, control)) is not None]
+    tested = {controls(control.config)[ONLY] for control, _ in gains}
+    untested = [which for which in ("first", "second") if group.pairs and which not in tested]
+    whole = rows[0]
+    ends = f" (95 % interval {low_to_high(whole.low, whole.high)})" if math.isfinite(whole.low) else ""
+    sentence = (
+        f"Accuracy is {number(whole.value)}{ends}; always answering the most frequent class has {number(constant)}."
+    )
+    for control, gain in gains:
+        sentence += f" Compared with the {_control(control.name)}, both sentences change it by {gain.text(1, 100, unit=' points')}."
+    short = UNTOLD
+    if gains:
+        if all(gain.low > 0 for _, gain in gains):
+            which = f"the {next(iter(tested))} sentence" if untested else "one sentence"
+            short = f"{which} alone is not enough" if untested else "one sentence is not enough"
             sentence += (
-                " The task has one sentence, so that none can be left out; other shortcuts are not tested here, and whether the "
-                "reasons are right cannot be told."
+                f" What {which} gives away does not explain the score; that no other shortcut does is not shown."
             )
-        sentence += _not_compared(models, group)
-        if untested:
-            why = (
-                f"no comparable model that reads the {' and none that reads the '.join(untested)} sentence of each pair alone was "
-                "evaluated on the same examples."
-            )
-            settings = (
-                f"{'-m ' if len(untested) > 1 else ''}control={','.join(f'{which}_sentence' for which in untested)}"
-            )
-            missing.append(Missing(group.name, why, group.retrain(settings)))
-        figure = interval_rows(
-            [*rows, IntervalRow(f"{group.task} · most frequent class", constant)],
-            title="Accuracy with both sentences, with one, and without any",
-            unit="accuracy",
-            note="lines: 95 % intervals over seeds, or Wilson's over examples with one seed",
-            reference=None,
+        elif all(gain.high < 0.01 for _, gain in gains):
+            short = "one sentence is as good as both"
+            untested = []
+            sentence += " Reading both gains less than a point: the model may answer without comparing the sentences."
+        else:
+            sentence += " Whether both sentences are better than one is not shown."
+    elif group.pairs:
+        sentence += " Whether one sentence of the pair would be enough cannot be told."
+    else:
+        sentence += (
+            " The task has one sentence, so that none can be left out; other shortcuts are not tested here, and whether the "
+            "reasons are right cannot be told."
         )
-        block = FigureBlock(
-            f"reasons_{group.name}", figure, f"Accuracy under controls: {group.name}.", "Dots with intervals."
+    sentence += _not_compared(models, group)
+    if untested:
+        why = (
+            f"no comparable model that reads the {' and none that reads the '.join(untested)} sentence of each pair alone was "
+            "evaluated on the same examples."
         )
-        answers.append(
-            GroupAnswer(group.name, short, sentence, [*_gain_tables(gains), _score_table(rows, constant)], [block])
-        )
-    return Answer(answers, missing)
+        settings = _under([f"{which}_sentence" for which in untested])
+        yield Missing(group.name, why, group.retrain(settings))
+    figure = interval_rows(
+        [*rows, IntervalRow(f"{group.task} · most frequent class", constant)],
+        title="Accuracy with both sentences, with one, and without any",
+        unit="accuracy",
+        note="lines: 95 % intervals over seeds, or Wilson's over examples with one seed",
+        reference=None,
+    )
+    block = FigureBlock(
+        f"reasons_{group.name}", figure, f"Accuracy under controls: {group.name}.", "Dots with intervals."
+    )
+    yield GroupAnswer(group.name, short, sentence, [*_gain_tables(gains), _score_table(rows, constant)], [block])
 
 
 def _reads_one(values: Mapping[str, str]) -> bool:
@@ -432,23 +386,13 @@ def _correct(model: Model) -> dict[int, bool] | None:
 
 
 def _gain_tables(gains: Sequence[tuple[Group, Estimate]]) -> list[Table]:
-    cells = [
-        [
-            _control(control.name),
-            *_signed(Estimate(100 * gain.value, 100 * gain.low, 100 * gain.high, gain.over), 1),
-            gain.over,
-        ]
-        for control, gain in gains
-    ]
+    cells = [[_control(control.name), *gain.cells(1, 100), gain.over] for control, gain in gains]
     header = ["compared with", "gain, points of accuracy", "95 % interval", "over"]
     return [Table(header, cells, "What both sentences gain over one")] if cells else []
 
 
 def _score_table(rows: Sequence[IntervalRow], constant: float) -> Table:
-    cells = [
-        [row.name, number(row.value), f"{number(row.low)} to {number(row.high)}" if math.isfinite(row.low) else MISSING]
-        for row in rows
-    ]
+    cells = [[row.name, number(row.value), low_to_high(row.low, row.high)] for row in rows]
     cells.append(["most frequent class", number(constant), MISSING])
     return Table(
         ["models", "accuracy", "95 % interval"],

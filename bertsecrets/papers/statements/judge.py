@@ -4,7 +4,6 @@ import hashlib
 import inspect
 import json
 import math
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -15,10 +14,10 @@ from typing import Any, get_args
 import numpy as np
 
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.papers.models import Group, Studied, studied
+from bertsecrets.papers.models import Group, Studied, analysis_command, studied
 from bertsecrets.papers.statements import sheet as sheet_module
 from bertsecrets.papers.statements import test as test_module
-from bertsecrets.papers.statements.sheet import ANY_MODEL, About, LackingError, Sheet
+from bertsecrets.papers.statements.sheet import About, LackingError, Sheet
 from bertsecrets.papers.statements.statement import Statement, check_columns, files, read_statements
 from bertsecrets.papers.statements.test import Finding, Reading, Test
 from bertsecrets.reporting.runs import FinishedRun
@@ -69,7 +68,6 @@ class Subject:
         model, task: Names of the model and the task.
         sheets: One sheet for each seed that is shown to have learned the task, or one for the model before fine-tuning.
         unlearned: Names of the other seeds.
-        checkpoint: The checkpoint that a command names to analyse the first model.
     """
 
     name: str
@@ -77,7 +75,6 @@ class Subject:
     task: str
     sheets: tuple[Sheet, ...]
     unlearned: tuple[str, ...]
-    checkpoint: str
 
 
 @dataclass(frozen=True)
@@ -248,13 +245,7 @@ def subjects(models: Studied, about: About) -> list[Subject]:
 
 def _subject(models: Studied, group: Group, about: About) -> Subject:
     # Analyses of the model before fine-tuning, for columns of it.
-    initial = tuple(
-        part
-        for model in models.initial
-        if about != "random"
-        and (model.config["model"]["name"], model.config["task"]["name"]) == (group.model, group.task)
-        for part in model.parts
-    )
+    initial = tuple(part for model in models.initial_of(group) if about != "random" for part in model.parts)
     random = models.of_random(group)
     others = () if random is None else random.models
     # A model from random weights is judged even if it learned nothing: such statements are about that.
@@ -265,6 +256,7 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
         Sheet(
             f"seed {model.seed}",
             str(model.folder),
+            model.checkpoint,
             (*model.parts, *initial),
             about,
             others,
@@ -274,15 +266,15 @@ def _subject(models: Studied, group: Group, about: About) -> Subject:
         for model, next_seed in zip(counted, following, strict=True)
     )
     unlearned = tuple(f"seed {model.seed}" for model in group.models if model not in counted)
-    return Subject(group.name, group.model, group.task, sheets, unlearned, group.models[0].checkpoint)
+    return Subject(group.name, group.model, group.task, sheets, unlearned)
 
 
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
-    several = len({model for model, _ in parts}) > 1
+    # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
+    embeds = {model: runs[0].config["model"].get("objective") == EMBEDDINGS for (model, _), runs in parts.items()}
     before = []
     for (model, task), runs in parts.items():
-        sheet = Sheet("before fine-tuning", str(runs[0].folder), tuple(runs), "before")
         # An analysis of a fine-tuned model can measure the model before it, too.
         trained = next(
             (
@@ -293,10 +285,11 @@ def _before(models: Studied) -> list[Subject]:
             ),
             BEFORE_TRAINING,
         )
-        # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
-        kind = " (sentence-embedding model)" * (runs[0].config["model"].get("objective") == EMBEDDINGS)
-        name = f"{task} · {model}" if several else task
-        before.append(Subject(f"{name}{kind}", model, task, (sheet,), (), trained))
+        sheet = Sheet("before fine-tuning", str(runs[0].folder), trained, tuple(runs), "before")
+        name = f"{task} · {model}" if len(embeds) > 1 else task
+        # Of models that are all of this kind a page says so once.
+        kind = " (sentence-embedding model)" * (embeds[model] and not all(embeds.values()))
+        before.append(Subject(f"{name}{kind}", model, task, (sheet,), ()))
     return sorted(before, key=lambda subject: subject.name)
 
 
@@ -323,71 +316,63 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
     bare = Cell(subject.name, subject.model, subject.task, None, math.nan, UNTOLD)
     if not subject.sheets:
         return replace(bare, reason=NOT_LEARNED)
-    numbers: list[Reading] = []
-    present: list[Sheet] = []
-    lacking: list[tuple[Sheet, LackingError]] = []
-    for sheet in subject.sheets:
-        try:
-            if statement.test.joins:
-                _check_columns(statement, sheet)
-            else:
-                numbers.append(readings.of(statement, [[sheet]]))
-            present.append(sheet)
-        except LackingError as error:
-            lacking.append((sheet, error))
-    if statement.test.joins and present:
-        numbers = [readings.of(statement, [[sheet] for sheet in present])]
+    present, numbers, lacking = _taken(statement, subject.sheets, readings)
     if lacking:
         sheet, reason = lacking[0]
-        checkpoint = subject.checkpoint if statement.about == "before" else sheet.folder
-        # Settings of an analysis that needs no run name their model themselves.
-        named = "" if reason.settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
-        if reason.settings:
-            bare = replace(bare, command=f"python -m bertsecrets analyze {named}{reason.settings}")
+        bare = replace(bare, command=analysis_command(sheet.checkpoint, reason.settings))
         if not present:
             return replace(bare, reason=f"No run has {reason.what}.", too_few=reason.too_few)
         names = ", ".join(sheet.name for sheet, _ in lacking)
         bare = replace(
             bare, left_out=f"{len(lacking)} of {len(subject.sheets)} seeds without {reason.what}, left out: {names}."
         )
-    seeds = len(present) if statement.test.joins else sum(math.isfinite(reading.value) for reading in numbers)
+    seeds = sum(math.isfinite(reading.value) for reading in numbers)
+    if statement.test.joins:
+        numbers, seeds = [readings.of(statement, [[sheet] for sheet in present])], len(present)
     return replace(bare, finding=statement.test.judge(numbers), seeds=seeds)
 
 
-def _check_columns(statement: Statement, sheet: Sheet) -> None:
-    for column in statement.test.columns:
-        sheet.grid(column)
+def _taken(
+    statement: Statement, sheets: Sequence[Sheet], readings: Readings
+) -> tuple[list[Sheet], list[Reading], list[tuple[Sheet, LackingError]]]:
+    """The sheets that have what a statement reads, their readings unless its test joins them, and the others with what they lack."""
+    present, numbers, lacking = [], [], []
+    for sheet in sheets:
+        try:
+            if statement.test.joins:
+                for column in statement.test.columns:
+                    sheet.grid(column)
+            else:
+                numbers.append(readings.of(statement, [[sheet]]))
+            present.append(sheet)
+        except LackingError as error:
+            lacking.append((sheet, error))
+    return present, numbers, lacking
 
 
 def _joint_cells(statement: Statement, candidates: Sequence[Subject], readings: Readings) -> list[Cell]:
     """One cell for each model, over its tasks."""
     cells = []
     for model in sorted({subject.model for subject in candidates}):
-        groups, commands, tasks, left_out = [], [], [], []
+        groups: dict[str, list[Sheet]] = {}
+        commands, left_out = [], []
         for subject in candidates:
             if subject.model != model:
                 continue
-            present = []
-            for sheet in subject.sheets:
-                try:
-                    _check_columns(statement, sheet)
-                    present.append(sheet)
-                except LackingError as error:
-                    commands.append(f"python -m bertsecrets analyze checkpoint={sheet.folder} {error.settings}")
-                    left_out.append(f"{subject.task} {sheet.name}")
-            if present and subject.task not in tasks:
-                groups.append(present)
-                tasks.append(subject.task)
-        bare = Cell(f"{model}: {', '.join(tasks) or 'no task'}", model, "tasks", None, math.nan, UNTOLD)
+            present, _, lacking = _taken(statement, subject.sheets, readings)
+            commands += [analysis_command(sheet.checkpoint, error.settings) for sheet, error in lacking]
+            left_out += [f"{subject.task} {sheet.name}" for sheet, _ in lacking]
+            if present:
+                groups.setdefault(subject.task, present)
+        name = f"{model}: {', '.join(groups) or 'no task'}"
+        bare = Cell(name, model, "tasks", None, math.nan, UNTOLD, command=next(iter(commands), ""))
         if len(groups) < 2:
             reason = f"Fewer than two tasks that the model has learned have {statement.test.columns[0]}."
-            cells.append(replace(bare, reason=reason, command=commands[0] if commands else ""))
-        else:
-            without = f"Without the analysis, left out: {', '.join(left_out)}." if left_out else ""
-            command = commands[0] if commands else ""
-            finding = statement.test.judge([readings.of(statement, groups)])
-            seeds = min(map(len, groups))
-            cells.append(replace(bare, finding=finding, left_out=without, command=command, seeds=seeds))
+            cells.append(replace(bare, reason=reason))
+            continue
+        without = f"Without the analysis, left out: {', '.join(left_out)}." if left_out else ""
+        finding = statement.test.judge([readings.of(statement, list(groups.values()))])
+        cells.append(replace(bare, finding=finding, left_out=without, seeds=min(map(len, groups.values()))))
     return cells
 
 

@@ -16,12 +16,12 @@ from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.linguistic.features import RANDOM
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
+from bertsecrets.papers.models import ANY_MODEL, model_settings
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
-from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run, difference_stage
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.results.views import MeasureView
-from bertsecrets.settings import CONF
 from bertsecrets.statistics.intervals import stderr_of_width
 
 Array = NDArray[np.float64]
@@ -39,9 +39,6 @@ SEEDS = "seeds:"
 
 OR = " or "
 """Between a column and one that stands in for it where it was not measured."""
-
-ANY_MODEL = "checkpoint=initial"
-"""The setting of an analysis that needs no run of the task."""
 
 _NOT_COMPARED = frozenset({Clusters.name})
 """Measures that ``compare_with`` leaves out: the model before fine-tuning needs an analysis of its own for them."""
@@ -112,6 +109,7 @@ class Sheet:
     Args:
         name: What distinguishes it from the others of its subject, e.g. ``seed 1``.
         folder: Folder of the training, or of the first analysis.
+        checkpoint: The checkpoint that a command names to analyse the model.
         runs: The runs.
         about: Which of the model's states the numbers are of.
         random: The same model fine-tuned from random weights, one for each seed.
@@ -121,6 +119,7 @@ class Sheet:
 
     name: str
     folder: str
+    checkpoint: str
     runs: tuple[FinishedRun, ...]
     about: About = "tuned"
     random: tuple[FinishedRun, ...] = ()
@@ -205,13 +204,18 @@ class Sheet:
         """The settings of ``analyze.py`` that take an experiment in a state of the model; None: the one that the sheet is about."""
         about = about or self.about
         if about == "before" and experiment in _ANNOTATED:
-            return f"{model_settings(self)} {_ANNOTATED[experiment]}"
+            return f"{self._initial} {_ANNOTATED[experiment]}"
         # Without a fine-tuned model there is nothing to compare with the one before.
         alone = all(run.source == BEFORE_TRAINING for run in self.runs)
         if about == "before" and (alone or experiment in _NOT_COMPARED):
             task = self.runs[0].config["task"]["name"]
-            return f"{model_settings(self)} task={task} {settings_for(experiment, 'tuned')}"
+            return f"{self._initial} task={task} {settings_for(experiment, 'tuned')}"
         return settings_for(experiment, about)
+
+    @property
+    def _initial(self) -> str:
+        """The settings that name the model before fine-tuning."""
+        return shlex.join([ANY_MODEL, *model_settings(self.runs[0].config)])
 
     def _views(self, experiment: str) -> Iterator[MeasureView]:
         for run in self.runs:
@@ -300,49 +304,37 @@ def settings_for(column: str, about: About) -> str:
     return settings if about in ("tuned", "random") else f"{settings} 'compare_with=[initial]'"
 
 
-def model_settings(sheet: Sheet) -> str:
-    """The settings of ``analyze.py`` that name the model before fine-tuning."""
-    model = sheet.runs[0].config["model"]
-    words = [ANY_MODEL]
-    if (CONF / "model" / f"{model['name']}.yaml").is_file():
-        words.append(f"model={model['name']}")
-    else:
-        words += ["model=folder", *(f"model.{key}={shlex.quote(str(model.get(key)))}" for key in ("path", "name"))]
-    return " ".join(words)
-
-
 def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid | None:
     view = run.experiments[measure][1]
     if about != "before" and run.source == BEFORE_TRAINING:
         return None
-    if about in ("tuned", "random"):
-        stages = [CHECKPOINT, TRAINING]
-    elif about == "change":
-        stages = [difference_stage(stage, INITIAL) for stage in (CHECKPOINT, TRAINING)]
+    if about == "change":
+        grid = view.difference(name)
+    elif about == "before":
+        grid = view.first_of(name, [CHECKPOINT if run.source == BEFORE_TRAINING else INITIAL])
     else:
-        stages = [CHECKPOINT] if run.source == BEFORE_TRAINING else [INITIAL]
-    for stage in stages:
-        steps = view.rows.steps(measure, name, stage)
-        if steps:
-            value_LH, stderr_LH, count_LH = view.rows.grid(measure, name, stage, steps[-1])
-            return Grid(value_LH, stderr_LH, int(count_LH.max()))
-    return None
+        grid = view.first_of(name, [CHECKPOINT, TRAINING])
+    return None if grid is None else Grid(grid[0], grid[1], int(grid[2].max()))
 
 
 @dataclass(frozen=True)
 class LayerSet:
     """A set of layers by their depth, whatever the number of layers.
 
-    >>> [list(LAYER_SETS[name].rows(6)) for name in ("last_two", "upper_half", "middle", "ends")]
+    >>> [LAYER_SETS[name].rows(np.zeros((6, 1))) for name in ("last_two", "upper_half", "middle", "ends")]
     [[4, 5], [3, 4, 5], [2, 3], [0, 5]]
 
     Args:
         words: What they are called on a page.
-        rows: Number of layers of a model -> those of the set, from 0.
+        choose: Number of layers of a model -> those of the set, from 0.
     """
 
     words: str
-    rows: Callable[[int], Sequence[int]]
+    choose: Callable[[int], Sequence[int]]
+
+    def rows(self, grid_LH: Array) -> list[int]:
+        """The layers of the set in a grid ``[layers, heads]``."""
+        return list(self.choose(len(grid_LH)))
 
 
 def _third(layers: int) -> int:

@@ -12,7 +12,7 @@ from pydantic import Field
 from scipy import stats
 
 from bertsecrets.papers.statements.sheet import SEEDS, Array, Grid, Sheet
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.settings import Settings
 from bertsecrets.statistics.replicates import effects_over_seeds
 
@@ -264,9 +264,8 @@ def interval_in_words(value: float, low: float, high: float) -> str:
     """
     sizes = [abs(end) for end in (value, low, high) if math.isfinite(end)]
     digits = 3 if max(sizes, default=0) < 1.5 else 2 if max(sizes) < 5 else 1
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return f"{number(value, digits)} (no interval)"
-    return f"{number(value, digits)} ({number(low, digits)} to {number(high, digits)})"
+    limits = low_to_high(low, high, digits)
+    return f"{number(value, digits)} ({'no interval' if limits == MISSING else limits})"
 
 
 def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:

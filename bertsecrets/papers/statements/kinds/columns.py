@@ -86,7 +86,7 @@ class Mean(SumTest):
         for column in listed(self.minus):
             subtracted = sheet.grid(column)
             value_LH, stderr_LH = value_LH - subtracted.value_LH, stderr_LH + subtracted.stderr_LH
-        rows = list(LAYER_SETS[self.layers].rows(len(value_LH)))
+        rows = LAYER_SETS[self.layers].rows(value_LH)
         counted_LH = np.zeros(value_LH.shape, bool)
         counted_LH[rows] = True
         if self.where is not None:
@@ -121,7 +121,7 @@ class Contrast(SumTest):
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
-        first, second = (list(LAYER_SETS[name].rows(len(value_LH))) for name in (self.layers, self.other))
+        first, second = (LAYER_SETS[name].rows(value_LH) for name in (self.layers, self.other))
         (mean, stderr), (other, other_stderr) = (mean_of(value_LH[rows], stderr_LH[rows]) for rows in (first, second))
         return Reading(mean - other, stderr + other_stderr, count)
 
@@ -162,7 +162,7 @@ class ExtremeLayers(SumTest):
             errors.append(error_L)
             count = max(count, examples)
         mean_SL, error_SL = np.stack(means), np.stack(errors)
-        named = list(LAYER_SETS[self.layers].rows(mean_SL.shape[1]))
+        named = LAYER_SETS[self.layers].rows(mean_SL.T)
         rest = [layer for layer in range(mean_SL.shape[1]) if layer not in named]
         if np.isnan(mean_SL).any() or not rest:
             return Reading(np.nan, np.nan, count)
@@ -220,7 +220,7 @@ class Share(SumTest):
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
-        rows = list(LAYER_SETS[self.layers].rows(len(value_LH)))
+        rows = LAYER_SETS[self.layers].rows(value_LH)
         value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
         reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
         shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
@@ -284,7 +284,7 @@ class SomeHead(SumTest):
             farther_LH = sign * alternative.value_LH > sign * value_LH
             value_LH = np.where(farther_LH, alternative.value_LH, value_LH)
             stderr_LH = np.where(farther_LH, alternative.stderr_LH, stderr_LH)
-        excluded = [layer for layer in range(len(value_LH)) if layer not in LAYER_SETS[self.layers].rows(len(value_LH))]
+        excluded = [layer for layer in range(len(value_LH)) if layer not in LAYER_SETS[self.layers].rows(value_LH)]
         value_LH[excluded] = np.nan
         value_N, stderr_N = sign * value_LH.ravel(), stderr_LH.ravel()
         finite_N = np.isfinite(value_N)
@@ -325,7 +325,7 @@ class HighestColumn(Test):
 
     def reading(self, sheet: Sheet) -> Reading:
         grid = sheet.grid(self.column)
-        rows = list(LAYER_SETS[self.layers].rows(len(grid.value_LH)))
+        rows = LAYER_SETS[self.layers].rows(grid.value_LH)
         names = [name for name in sheet.columns(self.prefix) if name not in (self.column, *self.without)]
         rivals = {}
         for name in names:
@@ -382,7 +382,7 @@ class Correlation(RankTest):
         return Reading(value, stderr, count, f"{correlation.count} heads", attenuation)
 
     def _counted(self, grid: Grid) -> Grid:
-        rows = list(LAYER_SETS[self.layers].rows(len(grid.value_LH)))
+        rows = LAYER_SETS[self.layers].rows(grid.value_LH)
         value_LH = grid.value_LH[rows]
         if self.within_layers:
             value_LH = value_LH - np.nanmean(value_LH, axis=1, keepdims=True)
