@@ -7,6 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsecrets.ablation.section import rows_of
 from bertsecrets.ablation.seeds import OverSeeds, judge_conditions
 from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -14,7 +15,6 @@ from bertsecrets.results.figures.layers import LayerPanel, layer_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, lower_first, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
-from bertsecrets.results.run import CHECKPOINT
 from bertsecrets.results.sections import (
     MOST_PANELS,
     agreement_in_words,
@@ -108,25 +108,22 @@ def effects(
     deltas, flags, baselines, last = [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
-        singles = KINDS[kind].of(view.run.ablation_table().rows())
-        singles = [row for row in singles if row["stage"] == CHECKPOINT] or singles
+        singles = rows_of(KINDS[kind], view.run.ablation_table())
         run_size = view.run.size()
         if not singles or run_size is None:
             continue
-        step = max(row["step"] for row in singles)
-        first = last = next(row for row in singles if row["step"] == step)
+        last = singles[0]
         size = KINDS[kind].size(*run_size)
         delta_LH, flag_LH3 = np.full(size, np.nan), np.zeros((*size, 3), bool)
         for row in singles:
-            if all(row[name] == first[name] for name in ("step", "evaluation", "metric", "mode", "stage")):
-                cell = KINDS[kind].cell(row)
-                delta_LH[cell] = row["delta"]
-                flag_LH3[cell] = row["significant"], row["verdict"] == NEEDED, row["verdict"] == DISPENSABLE
-                counts.add(row["count"])
-                screened |= row["sweep"] == "screened"
+            cell = KINDS[kind].cell(row)
+            delta_LH[cell] = row["delta"]
+            flag_LH3[cell] = row["significant"], row["verdict"] == NEEDED, row["verdict"] == DISPENSABLE
+            counts.add(row["count"])
+            screened |= row["sweep"] == "screened"
         deltas.append(delta_LH)
         flags.append(flag_LH3)
-        baselines.append(first["baseline"])
+        baselines.append(last["baseline"])
     if last is None:
         return None
     certain_RLH, needed_RLH, dispensable_RLH = np.moveaxis(np.stack(flags), -1, 0)

@@ -54,17 +54,21 @@ _GROUPS_SHOWN, _MOST_ROWS = 30, 10
 
 def latest_rows(table: AblationTable) -> list[Row]:
     """The rows of the table's last step."""
-    rows = table.rows()
+    return _latest(table.rows())
+
+
+def _latest(rows: Sequence[Row]) -> list[Row]:
     # Those of a finished checkpoint take precedence over those taken during training, as in MeasureView.
     rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
     last = max((row["step"] for row in rows), default=0)
     return [row for row in rows if row["step"] == last]
 
 
-def rows_of(kind: Kind, table: AblationTable) -> list[Row]:
-    """The rows of a kind at the last step, of the first set, metric and mode."""
-    rows = kind.of(latest_rows(table))
-    return [row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode"))]
+def rows_of(kind: Kind, table: AblationTable, mode: str | None = None) -> list[Row]:
+    """The rows of a kind at its last step, of the first set, metric and mode, or of one mode."""
+    rows = _latest([row for row in kind.of(table.rows()) if mode in (None, row["mode"])])
+    same = ("stage", "evaluation", "metric", "mode")
+    return [row for row in rows if all(row[name] == rows[0][name] for name in same)]
 
 
 def counted_verdict(code: str) -> str:

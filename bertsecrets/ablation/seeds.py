@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.section import latest_rows
+from bertsecrets.ablation.section import latest_rows, rows_of
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
@@ -178,10 +178,7 @@ def outcomes_path(view: MeasureView, row: Mapping[str, Any]) -> Path:
 def read_sweep(view: MeasureView, kind: str) -> RunSweep | None:
     """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
     not kept, or it stopped early, so that variants differ in their examples."""
-    rows = KINDS[kind].of(latest_rows(view.run.ablation_table()))
-    rows = [
-        row for row in rows if all(row[name] == rows[0][name] for name in ("evaluation", "metric", "mode", "stage"))
-    ]
+    rows = rows_of(KINDS[kind], view.run.ablation_table())
     if not rows:
         return None
     path = outcomes_path(view, rows[0])

@@ -74,19 +74,15 @@ class State:
 def states(models: Studied, experiment: str) -> list[State]:
     """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first seed."""
     before = models.before(experiment)
-    named = [(group.name, group.model, group.task) for group in models.tuned]
-    tuned = {
-        name: group.views(experiment, ready=lambda view: view.step is not None)
-        for (name, _, _), group in zip(named, models.tuned, strict=True)
-    }
-    # Without fine-tuned models of its task, the task alone names a model.
-    groups = {(model, task) for _, model, task in named}
-    named += [(task, model, task) for model, task in before if (model, task) not in groups]
     measured: list[State] = []
-    for name, model, task in named:
-        if (model, task) in before:
-            measured.append(State(f"{name}, {BEFORE}", before[model, task], True))
-        measured += [State(f"{name}, {FINE_TUNED}", view, False) for view in tuned.get(name, [])[:1]]
+    for group in models.tuned:
+        if (group.model, group.task) in before:
+            measured.append(State(f"{group.name}, {BEFORE}", before[group.model, group.task], True))
+        tuned = group.views(experiment, ready=lambda view: view.step is not None)
+        measured += [State(f"{group.name}, {FINE_TUNED}", view, False) for view in tuned[:1]]
+    # Without fine-tuned models of its task, the task alone names a model.
+    alone = before.keys() - {(group.model, group.task) for group in models.tuned}
+    measured += [State(f"{key[1]}, {BEFORE}", view, True) for key, view in before.items() if key in alone]
     return measured
 
 

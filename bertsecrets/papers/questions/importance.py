@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.ablation.section import rounded
+from bertsecrets.ablation.section import rounded, rows_of
 from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
@@ -127,13 +127,7 @@ def _more_examples(rows: Sequence[Row]) -> str:
 
 def _groups(view: MeasureView) -> list[Row]:
     """Groups whose heads were also disabled alone, of the first metric, mode and set at the last step."""
-    rows: list[Row] = [row for row in GROUP.of(view.run.ablation_table().rows()) if row["interaction"] is not None]
-    if not rows:
-        return []
-    last = max(row["step"] for row in rows)
-    first = next(row for row in rows if row["step"] == last)
-    same = ("step", "stage", "evaluation", "metric", "mode")
-    return [row for row in rows if all(row[name] == first[name] for name in same)]
+    return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
 
 
 def _points(row: Row, name: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.section import rows_of
 from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.linguistic.features import RANDOM
@@ -249,21 +250,14 @@ class Sheet:
         for run in self.runs:
             if Disabling.name not in run.experiments or run.source == BEFORE_TRAINING:
                 continue
-            rows = Run.open(run.folder).ablation_table().rows()
-            rows = [row for row in KINDS[kind].of(rows) if KINDS[kind].done or row["mode"] == mode]
-            # Numbers of a finished checkpoint take precedence over those taken during training.
-            rows = [row for row in rows if row["stage"] == CHECKPOINT] or rows
+            rows = rows_of(KINDS[kind], Run.open(run.folder).ablation_table(), None if KINDS[kind].done else mode)
             if not rows:
                 continue
-            first = max(rows, key=lambda row: int(row["step"]))
             # A sweep of the first layers alone does not know how many there are.
             sizes = [run.size for run in self.runs if run.size is not None]
             layers, heads = max(sizes, default=(1 + max(row["layer"] for row in rows), 1))
             size = KINDS[kind].size(layers, heads)
             value_LH, stderr_LH = np.full(size, np.nan), np.full(size, np.nan)
-            rows = [
-                row for row in rows if all(row[key] == first[key] for key in ("step", "evaluation", "metric", "stage"))
-            ]
             for row in rows:
                 cell = KINDS[kind].cell(row)
                 # The limits hold where few predictions change; the bootstrap's standard error may be 0 there.

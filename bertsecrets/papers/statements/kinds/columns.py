@@ -94,9 +94,9 @@ class Mean(SumTest):
         counted_LH &= np.isfinite(value_LH)
         heads = int(counted_LH.sum())
         detail = (
-            ""
-            if self.where is None
-            else (f"{heads} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}")
+            f"{heads} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}"
+            if self.where
+            else ""
         )
         if not heads:
             return Reading(np.nan, np.nan, count, detail)
@@ -116,8 +116,8 @@ class Contrast(SumTest):
 
     @property
     def number(self) -> str:
-        quantity = self.quantity
-        return f"mean of {quantity} over {LAYER_SETS[self.layers].words} minus that over {LAYER_SETS[self.other].words}"
+        layers, others = LAYER_SETS[self.layers].words, LAYER_SETS[self.other].words
+        return f"mean of {self.quantity} over {layers} minus that over {others}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
@@ -142,8 +142,8 @@ class ExtremeLayers(SumTest):
 
     @property
     def number(self) -> str:
-        quantity, layers = self.quantity, LAYER_SETS[self.layers].words
-        return f"gap of the mean of {quantity} between {layers} and the nearest other layer, positive if {self.extreme}"
+        layers = LAYER_SETS[self.layers].words
+        return f"gap of the mean of {self.quantity} between {layers} and the nearest other layer, positive if {self.extreme}"
 
     @property
     def joins(self) -> str:
@@ -212,11 +212,9 @@ class Share(SumTest):
     @property
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
-        quantity = self.quantity
-        layers_in_words = LAYER_SETS[self.layers].words
         if self.per_layer is not None:
-            return f"share of {layers_in_words} whose {self.per_layer} {quantity} is {side}"
-        return f"share of {_components(self.columns[0], self.layers)} with {quantity} {side}"
+            return f"share of {LAYER_SETS[self.layers].words} whose {self.per_layer} {self.quantity} is {side}"
+        return f"share of {_components(self.columns[0], self.layers)} with {self.quantity} {side}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, self.columns)
@@ -326,23 +324,16 @@ class HighestColumn(Test):
     def reading(self, sheet: Sheet) -> Reading:
         grid = sheet.grid(self.column)
         rows = LAYER_SETS[self.layers].rows(grid.value_LH)
-        names = [name for name in sheet.columns(self.prefix) if name not in (self.column, *self.without)]
-        rivals = {}
-        for name in names:
-            rival = sheet.grid(name)
-            mean, stderr = mean_of(rival.value_LH[rows], rival.stderr_LH[rows])
-            if mean == mean:
-                rivals[name] = (mean, stderr)
+        others = set(sheet.columns(self.prefix)) - {self.column, *self.without}
+        grids = {name: sheet.grid(name) for name in sorted(others)}
+        means = {name: mean_of(other.value_LH[rows], other.stderr_LH[rows]) for name, other in grids.items()}
+        rivals = {name: mean for name, mean in means.items() if math.isfinite(mean[0])}
         if not rivals:
             raise LackingError(f"columns {self.prefix}… to compare with", settings_for(self.column, sheet.about))
-        highest = max(rivals, key=lambda name: rivals[name][0])
+        rival = max(rivals, key=lambda name: rivals[name][0])
         mean, stderr = mean_of(grid.value_LH[rows], grid.stderr_LH[rows])
-        return Reading(
-            mean - rivals[highest][0],
-            stderr + rivals[highest][1],
-            grid.count,
-            f"highest other: {highest.split('/')[1]}",
-        )
+        detail = f"highest other: {rival.split('/')[1]}"
+        return Reading(mean - rivals[rival][0], stderr + rivals[rival][1], grid.count, detail)
 
 
 class Correlation(RankTest):
