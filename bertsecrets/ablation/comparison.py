@@ -237,23 +237,31 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
     if len(counted) == 1:
         needed, spared = next(iter(judged.values()))
         alone = (
-            "no head alone is needed"
+            "no head alone is shown to be needed"
             if not needed
             else f"{needed} {_are(needed)} needed on {'its' if needed == 1 else 'their'} own"
         )
-        first = f"{spared or 'none'} of {total} heads can each be spared; {alone}."
+        can = (
+            f"{spared} of {total} heads can each be spared"
+            if spared
+            else f"none of {total} heads is shown to be spared"
+        )
+        first = f"{can}; {alone}."
         return f"Over {seeds}, {first}" if high > 1 else f"{first[0].upper()}{first[1:]}"
     if len(judged) <= _NAMED:
         parts = [
-            f"{label} needs {needed or 'none'} and can spare {spared or 'none'}"
+            f"for {label} {needed or 'none'} {_are(needed or 1)} shown to be needed and {spared or 'none'} to be spared"
             for label, (needed, spared) in judged.items()
         ]
         return f"Of {total} heads, one at a time, {'; '.join(parts)} ({seeds})."
     fewest, most = (pick(judged, key=lambda label: judged[label][0]) for pick in (min, max))
     few, many = judged[fewest][0], judged[most][0]
     if few == many:
-        return f"Each of {len(judged)} conditions needs {few or 'none'} of {total} heads on its own ({seeds})."
-    return f"Of {total} heads, from {few or 'none'} ({fewest}) to {many} ({most}) are needed, one at a time ({seeds})."
+        return (
+            f"In each of {len(judged)} conditions {few or 'none'} of {total} heads {_are(few or 1)} shown to be needed, one at a time "
+            f"({seeds})."
+        )
+    return f"Of {total} heads, from {few or 'none'} ({fewest}) to {many} ({most}) are shown to be needed, one at a time ({seeds})."
 
 
 _OVER_SEEDS = (

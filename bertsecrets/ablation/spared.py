@@ -36,7 +36,7 @@ class Spared:
         at_least: At each, a number of heads that lose less, which is too large with probability 1 - ``level`` at most.
         of_each: The same bound at ``margin`` for the heads that ``each`` counts there.
         heads: Number of heads.
-        excluded: The smallest loss that is ruled out for all heads together, with probability ``level``; None if a score is undefined.
+        excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if a score is undefined.
         margin, level, false_discovery_rate: As judged.
     """
 
@@ -116,24 +116,25 @@ def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Loo
 
 
 def spared_in_words(spared: Spared) -> str:
-    """How many heads can be spared; two sentences."""
+    """How many heads can be spared, and the loss that no head reaches; one or two sentences."""
     count, at_least = spared.at_margin
     loss = points(spared.margin)
     level, rate = (f"{share:.0%}".replace("%", " %") for share in (spared.level, spared.false_discovery_rate))
     may_lose_more = spared.false_discovery_rate * count
     about = number(may_lose_more, 0 if may_lose_more >= 1 else 1)
-    shown = (
-        f"Of the {count} heads that can each be spared, about {about} may lose {loss} or more (false discovery rate {rate}); "
-        if count
-        else ""
-    )
-    bound = f"with {level} confidence at least {at_least} of {spared.heads} lose less than {loss}"
-    among = f", {spared.of_each} of the {count} among them" if spared.of_each < at_least and count else ""
-    sentence = f"{shown}{bound}{among}."
+    parts = []
+    if count:
+        parts.append(
+            f"of the {count} heads that can each be spared, about {about} may lose {loss} or more (false discovery rate {rate})"
+        )
+    if at_least:
+        among = f", {spared.of_each} of the {count} among them" if spared.of_each < at_least and count else ""
+        parts.append(f"with {level} confidence at least {at_least} of {spared.heads} lose less than {loss}{among}")
+    sentence = f"{'; '.join(parts) or f'no head is shown to lose less than {loss}'}."
     if spared.excluded is not None:
         # Rounded up: a loss that is not ruled out must not be said to be.
         excluded = math.ceil(1000 * spared.excluded - 1e-9) / 1000
-        sentence += f" Over all heads together, a loss of {points(excluded)} or more is ruled out."
+        sentence += f" With {level} confidence, no single head loses {points(excluded)} or more."
     return sentence[0].upper() + sentence[1:]
 
 

@@ -295,6 +295,8 @@ def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple
     total = int(like_LH.sum())
     if not total:
         return "It changed significantly more than every other head (paired t tests, Holm-corrected)."
+    if total == like_LH.size - 1:
+        return f"No other head can be told from it (paired t tests, Holm-corrected p ≥ {LEVEL:g})."
     more = f" and {total - len(names[:_OUTLINED])} more" if total > len(names[:_OUTLINED]) else ""
     listed = ", ".join(names[:_OUTLINED]) + more if names else f"{total} heads"
     return f"Indistinguishable from the top: {listed} (paired t tests, Holm-corrected p ≥ {LEVEL:g})."

@@ -19,6 +19,7 @@ from bertsecrets.ablation.section import (
 )
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.reporting.overview import DisabledHeads
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import Section
@@ -124,8 +125,8 @@ def answers(
     plan = views["ablation"].run.checks().get(f"{POWER_PLAN}_{rows[0]['mode']}")
     needed = [
         _needed_in_words(rows, plan),
-        _layers_in_words(views["ablation"]),
-        "" if disabled is None else disabled.disagreement,
+        layers_in_words(table),
+        *([] if disabled is None else [disabled.one_sided, disabled.disagreement]),
     ]
     return [
         ("Changed", _changed_in_words(views["drift"], sections["drift"])),
@@ -191,8 +192,9 @@ def _needed_in_words(rows: Sequence[Row], plan: Mapping[str, Any] | None) -> str
     )
 
 
-def _layers_in_words(view: MeasureView) -> str:
-    rows = rows_of(LAYER, view.run.ablation_table())
+def layers_in_words(table: AblationTable) -> str:
+    """How many whole layers are needed by the first metric, and the one that is needed most; empty if none was disabled."""
+    rows = rows_of(LAYER, table)
     defined = [row for row in rows if np.isfinite(row["delta"])]
     if not defined:
         return ""

@@ -132,7 +132,7 @@ class DisabledHeads:
         else:
             can = f"{spared} of {heads} can each be spared" if spared else f"none of {heads} is shown to be spared"
             must = f"{needed if spared else _counted(needed)} {'is' if needed == 1 else 'are'} needed on {'its' if needed == 1 else 'their'} own"
-            first = f"{can}; {'no head alone is needed' if not needed else must}"
+            first = f"{can}; {'no head alone is shown to be needed' if not needed else must}"
         layers = self.layer_verdicts
         if not layers:
             return _sentence(first)
@@ -142,9 +142,7 @@ class DisabledHeads:
             f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {'is' if needed_layers == 1 else 'are'}"
         )
         if not needed_layers:
-            of_layers = (
-                "no whole layer is shown to be needed either" if not needed else "no whole layer is shown to be needed"
-            )
+            of_layers = "no whole layer either" if spared and not needed else "no whole layer is shown to be needed"
         elif needed or not spared:
             of_layers += " needed"
         return _sentence(f"{first}, {joined} {of_layers}")
@@ -157,9 +155,15 @@ class DisabledHeads:
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} intervals; verdicts corrected "
             f"for {len(self.verdicts)} heads."
         ]
-        if any(reaches_zero(row) for rows in self.heads.values() for row in rows.values()):
-            notes[0] += f" {ONE_SIDED}"
+        if self.one_sided:
+            notes[0] += f" {self.one_sided}"
         return [*notes, self.disagreement] if self.disagreement else notes
+
+    @property
+    def one_sided(self) -> str:
+        """Why the interval of a needed head or layer reaches 0; empty where none does."""
+        metrics = [*self.heads.values(), *self.layers.values()]
+        return ONE_SIDED if any(reaches_zero(row) for rows in metrics for row in rows.values()) else ""
 
     @property
     def disagreement(self) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.answer import answers
+from bertsecrets.reporting.answer import answers, layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
@@ -194,7 +194,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         ],
     )
     answered = [report.title] if disabled is not None else []
-    printed = [*report.notes, *firsts] if analysis else (report.notes[:1] or answered)
+    # The first finding of disabled heads is about single heads.
+    of_layers = [] if disabled is None else [layers_in_words(run.ablation_table()), disabled.one_sided]
+    found = [*firsts, " ".join(filter(None, of_layers))] if any(of_layers) else firsts
+    printed = [*report.notes, *found] if analysis else (report.notes[:1] or answered)
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
 
 

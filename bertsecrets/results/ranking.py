@@ -37,6 +37,8 @@ def like_the_extreme(
     total = int(like_LH.sum())
     if not total:
         return f"The {top} {noun} is significantly {side} than every other (standard errors, Holm-corrected)."
+    if total == finite_LH.sum() - 1:
+        return f"No other {noun} can be told from it (standard errors, Holm-corrected p ≥ {_LEVEL:g})."
     order = np.argsort(np.where(like_LH, -rank_LH, np.inf), axis=None, kind="stable")[: min(total, _LISTED)]
     components = (divmod(int(index), value_LH.shape[1]) for index in order)
     names = ", ".join(head_label(layer, None if layers else head) for layer, head in components)

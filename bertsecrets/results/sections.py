@@ -131,9 +131,9 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
             sentence = f"{column.label} is {number(float(defined_N.max()))} in all {defined_N.size} {noun}s."
         else:
             mean = number(float(defined_N.mean()))
-            sentence = (
-                f"{name} has the {_rank(lowest)} {column.label}, {most}; the {defined_N.size} {noun}s average {mean}."
-            )
+            # Labels such as “all tokens” would not read as what a head has; a title does.
+            what = f"value of “{column.label}”" if subject else column.label
+            sentence = f"{name} has the {_rank(lowest)} {what}, {most}; the {defined_N.size} {noun}s average {mean}."
             tail = f" {like_the_extreme(value_LH, stderr_LH, count_LH, lowest=lowest, layers=view.of_layers)}"
     sentence = f"{subject}{sentence}"
     return f"{sentence[:1].upper()}{sentence[1:]}{tail}"

@@ -114,17 +114,22 @@ def test_few_examples_rule_out_large_losses_alone(count: int) -> None:
         (
             {},
             "Of the 63 heads that can each be spared, about 3 may lose 1.0 point or more (false discovery rate 5 %); with 95 % "
-            "confidence at least 41 of 72 lose less than 1.0 point. Over all heads together, a loss of 2.4 points or more is ruled out.",
+            "confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence, no single head loses 2.4 points or more.",
         ),
         (
             {"each": [0, 0], "at_least": [0, 0], "of_each": 0, "excluded": None},
-            "With 95 % confidence at least 0 of 72 lose less than 1.0 point.",
+            "No head is shown to lose less than 1.0 point.",
+        ),
+        (
+            {"each": [0, 2], "at_least": [0, 0], "of_each": 0},
+            "Of the 2 heads that can each be spared, about 0.1 may lose 1.0 point or more (false discovery rate 5 %). With 95 % "
+            "confidence, no single head loses 2.4 points or more.",
         ),
         (
             {"each": [0, 4], "at_least": [0, 3], "of_each": 2, "excluded": 0.03},
             "Of the 4 heads that can each be spared, about 0.2 may lose 1.0 point or more (false discovery rate 5 %); with 95 % "
-            "confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. Over all heads together, a loss of 3.0 "
-            "points or more is ruled out.",
+            "confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % confidence, no single head "
+            "loses 3.0 points or more.",
         ),
     ],
 )

@@ -104,6 +104,10 @@ def table_with_p(value_LH: np.ndarray, p_LH: np.ndarray, count: int = 30) -> Hea
     ("p", "words"),
     [
         ([1, 0.5, 0.01, 0.2], "Indistinguishable from the top: layer 0 · head 1, layer 1 · head 1 (paired t tests"),
+        (
+            [1, 0.5, 0.06, 0.2],
+            "layer 0 · head 0: cosine 0.100 ± 0.010 over 30 examples. No other head can be told from it (paired",
+        ),
         ([1, 0.01, 0.01, 0.01], "It changed significantly more than every other head"),
         ([math.nan] * 4, "With 30 examples the order of the heads cannot be tested."),
     ],

@@ -141,11 +141,11 @@ def test_the_title_says_what_each_condition_needs_and_can_spare(tmp_path: Path) 
     assert title_of(tmp_path / "one") == "3 of 6 heads can each be spared; 1 is needed on its own."
     assert (
         title_of(tmp_path / "two")
-        == "Of 6 heads, one at a time, mrpc needs none and can spare 3; stsb needs 2 and can spare 2 (one seed each)."
+        == "Of 6 heads, one at a time, for mrpc none is shown to be needed and 3 to be spared; for stsb 2 are shown to be needed and 2 to be spared (one seed each)."
     )
     assert (
         title_of(tmp_path / "all four")
-        == "Of 6 heads, from none (mrpc) to 3 (wnli) are needed, one at a time (one seed each)."
+        == "Of 6 heads, from none (mrpc) to 3 (wnli) are shown to be needed, one at a time (one seed each)."
     )
 
 

@@ -13,6 +13,7 @@ from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
+from bertsecrets.ablation.section import ONE_SIDED
 from bertsecrets.grid import Column
 from bertsecrets.reporting.overview import DisabledHeads, next_steps
 from bertsecrets.reporting.run_report import report_run
@@ -54,9 +55,10 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
     ("needed", "spared", "layers", "title"),
     [
         (True, True, "", "2 of 6 heads can each be spared; 1 is needed on its own."),
-        (False, True, "nd", "2 of 6 heads can each be spared; no head alone is needed, but one of two whole layers is."),
-        (False, True, "dd", "2 of 6 heads can each be spared; no head alone is needed, and no whole layer is shown to be needed either."),
+        (False, True, "nd", "2 of 6 heads can each be spared; no head alone is shown to be needed, but one of two whole layers is."),
+        (False, True, "dd", "2 of 6 heads can each be spared; no head alone is shown to be needed, and no whole layer either."),
         (True, False, "nn", "None of 6 heads is shown to be spared; one is needed on its own, and two of two whole layers are needed."),
+        (False, False, "dd", "408 examples are not enough to tell which of 6 heads are needed and which can be spared, and no whole layer is shown to be needed."),
         (False, False, "", "408 examples are not enough to tell which of 6 heads are needed and which can be spared."),
     ],
 )  # fmt: skip
@@ -113,6 +115,17 @@ def test_a_run_that_pruned_its_heads_does_not_suggest_it(tmp_path: Path) -> None
 def test_the_answer_is_printed_without_drift_too(tmp_path: Path) -> None:
     title = disabled(tmp_path / "run", needed=True, spared=True, layers="").title()
     assert report_run(Run.open(tmp_path / "run"), heads=2).printed == [title]
+
+
+def test_an_analysis_prints_its_whole_layers_and_why_their_interval_reaches_zero(tmp_path: Path) -> None:
+    effects = disabled(tmp_path / "run", needed=False, spared=True, layers="nd")
+    assert effects.notes()[0].endswith(ONE_SIDED)
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "checkpoint": "last.ckpt"}))
+    heads, layers = report_run(Run.open(tmp_path / "run"), heads=2).printed
+    assert heads.startswith("Of 6 heads disabled in turn")
+    assert layers == f"Of 2 whole layers 1 is needed, most of all layer 0, +1.0 points (+1.0 to +1.0). {ONE_SIDED}"
+    assert disabled(tmp_path / "heads", needed=False, spared=True).one_sided == ""
 
 
 def test_before_fine_tuning_no_head_is_needed_for_an_answer(tmp_path: Path) -> None:

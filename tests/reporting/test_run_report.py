@@ -12,6 +12,7 @@ import torch
 import yaml
 from reporting.finished_runs import make_run
 
+from bertsecrets.ablation.section import ONE_SIDED
 from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
@@ -305,6 +306,7 @@ def test_the_page_opens_with_its_answers(tmp_path: Path) -> None:
     assert effects.startswith(first)
     assert f"{counts['dispensable']} can be spared (a loss of 1.0 point or more is ruled out)" in effects
     assert "−5.0 points" in effects
+    assert not effects.endswith(ONE_SIDED)
     # Six heads are too few to judge a correlation by.
     assert relation.startswith("Too few heads to tell")
     assert f"{spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in relation
@@ -326,6 +328,14 @@ def test_an_answer_says_by_which_of_several_metrics_heads_are_needed(tmp_path: P
         in answer
     )
     assert "enough examples to tell:" not in answer
+
+
+def test_the_answer_explains_a_needed_layer_whose_interval_reaches_zero(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA)
+    rows = run.ablation_table().rows()
+    layer = {**rows[0], "kind": "layer", "variant": "l00", "head": None, "verdict": "needed", "high": 0.002}
+    AblationTable.from_rows([*rows, layer]).write(run.ablation_path)
+    assert dict(report_run(run, heads=2).report.answers)["Needed"].endswith(ONE_SIDED)
 
 
 @pytest.mark.parametrize(("slope", "words"), [(-1, "are needed more"), (1, "are needed less"), (0, "cannot be told")])

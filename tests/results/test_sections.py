@@ -187,7 +187,7 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
     assert section is not None
     assert section.title == "Toy numbers"
     assert section.findings == [
-        "Toy numbers: layer 0 · head 1 has the highest entropy, 2.000 ± 0.010; the 4 heads average 1.250. The top head is "
+        "Toy numbers: layer 0 · head 1 has the highest value of “entropy”, 2.000 ± 0.010; the 4 heads average 1.250. The top head is "
         "significantly higher than every other (standard errors, Holm-corrected)."
     ]
     (table_,) = section.tables
@@ -218,7 +218,7 @@ def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them()
     assert section is not None
     # Of changes of a score the largest loss is what a reader looks for.
     assert section.findings == [
-        "Toy numbers: layer 2 has the lowest entropy, −0.075 ± 0.001; the 3 layers average −0.042. The lowest layer is "
+        "Toy numbers: layer 2 has the lowest value of “entropy”, −0.075 ± 0.001; the 3 layers average −0.042. The lowest layer is "
         "significantly lower than every other (standard errors, Holm-corrected)."
     ]
     assert section.tables[0].rows == [["0", "0.000 ± 0.001"], ["1", "−0.050 ± 0.001"], ["2", "−0.075 ± 0.001"]]
