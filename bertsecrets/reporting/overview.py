@@ -162,8 +162,9 @@ class DisabledHeads:
     @property
     def one_sided(self) -> str:
         """Why the interval of a needed head or layer reaches 0; empty where none does."""
-        metrics = [*self.heads.values(), *self.layers.values()]
-        return ONE_SIDED if any(reaches_zero(row) for rows in metrics for row in rows.values()) else ""
+        of_heads = (row for rows in self.heads.values() for row in rows.values())
+        of_layers = (row for rows in self.layers.values() for row in rows.values())
+        return ONE_SIDED if any(map(reaches_zero, (*of_heads, *of_layers))) else ""
 
     @property
     def disagreement(self) -> str:
