@@ -22,7 +22,7 @@ from bertsecrets.ablation.section import (
     ruled_out_in_words,
 )
 from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
-from bertsecrets.reporting.heads_together import HeadsTogether
+from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.files import displayed
@@ -244,7 +244,11 @@ class DisabledHeads:
 
 
 def overview(
-    run: Run, scores: RunScores, disabled: DisabledHeads | None, heads: HeadsTogether | None
+    run: Run,
+    scores: RunScores,
+    disabled: DisabledHeads | None,
+    heads: HeadsTogether | None,
+    first_head: tuple[int, int] | None = None,
 ) -> Overview | None:
     """The first screen of a run's page; None for a run without a number of any head.
 
@@ -253,6 +257,7 @@ def overview(
         scores: Its scores.
         disabled: The effects of its disabled heads, if any.
         heads: All that is known about each head.
+        first_head: The head that the page's findings speak of first; without disabled heads it is selected.
     """
     if heads is None:
         return None
@@ -298,7 +303,7 @@ def overview(
         else [*together_in_words(run, disabled), *spared_in_notes(run, disabled), *disabled.notes()],
         colourings=colourings,
         about=about,
-        start=_lowest(numbers[0].value_LH) if disabled is None else disabled.start,
+        start=disabled.start if disabled is not None else first_head or _extreme(numbers[0]),
         examples=read_telling(run.folder / "ablation"),
     )
 
@@ -465,8 +470,10 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _lowest(value_LH: NDArray[np.float64]) -> tuple[int, int]:
-    layer, head = np.unravel_index(int(np.nan_to_num(value_LH, nan=np.inf).argmin()), value_LH.shape)
+def _extreme(column: HeadColumn) -> tuple[int, int]:
+    """The head with the highest number, or of changes of a score the lowest."""
+    value_LH = np.nan_to_num(-column.value_LH if column.effects else column.value_LH, nan=-np.inf)
+    layer, head = np.unravel_index(int(value_LH.argmax()), value_LH.shape)
     return int(layer), int(head)
 
 

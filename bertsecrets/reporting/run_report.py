@@ -1,7 +1,7 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.files import displayed
-from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
+from bertsecrets.results.formatting import low_to_high, lower_first, named_head, number, p_value
 from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CAPTURES, Declaration, Run
@@ -164,7 +164,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     )
     drawn, left_out = _first_figures(sections_in_order, figures)
     drawn.append(_reading_section(run, left_out))
-    screen = overview(run, scores, disabled, together)
+    screen = overview(run, scores, disabled, together, _first_head(sections.values()))
     of_scores_in_words: list[str] = []
     if screen is not None and disabled is None:
         if opening:
@@ -209,6 +209,17 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
     if column is None or len(history) < 2 or not {step for step, _ in history} <= set(captured):
         return None
     return HeadHistory(f"{view.title}: {column.label}", {moment_name(step): value_LH for step, value_LH in history})
+
+
+def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
+    """The head that the first section to name one highlights, or names first in its findings; None without any."""
+    for section in sections:
+        if section.highlights is not None and section.highlights.heads:
+            return section.highlights.heads[0].layer, section.highlights.heads[0].head
+        for line in (line for part in section.flat() for line in part.findings):
+            if (head := named_head(line)) is not None:
+                return head
+    return None
 
 
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:

@@ -30,6 +30,7 @@ from bertsecrets.sweeps.sweep import (
     FINISHED,
     GPUS,
     INTERRUPTED,
+    NOT_STARTED,
     PROGRAM,
     RECORDS,
     RUNNING,
@@ -79,10 +80,11 @@ def start_job(config: DictConfig) -> float | None:
     except UserError as error:
         status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
     except (KeyboardInterrupt, Interrupted):
-        replace(record, status=FAILED, reason="interrupted.").write(records)
+        score = _objective(folder, config.get("objective"))
+        replace(record, reason="interrupted.", seconds=time.monotonic() - started, score=score).write(records)
         raise
-    seconds = 0.0 if status == SKIPPED else time.monotonic() - started
-    score = _objective(folder, config.get("objective")) if status != FAILED else None
+    seconds = 0.0 if status in (SKIPPED, NOT_STARTED) else time.monotonic() - started
+    score = _objective(folder, config.get("objective")) if status in (FINISHED, SKIPPED) else None
     ended = replace(record, status=status, reason=reason, seconds=seconds, score=score)
     ended.write(records)
     print(line_of(ended, config.get("objective") or "score"), flush=True)  # noqa: T201
@@ -92,7 +94,7 @@ def start_job(config: DictConfig) -> float | None:
 def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[str, str]:
     """Run the job; return its status and why it was skipped or failed."""
     if (records / INTERRUPTED).exists():
-        return FAILED, "the sweep was interrupted before this job began."
+        return NOT_STARTED, ""
     if os.environ[CODE] != code_version():
         return FAILED, (
             f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {os.environ[CODE]}; install the "

@@ -12,7 +12,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import describe_os_error, remove_leftovers
 from bertsecrets.results.run import FINISHED
-from bertsecrets.sweeps.run_folder import LOCK, hold, read_finished, run_key
+from bertsecrets.sweeps.run_folder import LOCK, has_finished, hold, read_finished, run_key
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import SWEEP_FILE
 
@@ -48,7 +48,8 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     _works = False
 
     def needs_nothing() -> bool:
-        return _finished_before(folder) if resume else not overwrite and is_finished(folder, config)
+        # If a file was changed, resuming writes it again.
+        return has_finished(folder) if resume else not overwrite and is_finished(folder, config)
 
     if needs_nothing():
         yield False
@@ -122,14 +123,6 @@ def is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
         return finished is not None and finished.key == run_key(config)
     except (ValueError, UserError):
         # A file was changed or lost, or the checkpoint that was analysed is gone.
-        return False
-
-
-def _finished_before(folder: Path) -> bool:
-    """Whether the run in a folder is finished and unchanged; if a file was changed, resuming writes it again."""
-    try:
-        return read_finished(folder) is not None
-    except ValueError:
         return False
 
 

@@ -228,6 +228,14 @@ def read_finished(folder: Path) -> Finished | None:
     return finished
 
 
+def has_finished(folder: Path) -> bool:
+    """Whether the run in a folder is finished and unchanged."""
+    try:
+        return read_finished(folder) is not None
+    except ValueError:
+        return False
+
+
 def check_unchanged(folder: Path) -> None:
     """Check that a finished run's configuration, scores, tables and predictions are those that it wrote.
 

@@ -27,7 +27,7 @@ from bertsecrets.results.formatting import MISSING, message
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
 from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
-from bertsecrets.sweeps.run_folder import NO_INFLUENCE
+from bertsecrets.sweeps.run_folder import NO_INFLUENCE, has_finished
 from bertsecrets.sweeps.trust import check_links
 
 SWEEP_FILE = "sweep.json"
@@ -57,7 +57,7 @@ INTERRUPTED = "interrupted"
 _SHARED_BY = "ablation.layer"
 """The setting by which jobs share one disabling sweep."""
 
-RUNNING, FINISHED, FAILED, SKIPPED = "running", "finished", "failed", "skipped"
+RUNNING, FINISHED, FAILED, SKIPPED, NOT_STARTED = "running", "finished", "failed", "skipped", "not started"
 """The states of a job."""
 
 _log = logging.getLogger(__name__)
@@ -71,8 +71,8 @@ class JobRecord:
         number: Hydra's number of the job.
         overrides: Its settings.
         folder: Folder of its results.
-        status: ``running``, ``finished``, ``failed`` or ``skipped``.
-        reason: Why it failed or was skipped.
+        status: ``running``, ``finished``, ``failed``, ``skipped`` or ``not started``.
+        reason: Why it failed or was skipped, or what stopped it while it was running.
         seconds: How long it took.
         score: Its objective, or None.
     """
@@ -147,7 +147,9 @@ class Sweep:
         *,
         complete: bool = True,
     ) -> list[JobRecord]:
-        """Print the table of jobs, compare or merge their runs, say how to run what failed again, and return their records.
+        """Print the table of jobs, compare or merge their runs, say how to run what is missing, and return their records.
+
+        After an interruption the command that continues is left to the caller.
 
         Args:
             compare: Makes the pages of a sweep's folder, with or without that of the paper.
@@ -159,7 +161,7 @@ class Sweep:
         """
         records = final_records(read_records(self.records), self.count if complete else None)
         if records:
-            print_records(Console(), records, self.objective)
+            print_records(Console(), records, self.objective, self.count)
         if self.compares and any(record.status in (FINISHED, SKIPPED) for record in records):
             try:
                 compare(self.folder, self.paper)
@@ -167,11 +169,12 @@ class Sweep:
                 _log.warning(
                     f"The runs were not compared: {error} Then run python -m bertsecrets compare runs={quoted(str(self.folder))}."
                 )
-        failed = sum(record.status == FAILED for record in records)
-        if failed:
-            again = f"python -m bertsecrets resume {shlex.quote(f'folder={displayed(self.folder)}')}"
-            Console().print(Text(f"Run what failed again ({failed} of {len(records)} jobs): {again}"), soft_wrap=True)
-        elif self.merges and complete:
+        jobs = max(self.count or 0, len(records))
+        missing = jobs - sum(record.status in (FINISHED, SKIPPED) for record in records)
+        if missing and not (self.records / INTERRUPTED).exists():
+            resume = f"python -m bertsecrets resume {shlex.quote(f'folder={displayed(self.folder)}')}"
+            Console().print(Text(f"Run what is missing ({missing} of {jobs} jobs): {resume}"), soft_wrap=True)
+        if self.merges and complete and not missing:
             merge(self.folder, [record.folder for record in records])
         return records
 
@@ -265,18 +268,25 @@ def read_records(folder: Path) -> list[JobRecord]:
 
 
 def final_records(records: Sequence[JobRecord], count: int | None = None) -> list[JobRecord]:
-    """The records after the sweep's end: jobs still marked as running have failed, and so have those of ``count`` without a record."""
-    lost = "its process ended without reporting a result; resume=true runs it again"
+    """The records after the sweep's end: jobs still marked as running, and those of ``count`` without a record, are finished if their
+    folder says so, else failed."""
     numbers = {record.number for record in records}
     missing = [JobRecord(number, [], "", RUNNING) for number in range(count or 0) if number not in numbers]
-    return [
-        replace(record, status=FAILED, reason=lost, seconds=0.0, score=None) if record.status == RUNNING else record
-        for record in sorted((*records, *missing), key=lambda record: record.number)
-    ]
+    return [_ended(record) for record in sorted((*records, *missing), key=lambda record: record.number)]
 
 
-def print_records(console: Console, records: Sequence[JobRecord], objective: str) -> None:
-    """Print a table of all jobs, then why jobs failed or were skipped, then the number of jobs by status."""
+def _ended(record: JobRecord) -> JobRecord:
+    if record.status != RUNNING:
+        return record
+    # An interrupted job may finish in the time that it is given to save its work.
+    if record.folder and has_finished(Path(record.folder)):
+        return replace(record, status=FINISHED, reason="")
+    lost = "its process ended without reporting a result; resume=true runs it again"
+    return replace(record, status=FAILED, reason=record.reason or lost, seconds=0.0, score=None)
+
+
+def print_records(console: Console, records: Sequence[JobRecord], objective: str, count: int | None = None) -> None:
+    """Print a table of jobs, then why jobs failed or were skipped, then the number of all ``count`` jobs by status."""
     # A job that was ended before it began has left no settings.
     settings_of_jobs = [set(record.overrides) for record in records if record.overrides or record.status != FAILED]
     shared = set.intersection(*settings_of_jobs) if len(settings_of_jobs) > 1 else set()
@@ -295,7 +305,9 @@ def print_records(console: Console, records: Sequence[JobRecord], objective: str
         if record.reason:
             console.print(Text(f"job {record.number} {record.status}: {message(record.reason)}"), soft_wrap=True)
     counts = {status: sum(record.status == status for record in records) for status in (FINISHED, SKIPPED, FAILED)}
-    console.print(Text(", ".join(f"{count} {status}" for status, count in counts.items())))
+    if not_started := max(count or 0, len(records)) - sum(counts.values()):
+        counts[NOT_STARTED] = not_started
+    console.print(Text(", ".join(f"{number} {status}" for status, number in counts.items())))
 
 
 def _program() -> list[str]:

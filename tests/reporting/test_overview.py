@@ -137,6 +137,41 @@ def test_before_fine_tuning_no_head_is_needed_for_an_answer(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.parametrize(
+    ("measured", "start"),
+    [
+        # Its finding names the highest, though low entropy is what makes a head worth keeping.
+        ([("checkpoint", "entropy", {"bits": np.array([[1.0, 2.0, 0.5], [3.0, 0.1, np.nan]])})], (1, 0)),
+        # The most changed head has the lowest cosine.
+        ([("checkpoint", "drift", {"cosine": np.array([[0.9, 0.8, 0.7], [0.6, 0.95, 0.99]])})], (1, 0)),
+    ],
+)
+def test_an_analysis_opens_on_the_head_of_its_first_finding(
+    measured: Any, start: tuple[int, int], tmp_path: Path
+) -> None:
+    run = analysis_of(tmp_path / "analysis", tmp_path, measured=measured)
+    report = report_run(run, heads=2).report
+    assert report.overview is not None
+    assert report.overview.start == start
+
+
+class Named(Experiment):
+    """An analysis whose answer is a head that no single column's extreme tells."""
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section:
+        return Section("Named", ["One head answers best, layer 0 · head 1, chosen on other examples."])
+
+
+def test_the_head_that_a_finding_names_is_selected(tmp_path: Path) -> None:
+    run = analysis_of(tmp_path / "analysis", tmp_path, measured=[("checkpoint", "named", {"x": DELTA})])
+    name = f"{Named.__module__}:{Named.__name__}"
+    run.declare(Declaration("named", "Named", name, (Column("x", "x"),)))
+    screen = report_run(run, heads=2, trusted=[name]).report.overview
+    assert screen is not None
+    assert screen.start == (0, 1)
+
+
 class Smaller(Experiment):
     """An analysis whose answer is a smaller model."""
 

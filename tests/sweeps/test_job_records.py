@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from rich.console import Console
 from bertsecrets.cli.composition import check
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.run_folder import Finished
 from bertsecrets.sweeps.sweep import (
     FAILED,
     FINISHED,
     JOBS,
+    NOT_STARTED,
     RUNNING,
     SKIPPED,
     JobRecord,
@@ -71,9 +74,9 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     sweep = Sweep(tmp_path / "my sweep", records, "val/accuracy", 2, (), compares=False, paper=False)
     JobRecord(0, ["seed=1"], "a", FINISHED, seconds=1.0).write(records)
     sweep.close(ignore, ignore, complete=False)
-    assert "again" not in capsys.readouterr().out
-    sweep.close(ignore, ignore, complete=False)
-    assert "1 finished, 0 skipped, 0 failed" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 finished, 0 skipped, 0 failed, 1 not started" in printed
+    assert printed.splitlines()[-1].startswith("Run what is missing (1 of 2 jobs): ")
     # A job that was cancelled before it began has no record.
     sweep.close(ignore, ignore)
     printed = capsys.readouterr().out
@@ -82,8 +85,29 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
     sweep.close(ignore, ignore)
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Run what failed again (1 of 2 jobs): python -m bertsecrets resume 'folder=my sweep'"
+        "Run what is missing (1 of 2 jobs): python -m bertsecrets resume 'folder=my sweep'"
     )
+
+
+def test_after_an_interruption_every_job_is_counted_by_what_became_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = Sweep(tmp_path, tmp_path, "score", 7, ("seed",), compares=False, paper=False)
+    JobRecord(0, ["seed=1"], "a", FINISHED, seconds=1.0).write(tmp_path)
+    # This one finished in its time of grace, the next one did not.
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "finished.json").write_text(json.dumps(asdict(Finished("key", "config", "code", 1.0, {}))))
+    JobRecord(1, ["seed=2"], str(tmp_path / "b"), RUNNING, "interrupted.", 2.0, 0.5).write(tmp_path)
+    JobRecord(2, ["seed=3"], str(tmp_path / "c"), RUNNING, "interrupted.", 3.0).write(tmp_path)
+    JobRecord(3, ["seed=4"], "d", NOT_STARTED).write(tmp_path)
+    sweep.interrupt(signal.SIGINT)
+    records = sweep.close(ignore, ignore, complete=False)
+    assert [record.status for record in records] == [FINISHED, FINISHED, FAILED, NOT_STARTED]
+    printed = capsys.readouterr().out
+    assert "job 2 failed: interrupted." in printed
+    assert "job 1" not in printed
+    # The command that continues is printed once, by the command line.
+    assert printed.splitlines()[-1] == "2 finished, 0 skipped, 1 failed, 4 not started"
 
 
 def test_a_finished_job_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,6 +334,7 @@ def test_interrupting_a_sweep_saves_its_jobs_and_prints_how_to_continue(
     assert f"Interrupted; continue with resume={folder}" in errors
     assert "job 0 failed: interrupted." in printed
     assert "0 finished, 0 skipped" in printed
+    assert "Run what is missing" not in printed
     assert left_of(folder) == []
     assert not list(folder.glob("*/finished.json"))
     (job, *_) = folder.glob("*/checkpoints/last.ckpt")

@@ -103,7 +103,7 @@ def test_a_cancelled_job_is_finished_by_the_command_that_the_last_line_names(
     assert sweep.returncode == 1
     assert "sacct" not in output
     last = output.strip().splitlines()[-1]
-    assert last == f"Run what failed again (1 of 2 jobs): python -m bertsecrets resume folder={folder}"
+    assert last == f"Run what is missing (1 of 2 jobs): python -m bertsecrets resume folder={folder}"
     assert len(scores(folder)) == 1
     command = [sys.executable, *last.partition(": python ")[2].split()]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=600)
