@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import chain, combinations
@@ -476,21 +477,24 @@ def _ranks(interval: Sequence[float]) -> str:
 
 
 def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Evaluation sets of the tasks that a table names, with the seeds of their models: ``rte 277 (1), ud_ewt 2,001``.
+    """Evaluation sets of the tasks that a table names, with the seeds of their trainings: ``rte 277 (1 to 3), ud_ewt 2,001``.
 
-    Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page.
+    Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page; where some trainings
+    have more seeds than others, the fewest and the most.
     """
     words = set(re.findall(r"\w+", " ".join([table["caption"], *chain(*table["rows"])])))
-    seeds: dict[tuple[str, int], set[str]] = {}
+    trainings: dict[tuple[str, int], Counter[str]] = {}
     for name, score in stored["scores"].items():
         if any(fnmatch(name, pattern) for pattern in PAGES.get(table["page"], ())):
             task = next(TASKS[part] for part in name.split("-") if part in TASKS)
-            seeds.setdefault((task, score["count"]), set()).update(re.findall(r"-(\d)$", name))
-    return ", ".join(
-        f"{task} {count:,}" + ("" if task in UNTRAINED.values() else f" ({len(some) or 1})")
-        for (task, count), some in seeds.items()
-        if task in words
-    )
+            training, _, seed = name.rpartition("-")
+            trainings.setdefault((task, score["count"]), Counter()).update([training] if seed.isdigit() else [])
+    parts = []
+    for (task, count), seeds in trainings.items():
+        ends = dict.fromkeys((min(seeds.values(), default=1), max(seeds.values(), default=1)))
+        of_seeds = "" if task in UNTRAINED.values() else f" ({' to '.join(map(str, ends))})"
+        parts += [f"{task} {count:,}{of_seeds}"] if task in words else []
+    return ", ".join(parts)
 
 
 def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:

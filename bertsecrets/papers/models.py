@@ -387,7 +387,12 @@ def _trained_with(run: FinishedRun) -> str:
     for name, settings in callbacks_of_training(run).items():
         parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
         defaults = {key: parameter.default for key, parameter in parameters.items()}
-        changed = [key for key in defaults if settings.get(key, defaults[key]) != defaults[key]]
+        # The folders that scores are read from differ by seed, too.
+        changed = [
+            key
+            for key in defaults
+            if key not in ("seed", "tables") and settings.get(key, defaults[key]) != defaults[key]
+        ]
         words += [name, *(f"{key}={settings[key]}" for key in changed)]
     return " ".join(words) or "none"
 

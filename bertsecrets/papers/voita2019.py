@@ -112,7 +112,7 @@ def figure_1(models: Studied) -> Section | None:
     if not blocks:
         return None
     header = ["task", "of the most relevant head of each layer, with a function", "confidence above 0.8", "ρ of both"]
-    caption = "The most relevant heads (95 % interval of Spearman's ρ over heads)"
+    caption = "The most relevant heads, first seed (95 % interval of Spearman's ρ over heads)"
     return Section(
         "",
         paragraphs=[
@@ -185,7 +185,11 @@ def dependencies(models: Studied) -> Section | None:
             "pairs, as in the paper's table 1, so that its share is somewhat too high; ± is 1.96 standard errors over texts."
         ],
         tables=[
-            Table(header, rows, "Relations, in both directions; paper: its best head, then its most frequent distance")
+            Table(
+                header,
+                rows,
+                "Relations, in both directions, first seed; paper: its best head, then its most frequent distance",
+            )
         ],
         figures=_distances(distributions),
     )

@@ -47,6 +47,7 @@ from bertsecrets.papers.statements.judge import HOLDS, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.probes.record import ProbeScore, ProbesRecord, Share, StructuralScore
+from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gates_experiment import LearnedGates
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
@@ -799,6 +800,18 @@ def test_models_trained_with_gates_of_two_strengths_are_two_models(tmp_path: Pat
     }
     kept = {row[2]: row[3] for row in rows_of(voita2019.last_to_go(models))}
     assert kept == {"learned, penalty 0.01": "4 of 4", "learned, penalty 0.1": "2 of 4"}
+
+
+def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_path: Path) -> None:
+    prune = {"_target_": "bertsecrets.callbacks.prune_first.PruneFirst", "keep": 6}
+    for seed in (1, 2):
+        kept = [("checkpoint", FirstPruned.name, {"kept": (np.arange(12).reshape(3, 4) < 6).astype(float)})]
+        settings = {**prune, "seed": seed, "tables": [f"gates-{seed}"]}
+        run = Run.open(make_run(tmp_path / f"s{seed}", seed=seed, measured=kept, callbacks={"prune": settings}))
+        run.declare(FirstPruned().declaration())
+    rows = [row[:3] for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
+    assert [row[0] for row in rows] == [f"mrpc, seed {seed}: the kept heads alone, from the start" for seed in (1, 2)]
+    assert {row[2] for row in rows} == {"6 of 12"}
 
 
 def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path) -> None:
