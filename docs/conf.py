@@ -45,7 +45,8 @@ def setup(app: Sphinx) -> None:
     """Turn the links of the docs that lead out of their folder into links to the copies."""
 
     def link_copies(app: Sphinx, name: str, source: list[str]) -> None:
-        source[0] = source[0].replace("](../tools/", "](tools/").replace("](../CONTRIBUTING.md", "](contributing.md")
+        source[0] = source[0].replace("](../tools/", "](tools/").replace("](../notebooks/", "](tutorials/")
+        source[0] = source[0].replace("](../CONTRIBUTING.md", "](contributing.md")
 
     app.connect("source-read", link_copies)
 

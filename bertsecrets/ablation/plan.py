@@ -77,7 +77,7 @@ class Plan:
             raise UserError("The plan disables nothing; give at least one head or layer.")
         for variant in self.variants:
             if not variant.parts:
-                _check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
+                check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
             _layers([layer for layer, _ in variant.parts], self.num_layers)
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names):
@@ -257,7 +257,8 @@ def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:
     return checked
 
 
-def _check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
+def check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
+    """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the heads, each named once."""
     if not heads:
         raise UserError(f"{name} disables nothing; give at least one head.")
     for layer, head in heads:

@@ -23,6 +23,7 @@ from bertsecrets.ablation.plan import (
     Variant,
     all_but_one,
     as_groups,
+    check_heads,
     cumulative,
     every_group_of_neurons,
     every_head,
@@ -209,6 +210,8 @@ class Sweep:
             elif plan == "groups":
                 together = [[layer, head] for layer in settings.layers or () for head in range(encoder.num_heads)]
                 named = len(as_groups(settings.heads))
+                for group in groups(self.groups[:named]):
+                    check_heads(group.heads, *size, "ablation.heads")
                 variants += groups([*self.groups[:named], *([together] if together else []), *self.groups[named:]])
             elif plan == "cumulative":
                 assert settings.ranking is not None

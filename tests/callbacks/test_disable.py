@@ -87,8 +87,11 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"plans": []}, r"No disabling plan is given"),
         ({"mode": "zeros"}, r"Unknown ablation\.mode 'zeros'; did you mean 'zero'"),
         ({"layer": 7}, r"Layer 7 does not exist: the model has layers 0 to 2"),
-        ({"plans": ["groups"], "heads": [[0, 9]]}, r"names head 9 of layer 0, but the model has heads 0 to 3"),
-        ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"names head 1 of layer 0 twice"),
+        (
+            {"plans": ["groups"], "heads": [[0, 9]]},
+            r"^ablation\.heads names head 9 of layer 0, but the model has heads 0 to 3",
+        ),
+        ({"plans": ["groups"], "heads": [[0, 1], [0, 1]]}, r"^ablation\.heads names head 1 of layer 0 twice"),
         ({"plans": ["groups"]}, r"No group of heads is given; set ablation\.heads"),
         ({"plans": ["cumulative"]}, r"needs ablation\.ranking"),
         ({"max_examples": 0}, r"ablation\.max_examples is 0; expected a whole number from 1"),
