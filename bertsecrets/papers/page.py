@@ -247,7 +247,7 @@ def _overview(name: str, sections: Sequence[Section]) -> Section:
 def _reasons(entries: Sequence[Entry]) -> list[str]:
     """Why statements cannot be told although there is a number, once for each reason that a statement gives itself."""
     return [
-        f"{entry.statement.statement} cannot be told ({cell.subject}): {cell.reason}"
+        f"“{entry.statement.statement}” cannot be told ({cell.subject}): {cell.reason}"
         for entry in entries
         for cell in entry.cells
         if cell.verdict == UNTOLD and cell.finding is not None and cell.reason == entry.statement.one_sided != ""
