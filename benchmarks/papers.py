@@ -175,7 +175,7 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
         for penalty in PENALTIES:
             gates = ["callbacks=gates", f"callbacks.gates.penalty={penalty}", "measure=[voita_roles]"]
             yield f"sst2-gates-{penalty}-{seed}", [*training, f"seed={seed}", *gates, *of_gates]
-        # The half of the heads that gates leave open longest, alone from the start: table 2 of Voita et al.
+        # The half of the heads whose gates are most likely open, alone from the start: table 2 of Voita et al.
         shape = ["callbacks=prune", "callbacks.prune.keep=36", "callbacks.prune.score=gates/open_probability"]
         shape += [f"callbacks.prune.tables=[{out / f'sst2-gates-0.003-{seed}'}]", "measure=[]"]
         yield f"sst2-shape-{seed}", [*training, f"seed={seed}", *shape, "trainer.val_check_interval=1.0"]
@@ -477,7 +477,7 @@ def _ranks(interval: Sequence[float]) -> str:
 
 
 def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Evaluation sets of the tasks that a table names, with the seeds of their trainings: ``rte 277 (1 to 3), ud_ewt 2,001``.
+    """Evaluation sets of the tasks that a table names, with the seeds of their trainings: ``rte 277 (1 to 3 seeds), ud_ewt 2,001``.
 
     Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page; where some trainings
     have more seeds than others, the fewest and the most.
@@ -491,8 +491,10 @@ def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
             trainings.setdefault((task, score["count"]), Counter()).update([training] if seed.isdigit() else [])
     parts = []
     for (task, count), seeds in trainings.items():
-        ends = dict.fromkeys((min(seeds.values(), default=1), max(seeds.values(), default=1)))
-        of_seeds = "" if task in UNTRAINED.values() else f" ({' to '.join(map(str, ends))})"
+        fewest, most = min(seeds.values(), default=1), max(seeds.values(), default=1)
+        of_seeds = (
+            "" if task in UNTRAINED.values() else f" ({most})" if fewest == most else f" ({fewest} to {most} seeds)"
+        )
         parts += [f"{task} {count:,}{of_seeds}"] if task in words else []
     return ", ".join(parts)
 

@@ -244,13 +244,13 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
         can = (
             f"{spared} of {total} heads can each be spared"
             if spared
-            else f"none of {total} heads is shown to be spared"
+            else f"none of {total} heads is shown to be one that can be spared"
         )
         first = f"{can}; {alone}."
         return f"Over {seeds}, {first}" if high > 1 else f"{first[0].upper()}{first[1:]}"
     if len(judged) <= _NAMED:
         parts = [
-            f"for {label} {needed or 'none'} {_are(needed or 1)} shown to be needed and {spared or 'none'} to be spared"
+            f"for {label} {needed or 'none'} {_are(needed or 1)} shown to be needed, {_spared(spared)}"
             for label, (needed, spared) in judged.items()
         ]
         return f"Of {total} heads, one at a time, {'; '.join(parts)} ({seeds})."
@@ -299,6 +299,10 @@ def _in_seeds(over: Iterable[OverSeeds]) -> dict[str, list[int]]:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def _spared(count: int) -> str:
+    return f"{count} can be spared" if count else "none is shown to be one that can be spared"
 
 
 def _counts_table(over: Mapping[str, OverSeeds], component: str) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.utilities import rank_zero_info
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel
@@ -70,14 +70,14 @@ class MeasureHeads(pl.Callback):
         evaluation: Evaluation set to measure on; None for the task's first.
         compare_with: Models to compare every measure with at the last validation, head by head and example by example:
             ``initial``, the model before fine-tuning, and ``random``, one with random weights. A model that was
-            trained from random weights is compared with ``initial`` only.
+            trained from random weights is compared with ``initial`` only, and none with ``initial`` where ``reference_name`` is given.
         random: Builds the model with random weights; needed for ``compare_with=[random]``.
         masked_lm: Loads the pre-trained model with its masked-language-model head; needed for measures of that head.
         reference_name: What the reference is called where it is not the model before fine-tuning.
 
     Raises:
-        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, ``compare_with`` names ``initial`` beside a
-            reference with a name, two measures share a name, or a measure's needs are not met.
+        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a measure's
+            needs are not met.
     """
 
     def __init__(
@@ -96,16 +96,17 @@ class MeasureHeads(pl.Callback):
                 raise UserError(f"compare_with names the model '{name}'; {choices(str(name), COMPARABLE)}.")
         if RANDOM in compare_with and random is None:
             raise UserError("compare_with names the model 'random', which cannot be built here; leave it out.")
+        left_out = {RANDOM} if run.init == RANDOM_INIT else set()
         if INITIAL in compare_with and reference_name is not None:
-            raise UserError(
-                f"compare_with names the model before fine-tuning, 'initial', and reference another, '{reference_name}'; leave "
-                "one of them out."
+            rank_zero_warn(
+                f"reference is '{reference_name}', so nothing is compared with the model before fine-tuning (compare_with=[initial])."
             )
+            left_out.add(INITIAL)
         self.watched = tuple(measures)
         self.run = run
         self.reference: nn.Module | None = reference
         self.evaluation = evaluation
-        self.compare_with = tuple(name for name in compare_with if not (name == RANDOM and run.init == RANDOM_INIT))
+        self.compare_with = tuple(name for name in compare_with if name not in left_out)
         self.random = random
         self.masked_lm = masked_lm
         self.reference_name = reference_name

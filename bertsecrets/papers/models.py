@@ -387,13 +387,14 @@ def _trained_with(run: FinishedRun) -> str:
     for name, settings in callbacks_of_training(run).items():
         parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
         defaults = {key: parameter.default for key, parameter in parameters.items()}
-        # The folders that scores are read from differ by seed, too.
-        changed = [
-            key
-            for key in defaults
-            if key not in ("seed", "tables") and settings.get(key, defaults[key]) != defaults[key]
-        ]
-        words += [name, *(f"{key}={settings[key]}" for key in changed)]
+        shown = {key: settings[key] for key in defaults if settings.get(key, defaults[key]) != defaults[key]}
+        if shown.get("seed") == run.seed:
+            del shown["seed"]
+        if "tables" in shown:
+            # Scores of each seed may come from a folder of its own, named after it.
+            names = [re.sub(rf"[-_]s?{run.seed}$", "", Path(folder).name) for folder in shown["tables"]]
+            shown["tables"] = f"[{','.join(names)}]"
+        words += [name, *(f"{key}={value}" for key, value in shown.items())]
     return " ".join(words) or "none"
 
 

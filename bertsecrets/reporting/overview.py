@@ -130,7 +130,11 @@ class DisabledHeads:
             examples = self.any_row["count"]
             first = f"{examples:,} examples are not enough to tell which of {heads} are needed and which can be spared"
         else:
-            can = f"{spared} of {heads} can each be spared" if spared else f"none of {heads} is shown to be spared"
+            can = (
+                f"{spared} of {heads} can each be spared"
+                if spared
+                else f"none of {heads} is shown to be one that can be spared"
+            )
             must = f"{needed if spared else _counted(needed)} {'is' if needed == 1 else 'are'} needed on {'its' if needed == 1 else 'their'} own"
             first = f"{can}; {'no head alone is shown to be needed' if not needed else must}"
         layers = self.layer_verdicts

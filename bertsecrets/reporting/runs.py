@@ -123,7 +123,7 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         training = (run.config.get("trained") or {}).get("folder")
         if training is not None and not Path(training).is_dir():
             _log.warning(
-                f"'{run.folder}' analysed the run in '{training}', which is not there: its numbers count as those of another model. "
+                f"'{run.folder}' analysed the run in '{training}', which is not there: its numbers do not join those of that run. "
                 "Move both folders together."
             )
     return list(runs.values()), list(unfinished.values())

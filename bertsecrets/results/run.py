@@ -132,7 +132,7 @@ class Run:
         trained = content.get("trained")
         if isinstance(trained, dict) and isinstance(trained.get("from_here"), str):
             moved = (self.folder / trained["from_here"]).resolve()
-            if not Path(str(trained.get("folder"))).is_dir() and moved.is_dir():
+            if not Path(str(trained.get("folder"))).is_dir() and _is_of(moved, trained):
                 trained["folder"] = str(moved)
         return {str(key): value for key, value in content.items()}
 
@@ -256,6 +256,14 @@ class Run:
         """Write plain values atomically; does nothing in a process that does not write."""
         if self.writes:
             write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def _is_of(folder: Path, trained: Mapping[str, Any]) -> bool:
+    """Whether a folder holds the training that an analysis recorded: its name, its initialisation and its seed."""
+    if not (folder / CONFIG_COPY).is_file():
+        return False
+    config = read_config(folder)
+    return all(config.get(key) == trained.get(key) for key in ("name", "init", "seed"))
 
 
 def check_name(name: str) -> None:

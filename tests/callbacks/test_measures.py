@@ -269,11 +269,6 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
         ((Focus, Focus), {}, "Two measures are called 'focus'; rename one of them or leave it out"),
         ((Focus,), {"evaluation": "vall"}, "vall.*did you mean 'val'"),
         (
-            (Focus,),
-            {"compare_with": ["initial"], "reference_name": "two"},
-            "compare_with names .* 'initial', and reference another, 'two'; leave one of them out",
-        ),
-        (
             (Clusters,),
             {"reference_name": "two"},
             "Measure 'clusters' compares with the model before fine-tuning alone, and reference is 'two'; leave one",
@@ -293,6 +288,14 @@ def test_mistakes_are_errors_before_the_first_step(
 
     with pytest.raises(UserError, match=message):
         watch()
+
+
+def test_a_named_reference_is_not_compared_with_as_the_initial_model(tmp_path: Path) -> None:
+    with pytest.warns(
+        UserWarning, match="reference is 'two', so nothing is compared with the model before fine-tuning"
+    ):
+        watcher = MeasureHeads(watched(Focus), a_run(tmp_path), compare_with=["initial"], reference_name="two")
+    assert watcher.compare_with == ()
 
 
 def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: Path) -> None:

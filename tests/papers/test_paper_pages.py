@@ -806,12 +806,18 @@ def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_p
     prune = {"_target_": "bertsecrets.callbacks.prune_first.PruneFirst", "keep": 6}
     for seed in (1, 2):
         kept = [("checkpoint", FirstPruned.name, {"kept": (np.arange(12).reshape(3, 4) < 6).astype(float)})]
-        settings = {**prune, "seed": seed, "tables": [f"gates-{seed}"]}
+        settings = {**prune, "seed": seed, "tables": [f"there/gates-0.1-{seed}"]}
         run = Run.open(make_run(tmp_path / f"s{seed}", seed=seed, measured=kept, callbacks={"prune": settings}))
         run.declare(FirstPruned().declaration())
     rows = [row[:3] for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
     assert [row[0] for row in rows] == [f"mrpc, seed {seed}: the kept heads alone, from the start" for seed in (1, 2)]
     assert {row[2] for row in rows} == {"6 of 12"}
+    # Scores of other runs make another model of the same seed.
+    settings = {**prune, "seed": 1, "tables": ["there/gates-0.2-1"]}
+    run = Run.open(make_run(tmp_path / "other", measured=kept, callbacks={"prune": settings}))
+    run.declare(FirstPruned().declaration())
+    rows = [row for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
+    assert len(rows) == 3
 
 
 def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
     # A table that has its seeds in a column need not be told them.
     assert papers.captioned(stored, {**table, "header": ["seed"]}) == "*Heads.*\n\n"
     more = {"scores": stored["scores"] | {f"sst2-gates-0.001-{seed}": {"count": 872} for seed in "12"}}
-    assert papers.sample(more, {**table, "rows": [["sst2"]]}) == "sst2 872 (1 to 2)"
+    assert papers.sample(more, {**table, "rows": [["sst2"]]}) == "sst2 872 (1 to 2 seeds)"
     three = {"scores": {f"minilm-mrpc-{seed}": {"count": 408} for seed in "123"}}
     table = {"page": "kovaleva2019", "caption": "Table 1", "rows": [["mrpc", "0.8"]]}
     assert papers.sample(three, table) == "mrpc 408 (3)"

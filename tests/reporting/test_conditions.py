@@ -128,14 +128,17 @@ def test_analyses_differ_by_the_run_that_they_analysed(tmp_path: Path) -> None:
 
 def test_a_run_and_its_analysis_may_be_moved_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     training = make_run(tmp_path / "there" / "run")
-    trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(training), "from_here": "../run"}
+    trained = {"name": "run", "init": "pretrained", "seed": 1, "folder": str(training), "from_here": "../run"}
     make_run(tmp_path / "there" / "analysis", checkpoint=str(training), trained=trained, reference=None)
     (tmp_path / "there").rename(tmp_path / "here")
     runs, _ = find_runs([str(tmp_path / "here")])
     assert {run.weights[0] for run in runs} == {tmp_path / "here" / "run"}
     assert not caplog.records
+    # Another run in its place is not taken for it.
     (tmp_path / "here" / "run").rename(tmp_path / "run")
+    make_run(tmp_path / "here" / "run", seed=2)
     runs, _ = find_runs([str(tmp_path / "here")])
+    assert {run.weights[0] for run in runs} == {tmp_path / "here" / "run", training}
     assert f"'{tmp_path}/here/analysis' analysed the run in '{training}', which is not there" in caplog.text
 
 
