@@ -198,16 +198,7 @@ class Group(Condition):
     def retrain(self, settings: str) -> str:
         """The command that trains the first model again with other settings, as far as the runs record how it was trained."""
         config = self.config
-        data = config.get("data") or {}
-        words = [] if _own_data(config) else [f"task={self.task}"]
-        words += model_settings(config)
-        words += [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
-        # Without the controls, which are what the command is to change.
-        words += [
-            f"data.{key}={_argument(data[key])}"
-            for key, default in SourceConfig.defaults().items()
-            if key != "source" and f"data.{key}" not in (ONLY, PERMUTED) and data.get(key, default) != default
-        ]
+        words = [*task_settings(config), *model_settings(config), *data_settings(config)]
         if self.models[0].training is not None:
             values = ((key, (config.get(key[0]) or {}).get(key[1])) for key in _RETRAINED)
             words += [f"{section}.{name}={value}" for (section, name), value in values if value is not None]
@@ -230,11 +221,23 @@ def model_settings(config: Mapping[str, Any]) -> list[str]:
     return [f"model={_FOLDER}", *(f"model.{key}={_argument(model[key])}" for key in keys if model.get(key) is not None)]
 
 
-def _own_data(config: Mapping[str, Any]) -> bool:
-    """Whether the task was made from the columns of data of the user's own, so that no option of ``conf/task`` names it."""
+def task_settings(config: Mapping[str, Any]) -> list[str]:
+    """The setting of a command that names a run's task; none where it was made from the columns of data of the user's own."""
     task, data = config["task"], config.get("data") or {}
     sources = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
-    return task.get("csv") is not None or (task.get("hub") or {}).get("path") in sources
+    own = task.get("csv") is not None or (task.get("hub") or {}).get("path") in sources
+    return [] if own else [f"task={task['name']}"]
+
+
+def data_settings(config: Mapping[str, Any]) -> list[str]:
+    """The settings of a command that name a run's data, without the controls."""
+    data = config.get("data") or {}
+    source = [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
+    return source + [
+        f"data.{key}={_argument(data[key])}"
+        for key, default in SourceConfig.defaults().items()
+        if key != "source" and f"data.{key}" not in (ONLY, PERMUTED) and data.get(key, default) != default
+    ]
 
 
 def _argument(value: Any) -> str:

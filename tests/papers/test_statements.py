@@ -500,11 +500,12 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
     assert only(ledger(tmp_path, statement_of(groups))[0]).command == f"python -m bertsecrets analyze {before}"
     initial = "checkpoint=initial model=minilm analysis=dependency task=ud_ewt data.root=<folder of UD_English-EWT>"
     assert only(ledger(tmp_path, relation)[0]).command == f"python -m bertsecrets analyze {initial}"
-    make_run(tmp_path / "alone" / "before", checkpoint="initial", trained=TRAINED)
+    data = {"source": "tsv", "root": "my data"}
+    make_run(tmp_path / "alone" / "before", checkpoint="initial", trained=TRAINED, data=data)
     (alone,) = ledger(
         tmp_path / "alone", statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}, "before")
     )
-    initial = "checkpoint=initial model=minilm task=mrpc 'measure=[entropy]'"
+    initial = "checkpoint=initial model=minilm task=mrpc data=tsv 'data.root=\"my data\"' 'measure=[entropy]'"
     assert only(alone).command == f"python -m bertsecrets analyze {initial}"
     cells = [only(entry) for entry in ledger(tmp_path, *statements)]
     assert {cell.verdict for cell in cells} == {UNTOLD}

@@ -17,7 +17,7 @@ from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.linguistic.features import RANDOM
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
-from bertsecrets.papers.models import ANY_MODEL, model_settings
+from bertsecrets.papers.models import ANY_MODEL, data_settings, model_settings, task_settings
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
@@ -209,8 +209,8 @@ class Sheet:
         # Without a fine-tuned model there is nothing to compare with the one before.
         alone = all(run.source == BEFORE_TRAINING for run in self.runs)
         if about == "before" and (alone or experiment in _NOT_COMPARED):
-            task = self.runs[0].config["task"]["name"]
-            return f"{self._initial} task={task} {settings_for(experiment, 'tuned')}"
+            config = self.runs[0].config
+            return f"{self._initial} {shlex.join([*task_settings(config), *data_settings(config)])} {settings_for(experiment, 'tuned')}"
         return settings_for(experiment, about)
 
     @property
