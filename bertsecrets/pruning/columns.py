@@ -25,11 +25,13 @@ def kept_classes(view: MeasureView, name: str) -> dict[str, list[list[str]]]:
 def table_of(folder: str) -> Run:
     """The run of a folder that ``prune.tables`` names; raises UserError if it is no run or has no head table."""
     if not (Path(folder) / "config.yaml").is_file():
-        raise UserError(f"prune.tables names '{folder}', which is no folder of a run; give the folder of a run.")
+        raise UserError(
+            f"prune.tables names '{folder}', which is no folder of a run; give that of a training or an analysis."
+        )
     run = Run.open(Path(folder))
     if not run.heads_path.is_file():
         raise UserError(
-            f"'{folder}' has no head table, so it has no scores for prune.tables; give the folder of a run."
+            f"'{folder}' has no head table, so it has no scores for prune.tables; give a run that measured heads."
         )
     return run
 
@@ -37,7 +39,7 @@ def table_of(folder: str) -> Run:
 def columns_of(run: Run) -> dict[str, Array]:
     """The columns of a run's head table at their last step as scores, ``measure/column`` -> ``[layers, heads]``.
 
-    Those of the finished checkpoint or, of a training, of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
+    A training's are those of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
     """
     table = run.table()
     stage = CHECKPOINT if table.select(stage=CHECKPOINT).table.num_rows else TRAINING

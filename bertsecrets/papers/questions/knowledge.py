@@ -65,7 +65,7 @@ def _features(view: MeasureView) -> dict[str, Change]:
 
 
 def _mean_change(views: Sequence[MeasureView], *columns: str) -> Estimate:
-    """Mean over heads of the change of columns together since before fine-tuning: their errors add up at most."""
+    """Mean over heads of the summed change of columns since before fine-tuning; the error is an upper bound, the sum of theirs."""
     seeds = [[change for column in columns if (change := view.difference(column)) is not None] for view in views]
     means = [sum(float(np.nanmean(delta_LH)) for delta_LH, _, _ in changes) for changes in seeds if changes]
     return estimate(means, sum(widest_error(stderr_LH) for _, stderr_LH, _ in next(filter(None, seeds))))
