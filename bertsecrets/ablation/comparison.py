@@ -244,7 +244,7 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
         can = (
             f"{spared} of {total} heads can each be spared"
             if spared
-            else f"none of {total} heads is shown to be one that can be spared"
+            else f"it is not shown that any of {total} heads can be spared"
         )
         first = f"{can}; {alone}."
         return f"Over {seeds}, {first}" if high > 1 else f"{first[0].upper()}{first[1:]}"
@@ -302,7 +302,7 @@ def _are(count: int) -> str:
 
 
 def _spared(count: int) -> str:
-    return f"{count} can be spared" if count else "none is shown to be one that can be spared"
+    return f"{count} can be spared" if count else "it is not shown that any can be spared"
 
 
 def _counts_table(over: Mapping[str, OverSeeds], component: str) -> Table:

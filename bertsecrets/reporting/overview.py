@@ -133,7 +133,7 @@ class DisabledHeads:
             can = (
                 f"{spared} of {heads} can each be spared"
                 if spared
-                else f"none of {heads} is shown to be one that can be spared"
+                else f"it is not shown that any of {heads} can be spared"
             )
             must = f"{needed if spared else _counted(needed)} {'is' if needed == 1 else 'are'} needed on {'its' if needed == 1 else 'their'} own"
             first = f"{can}; {'no head alone is shown to be needed' if not needed else must}"
