@@ -1,11 +1,9 @@
-"""Effects of disabling heads, layers and sets of heads on the score.
+"""Effects of disabling heads, layers and sets of heads on the score, from judged rows of one kind, metric and mode.
 
-In every figure ``title`` is what it shows, ``count`` the number of examples and ``level`` that of the limits.
+In every figure ``title`` is what it shows.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.ablation.redundancy import Group
 from bertsecrets.ablation.spared import Spared
-from bertsecrets.results.components import HEAD
+from bertsecrets.results.components import KINDS, Row
 from bertsecrets.results.figures.grids import draw_grid, fits, one_grid, write_in_cells
 from bertsecrets.results.figures.style import (
     ACCENTS,
@@ -31,12 +30,41 @@ from bertsecrets.results.figures.style import (
     step_axis,
 )
 from bertsecrets.results.formatting import number
-from bertsecrets.results.verdicts import BETTER, COLOURS, DISPENSABLE, INCONCLUSIVE, MARKS, NEEDED, WORDS
+from bertsecrets.results.verdicts import BETTER, COLOURS, DISPENSABLE, INCONCLUSIVE, MARKS, NEEDED, WORDS, shown_verdict
+
+Array = NDArray[np.float64]
 
 _NAMED = 6
 """Number of variants named at each end."""
 
+_LABELLED = 8
+"""Number of most surprising variants to name."""
+
 _VOLCANO_SIZE = (5.6, 4.0)
+
+
+def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
+    """Columns of the rows."""
+    return [np.array([row[name] for row in rows], np.float64) for name in names]
+
+
+def _points(rows: Sequence[Row]) -> list[Array]:
+    """Changes of the score and their limits, in points."""
+    return [100 * number_V for number_V in _numbers(rows, "delta", "low", "high")]
+
+
+def _labels(rows: Sequence[Row]) -> list[str]:
+    return [KINDS[row["kind"]].label_of(row) for row in rows]
+
+
+def _colours(rows: Sequence[Row]) -> NDArray[np.str_]:
+    """The colour of each row's verdict."""
+    return np.array([MARKS[shown_verdict(row)] for row in rows], np.str_)
+
+
+def _count(rows: Sequence[Row]) -> str:
+    """The numbers of examples, which differ in a sweep that stopped early."""
+    return sample_size([row["count"] for row in rows])
 
 
 def within(margin: float | None) -> str:
@@ -44,34 +72,23 @@ def within(margin: float | None) -> str:
     return "" if margin is None else f" (a loss of {number(100 * margin, 1)} points or more is ruled out)"
 
 
-def disabling_heatmap(
-    delta_LH: ArrayLike,
-    significant_LH: ArrayLike,
-    dispensable_LH: ArrayLike,
-    *,
-    title: str,
-    count: ArrayLike,
-    margin: float | None = None,
-    smallest_effect: float,
-    unit: str = POINTS,
-    column: str = HEAD.column,
-) -> Figure:
+def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float) -> Figure:
     """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue where it
     can be spared, hatched where there are not enough examples to tell.
 
     Args:
-        delta_LH: Changes of the score, negative for harm; NaN where a head was not disabled.
-        significant_LH: Which heads are needed, or raise the score significantly, bool.
-        dispensable_LH: Which heads can be spared, bool.
-        margin: The loss that matters, in the unit of ``delta_LH``.
-        smallest_effect: The smallest loss that the set could have shown, in the unit of ``delta_LH``; NaN if unknown.
-        unit: What the colour bar measures; values are shown times 100.
-        column: What the cells of a layer are (:class:`bertsecrets.results.components.Kind`).
+        rows: Of a kind that is a grid over layers and heads, or groups of neurons.
+        smallest_effect: The smallest loss that the set could have shown, as a difference of scores; NaN if unknown.
     """
-    point_LH = 100 * np.asarray(delta_LH, np.float64)
+    kind = KINDS[rows[0]["kind"]]
+    column = kind.column
+    point_LH = np.full([max(row[name] for row in rows) + 1 for name in ("layer", "head")], np.nan)
+    code_LH = np.full(point_LH.shape, INCONCLUSIVE, object)
+    for row in rows:
+        point_LH[kind.cell(row)], code_LH[kind.cell(row)] = 100 * row["delta"], shown_verdict(row)
     defined_LH = np.isfinite(point_LH)
-    certain_LH = np.asarray(significant_LH, bool) & defined_LH
-    spared_LH = np.asarray(dispensable_LH, bool) & defined_LH & ~certain_LH
+    certain_LH = ((code_LH == NEEDED) | (code_LH == BETTER)) & defined_LH
+    spared_LH = (code_LH == DISPENSABLE) & defined_LH
     with house_style():
         figure, axes, cell_width = one_grid(title, *point_LH.shape, least_width=5.2, extra=1.8)
         axes.set_xlabel(column)
@@ -91,13 +108,13 @@ def disabling_heatmap(
             for layer, head in np.argwhere(defined_LH)
         }
         write_in_cells(axes, mesh, texts, bold=certain)
-        colour_bar(figure, mesh, axes, unit)
+        colour_bar(figure, mesh, axes, POINTS)
         reach = f"smallest loss that this set could have shown: {number(100 * smallest_effect, 1)} points"
         footnote(
             figure,
             f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all {column}s); pale blue: "
-            f"{WORDS[DISPENSABLE]}{within(margin)}; hatched: {WORDS[INCONCLUSIVE]}; {reach}; "
-            f"{sample_size(count)}; layers and {column}s count from 0",
+            f"{WORDS[DISPENSABLE]}{within(rows[0]['margin'])}; hatched: {WORDS[INCONCLUSIVE]}; {reach}; "
+            f"{_count(rows)}; layers and {column}s count from 0",
         )
     return figure
 
@@ -111,51 +128,21 @@ def _cell_text(value: float, certain: bool, width: float) -> str:
     return text if fits(text, width, bold=certain) else ""
 
 
-def sorted_effects(
-    names: Sequence[str],
-    delta_V: ArrayLike,
-    low_V: ArrayLike,
-    high_V: ArrayLike,
-    significant_V: ArrayLike,
-    dispensable_V: ArrayLike,
-    *,
-    title: str,
-    count: ArrayLike,
-    level: float = 0.95,
-) -> Figure:
+def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
     """Every variant from most harmful to most helpful, with its interval, coloured by its verdict; both ends are named.
 
-    Args:
-        names: Names of the variants.
-        delta_V, low_V, high_V: Change of the score and its confidence limits; a change of NaN is left out and counted
-            in the footnote.
-        significant_V: Which variants are needed, or raise the score significantly, bool.
-        dispensable_V: Which variants can be spared, bool.
-
-    Raises:
-        ValueError: If there is no variant.
+    A row without a defined score is left out and counted in the footnote.
     """
-    delta_V, low_V, high_V = (100 * np.asarray(value_V, np.float64) for value_V in (delta_V, low_V, high_V))
-    certain_V = np.asarray(significant_V, bool)
-    colour_V = verdict_colours(delta_V, significant_V, dispensable_V)
-    if not len(names):
-        raise ValueError("A figure of effects needs at least one variant")
+    delta_V = _points(rows)[0]
     # NaN sorts last, which would make an undefined score the best one.
-    order = np.argsort(delta_V, kind="stable")[: np.isfinite(delta_V).sum()]
-    sorted_names = [names[i] for i in order]
-    few = len(names) <= 40
+    order = [rows[i] for i in np.argsort(delta_V, kind="stable")[: np.isfinite(delta_V).sum()]]
+    few = len(rows) <= 40
     with house_style():
-        figure = new_figure(PAGE_WIDTH, 4.2 if not few else max(2.4, 0.2 * len(names) + 1.6), title)
-        axes = figure.add_subplot()
-        if few:
-            _few_effects(axes, sorted_names, delta_V[order], low_V[order], high_V[order], colour_V[order])
-        else:
-            _many_effects(
-                axes, sorted_names, delta_V[order], low_V[order], high_V[order], certain_V[order], colour_V[order]
-            )
+        figure = new_figure(PAGE_WIDTH, 4.2 if not few else max(2.4, 0.2 * len(rows) + 1.6), title)
+        (_few_effects if few else _many_effects)(figure.add_subplot(), order)
         footnote(
             figure,
-            f"bars: {level:.0%} interval; *: significant after correction; {VERDICT_KEY}; {sample_size(count)}"
+            f"bars: {rows[0]['level']:.0%} interval; *: significant after correction; {VERDICT_KEY}; {_count(rows)}"
             f"{undefined(delta_V)}",
         )
     return figure
@@ -164,49 +151,29 @@ def sorted_effects(
 VERDICT_KEY = (
     f"red: {WORDS[NEEDED]}, dark blue: {WORDS[BETTER]}, pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}"
 )
-"""Part of a footnote: what the colours of :func:`verdict_colours` mean."""
+"""Part of a footnote: what the colours of verdicts mean."""
 
 
-def verdict_colours(delta_V: ArrayLike, significant_V: ArrayLike, dispensable_V: ArrayLike) -> NDArray[np.str_]:
-    """A colour for each variant, by its verdict."""
-    rest_V = np.where(np.asarray(dispensable_V, bool), MARKS[DISPENSABLE], MARKS[INCONCLUSIVE])
-    certain_V = np.where(np.asarray(delta_V, np.float64) > 0, MARKS[BETTER], MARKS[NEEDED])
-    return np.asarray(np.where(np.asarray(significant_V, bool), certain_V, rest_V))
-
-
-def undefined(delta_V: NDArray[np.float64]) -> str:
+def undefined(delta_V: Array) -> str:
     """The part of a footnote on variants without a defined score; empty if all are defined."""
     missing = int((~np.isfinite(delta_V)).sum())
     return f"; not drawn: {missing} without a defined score" if missing else ""
 
 
-def _few_effects(
-    axes: Axes,
-    names: Sequence[str],
-    delta_V: NDArray[np.float64],
-    low_V: NDArray[np.float64],
-    high_V: NDArray[np.float64],
-    colour_V: NDArray[np.str_],
-) -> None:
-    for row, colour in enumerate(colour_V):
-        axes.plot([low_V[row], high_V[row]], [row, row], color=colour, linewidth=1.6)
-        axes.plot(delta_V[row], row, "o", color=colour, markersize=5)
+def _few_effects(axes: Axes, rows: Sequence[Row]) -> None:
+    names = _labels(rows)
+    for place, (delta, low, high, colour) in enumerate(zip(*_points(rows), _colours(rows), strict=True)):
+        axes.plot([low, high], [place, place], color=colour, linewidth=1.6)
+        axes.plot(delta, place, "o", color=colour, markersize=5)
     axes.axvline(0, color="black", linewidth=0.6)
-    axes.set_yticks(range(len(names)), list(names))
+    axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.set_xlabel(POINTS)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
 
 
-def _many_effects(
-    axes: Axes,
-    names: Sequence[str],
-    delta_V: NDArray[np.float64],
-    low_V: NDArray[np.float64],
-    high_V: NDArray[np.float64],
-    certain_V: NDArray[np.bool_],
-    colour_V: NDArray[np.str_],
-) -> None:
+def _many_effects(axes: Axes, rows: Sequence[Row]) -> None:
+    (delta_V, low_V, high_V), colour_V = _points(rows), _colours(rows)
     for code, width in ((INCONCLUSIVE, 0.8), (DISPENSABLE, 0.8), (NEEDED, 1.4), (BETTER, 1.4)):
         colour = MARKS[code]
         ranks = np.flatnonzero(colour_V == colour)
@@ -214,49 +181,37 @@ def _many_effects(
         axes.plot(ranks, delta_V[ranks], "o", color=colour, markersize=3)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks([])
-    axes.set_xlabel(f"{len(names)} variants, most harmful first")
+    axes.set_xlabel(f"{len(rows)} variants, most harmful first")
     axes.set_ylabel(POINTS)
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.margins(x=0.02)
-    _list_names(axes, names, delta_V, certain_V)
+    _list_names(axes, rows)
 
 
-def _list_names(axes: Axes, names: Sequence[str], delta_V: NDArray[np.float64], certain_V: NDArray[np.bool_]) -> None:
+def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
     """List names next to the panel, where they cannot cover the data."""
-    for start, alignment, heading, ranks in (
-        (1.0, "top", "most harmful", range(min(_NAMED, len(names)))),
-        (0.0, "bottom", "most helpful", range(max(0, len(names) - _NAMED), len(names))),
+    for start, alignment, heading, listed in (
+        (1.0, "top", "most harmful", rows[:_NAMED]),
+        (0.0, "bottom", "most helpful", rows[-_NAMED:]),
     ):
-        lines = [f"{names[i]} {number(delta_V[i], 1)}{'*' if certain_V[i] else ''}" for i in ranks]
-        text = "\n".join([heading, *lines])
-        axes.text(1.02, start, text, transform=axes.transAxes, va=alignment, fontsize=SMALL)
+        stars = ["*" if shown_verdict(row) in (NEEDED, BETTER) else "" for row in listed]
+        lines = [
+            f"{name} {number(100 * row['delta'], 1)}{star}"
+            for name, row, star in zip(_labels(listed), listed, stars, strict=True)
+        ]
+        axes.text(1.02, start, "\n".join([heading, *lines]), transform=axes.transAxes, va=alignment, fontsize=SMALL)
 
 
-def volcano(
-    names: Sequence[str],
-    delta_V: ArrayLike,
-    p_value_V: ArrayLike,
-    significant_V: ArrayLike,
-    *,
-    title: str,
-    count: ArrayLike,
-    labelled: int = 8,
-) -> Figure:
+def volcano(rows: Sequence[Row], *, title: str) -> Figure:
     """Change of the score against how surprising it would be without an effect (-log10 p); the line is at p = 0.05.
 
-    Args:
-        names: Names of the variants.
-        delta_V: Changes of the score; NaN is left out and counted in the footnote.
-        p_value_V: P-values before correction.
-        significant_V: Which are significant after correction, bool.
-        labelled: Number of most surprising variants to name; of equally surprising ones, the larger changes first.
+    The most surprising variants are named, of equally surprising ones the larger changes first. A row without a defined score is left
+    out and counted in the footnote.
     """
-    all_V = 100 * np.asarray(delta_V, np.float64)
-    defined_V = np.isfinite(all_V)
-    names = [name for name, defined in zip(names, defined_V, strict=True) if defined]
-    delta_V = all_V[defined_V]
-    surprise_V = -np.log10(np.maximum(np.asarray(p_value_V, np.float64)[defined_V], 1e-300))
-    certain_V = np.asarray(significant_V, bool)[defined_V]
+    defined = [row for row in rows if np.isfinite(row["delta"])]
+    names, delta_V, (p_value_V,) = _labels(defined), _points(defined)[0], _numbers(defined, "p_value")
+    surprise_V = -np.log10(np.maximum(p_value_V, 1e-300))
+    certain_V = np.array([row["significant"] for row in defined], bool)
     with house_style():
         figure = new_figure(*_VOLCANO_SIZE, title)
         axes = figure.add_subplot()
@@ -277,17 +232,17 @@ def volcano(
         axes.set_xlabel(POINTS)
         axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
         order = np.lexsort((-np.abs(delta_V), -surprise_V))
-        _name_points(axes, names, delta_V, surprise_V, [int(i) for i in order[:labelled]])
+        _name_points(axes, names, delta_V, surprise_V, [int(i) for i in order[:_LABELLED]])
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, sample_size(count) + undefined(all_V))
+        footnote(figure, _count(rows) + undefined(_points(rows)[0]))
     return figure
 
 
 def _name_points(
     axes: Axes,
     names: Sequence[str],
-    delta_V: NDArray[np.float64],
-    surprise_V: NDArray[np.float64],
+    delta_V: Array,
+    surprise_V: Array,
     order: Sequence[int],
 ) -> None:
     """Name points above p = 0.05, next to, above or below them; a name without room is left out, as the table has it."""
@@ -326,79 +281,43 @@ def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, 
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def layer_bars(
-    layers: Sequence[int],
-    delta_L: ArrayLike,
-    low_L: ArrayLike,
-    high_L: ArrayLike,
-    significant_L: ArrayLike,
-    dispensable_L: ArrayLike,
-    *,
-    title: str,
-    count: ArrayLike,
-    level: float = 0.95,
-) -> Figure:
-    """A bar with its interval for each layer, coloured by its verdict.
-
-    Args:
-        layers: Layer numbers from 0.
-        delta_L, low_L, high_L: Change of the score and its confidence limits.
-        significant_L: Which layers are needed, or raise the score significantly, bool.
-        dispensable_L: Which layers can be spared, bool.
-    """
-    delta_L, low_L, high_L = (100 * np.asarray(value_L, np.float64) for value_L in (delta_L, low_L, high_L))
-    colours = verdict_colours(delta_L, significant_L, dispensable_L)
+def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
+    """A bar with its interval for each layer, coloured by its verdict."""
+    delta_L, low_L, high_L = _points(rows)
     with house_style():
-        figure = new_figure(max(4.6, 0.45 * len(layers) + 1.4), 3.4, title)
+        figure = new_figure(max(4.6, 0.45 * len(rows) + 1.4), 3.4, title)
         axes = figure.add_subplot()
-        x_L = np.arange(len(layers))
-        axes.bar(x_L, delta_L, color=colours, width=0.7)
+        x_L = np.arange(len(rows))
+        axes.bar(x_L, delta_L, color=_colours(rows), width=0.7)
         # A white rim keeps the line visible on a dark bar.
         axes.vlines(x_L, low_L, high_L, color="white", linewidth=3.4)
         axes.vlines(x_L, low_L, high_L, color="black", linewidth=1.4)
         axes.axhline(0, color="black", linewidth=0.6)
-        axes.set_xticks(x_L, [str(layer) for layer in layers])
+        axes.set_xticks(x_L, [str(row["layer"]) for row in rows])
         axes.set_xlabel("layer (0 next to the input)")
         axes.set_axisbelow(True)
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        footnote(figure, f"lines: {level:.0%} interval; {VERDICT_KEY}; {sample_size(count)}")
+        footnote(figure, f"lines: {rows[0]['level']:.0%} interval; {VERDICT_KEY}; {_count(rows)}")
     return figure
 
 
-def cumulative_curve(
-    sizes: ArrayLike,
-    score_V: ArrayLike,
-    low_V: ArrayLike,
-    high_V: ArrayLike,
-    *,
-    baseline: float,
-    title: str,
-    count: ArrayLike,
-    level: float = 0.95,
-) -> Figure:
-    """Score against the number of heads disabled together, with its interval.
-
-    Args:
-        sizes: Numbers of disabled heads.
-        score_V, low_V, high_V: Score and confidence limits at each.
-        baseline: Score with no head disabled.
-    """
-    order = np.argsort(np.asarray(sizes))
-    size_V, middle_V, lower_V, upper_V = (
-        np.asarray(value_V, np.float64)[order] for value_V in (sizes, score_V, low_V, high_V)
-    )
+def cumulative_curve(rows: Sequence[Row], *, title: str) -> Figure:
+    """Score against the number of heads disabled together, with the interval of its change."""
+    rows = sorted(rows, key=lambda row: row["num_heads"])
+    size_V, score_V, low_V, high_V = _numbers(rows, "num_heads", "score", "low", "high")
+    baseline = rows[0]["baseline"]
     with house_style():
         figure = new_figure(5.6, 3.6, title)
         axes = figure.add_subplot()
-        axes.fill_between(size_V, lower_V, upper_V, color=ACCENTS[0], alpha=0.2, linewidth=0)
-        axes.plot(size_V, middle_V, "o-", color=ACCENTS[0], markersize=3)
+        axes.fill_between(size_V, baseline + low_V, baseline + high_V, color=ACCENTS[0], alpha=0.2, linewidth=0)
+        axes.plot(size_V, score_V, "o-", color=ACCENTS[0], markersize=3)
         axes.axhline(baseline, color=QUIET, linewidth=0.8, linestyle="--")
         axes.text(size_V[-1], baseline, "no head disabled", ha="right", va="bottom", fontsize=SMALL, color=QUIET)
         axes.set_xlabel("heads disabled together")
         axes.set_ylabel("score")
         axes.grid(linewidth=0.4, alpha=0.5)
-        footnote(figure, f"band: {level:.0%} interval of the change; {sample_size(count)}")
+        footnote(figure, f"band: {rows[0]['level']:.0%} interval of the change; {_count(rows)}")
     return figure
 
 
@@ -407,6 +326,7 @@ def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
 
     Args:
         spared: The counts.
+        count: Numbers of examples.
     """
     margin_M, heads = 100 * np.asarray(spared.margins), spared.heads
     with house_style():
@@ -429,18 +349,20 @@ def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
     return figure
 
 
-def effect_trajectory(
-    steps: Sequence[int], delta_TV: ArrayLike, names: Sequence[str], *, title: str, count: ArrayLike, named: int = 5
-) -> Figure:
+def effect_trajectory(rows: Sequence[Row], history: Sequence[Row], *, title: str, named: int = 5) -> Figure:
     """The effect of each variant over the course of training; those with the largest final effect in colour.
 
     Args:
-        steps: T training steps.
-        delta_TV: Change of the score at each step; NaN where a variant was not measured.
-        names: Names of the variants.
+        rows: The variants.
+        history: Their rows at the training steps, and maybe those of others.
         named: Number of variants to colour and name.
     """
-    point_TV = 100 * np.asarray(delta_TV, np.float64)
+    steps, names = sorted({row["step"] for row in history}), _labels(rows)
+    variants = [row["variant"] for row in rows]
+    point_TV = np.full((len(steps), len(rows)), np.nan)
+    for row in history:
+        if row["variant"] in variants:
+            point_TV[steps.index(row["step"]), variants.index(row["variant"])] = 100 * row["delta"]
     last_V = np.nan_to_num(np.abs(point_TV[-1]))
     largest = [int(i) for i in np.argsort(-last_V, kind="stable")[: min(named, len(ACCENTS), len(names))]]
     with house_style():
@@ -456,88 +378,56 @@ def effect_trajectory(
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="largest at the end")
-        footnote(figure, f"grey: the other {len(names) - len(largest)}; {sample_size(count)}")
+        footnote(figure, f"grey: the other {len(names) - len(largest)}; {_count(rows)}")
     return figure
 
-
-REDUNDANT = "redundant"
-"""Verdict of a needed group whose heads can replace each other."""
 
 FEWEST_OF_A_BAND = 39
 """Fewer random groups do not reach to both limits of 95 %."""
 
 
-@dataclass(frozen=True)
-class SimilarGroup:
-    """Effects of disabling a group of heads with similar maps.
-
-    Args:
-        name: The heads of the group.
-        alone: Change of the score with each head disabled alone.
-        together: Change with all of them disabled.
-        but_one: Changes with all but one disabled; empty for a pair.
-        random: Changes with as many random heads of the same layers disabled.
-        verdict: ``needed``, ``redundant``, ``dispensable`` or ``inconclusive``.
-        interaction: The joint change beyond the sum of the single ones, and its limits; NaN where unknown.
-    """
-
-    name: str
-    alone: Sequence[float]
-    together: float
-    but_one: Sequence[float]
-    random: Sequence[float]
-    verdict: str
-    interaction: tuple[float, ...] = (math.nan, math.nan, math.nan)
-
-
-def redundancy_chart(groups: Sequence[SimilarGroup], *, title: str, count: ArrayLike) -> Figure:
+def redundancy_chart(groups: Sequence[Group], *, title: str) -> Figure:
     """A row for each group: its heads alone, all but one, all together, and random groups from the same layers.
 
     Random groups have a band where there are enough of them for its limits, else a tick each.
-
-    Raises:
-        ValueError: If there is no group.
     """
-    if not groups:
-        raise ValueError("A figure of groups needs at least one group")
     with house_style():
         figure = new_figure(PAGE_WIDTH, 0.42 * len(groups) + 2.0, title)
         axes = figure.add_subplot()
-        for row, group in enumerate(groups):
-            if len(group.random) >= FEWEST_OF_A_BAND:
-                low, high = 100 * np.quantile(group.random, [0.025, 0.975])
-                axes.fill_betweenx([row - 0.38, row + 0.38], low, high, color="#e2e2e2", linewidth=0)
-            else:
-                axes.vlines(100 * np.asarray(group.random), row - 0.3, row + 0.3, color="#c8c8c8", linewidth=1.0)
-            axes.plot(100 * np.asarray(group.alone), [row - 0.15] * len(group.alone), ".", color=ACCENTS[0])
-            axes.plot(
-                100 * np.asarray(group.but_one),
-                [row + 0.15] * len(group.but_one),
-                "x",
-                color=ACCENTS[2],
-                markersize=4,
+        for place, group in enumerate(groups):
+            together, alone_V, but_one_V, random_V = (
+                _points(rows)[0] for rows in ([group.row], group.alone, group.but_one, group.controls)
             )
-            axes.plot(100 * group.together, row, "D", color=ACCENTS[1], markersize=6)
+            if len(random_V) >= FEWEST_OF_A_BAND:
+                low, high = np.quantile(random_V, [0.025, 0.975])
+                axes.fill_betweenx([place - 0.38, place + 0.38], low, high, color="#e2e2e2", linewidth=0)
+            else:
+                axes.vlines(random_V, place - 0.3, place + 0.3, color="#c8c8c8", linewidth=1.0)
+            axes.plot(alone_V, [place - 0.15] * len(alone_V), ".", color=ACCENTS[0])
+            # Of a pair, all but one is the other head alone.
+            rest_V = but_one_V if len(alone_V) > 2 else but_one_V[:0]
+            axes.plot(rest_V, [place + 0.15] * len(rest_V), "x", color=ACCENTS[2], markersize=4)
+            axes.plot(together, place, "D", color=ACCENTS[1], markersize=6)
             axes.text(
                 1.01,
-                row,
+                place,
                 WORDS.get(group.verdict, group.verdict),
                 transform=axes.get_yaxis_transform(),
                 va="center",
                 fontsize=SMALL,
             )
-        if any(len(group.random) >= FEWEST_OF_A_BAND for group in groups):
+        if any(len(group.controls) >= FEWEST_OF_A_BAND for group in groups):
             axes.fill_betweenx([], [], [], color="#e2e2e2", label="random groups of the same layers (95 %)")
-        if any(0 < len(group.random) < FEWEST_OF_A_BAND for group in groups):
+        if any(0 < len(group.controls) < FEWEST_OF_A_BAND for group in groups):
             axes.plot([], [], "|", color="#c8c8c8", label="a random group of the same layers")
         axes.plot([], [], ".", color=ACCENTS[0], label="one head alone")
         axes.plot([], [], "x", color=ACCENTS[2], markersize=4, label="all but one")
         axes.plot([], [], "D", color=ACCENTS[1], markersize=6, label="all together")
         axes.axvline(0, color="black", linewidth=0.6)
-        axes.set_yticks(range(len(groups)), [group.name for group in groups])
+        axes.set_yticks(range(len(groups)), _labels([group.row for group in groups]))
         axes.set_ylim(len(groups) - 0.5, -0.5)
         axes.set_xlabel(POINTS)
         axes.grid(axis="x", linewidth=0.4, alpha=0.5)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, f"{sample_size(count)}; names: layer-head, counted from 0")
+        footnote(figure, f"{_count([group.row for group in groups])}; names: layer-head, counted from 0")
     return figure

@@ -1,6 +1,6 @@
 """Redundant groups of heads: together they do harm that their heads alone do not add up to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,32 +19,48 @@ FEWEST_CONTROLS = 19
 
 _CONTROL_LEVEL = 0.05
 
-Row = Mapping[str, Any]
+REDUNDANT = "redundant"
+"""Verdict of a needed group whose heads can replace each other."""
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Interactions:
-    """The joint effects of G groups beyond the sum of their heads' single effects; negative is harm.
+class Group:
+    """The judged row of a group of heads, and the rows that it is compared with.
 
     Args:
-        estimate, low, high: The interactions and their bootstrap limits.
-        p_value: One-sided p-values of an interaction of 0 or more, corrected over the groups.
+        row: All of its heads disabled together.
+        alone: Each head disabled alone.
+        but_one: The group without each of its heads; empty unless complete.
+        controls: As many random heads of the same layers disabled.
     """
 
-    estimate: Array
-    low: Array
-    high: Array
-    p_value: Array
+    row: Row
+    alone: Sequence[Row]
+    but_one: Sequence[Row]
+    controls: Sequence[Row]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict of the row, or that the group is redundant."""
+        return REDUNDANT if self.row["redundant"] else str(self.row["verdict"])
 
 
-def interactions(metric: str, paired: PairedPredictions, sizes: Sequence[int], judging: Judging) -> Interactions:
-    """Joint effects less the sums of the single effects, by a bootstrap over examples.
+def interactions(
+    metric: str, paired: PairedPredictions, sizes: Sequence[int], judging: Judging
+) -> tuple[Array, Array, Array, Array]:
+    """Joint effects of G groups less the sums of their heads' single effects, by a bootstrap over examples; negative is harm.
 
     Args:
         metric: The metric.
         paired: Predictions with each group disabled, then with each head of the first group disabled alone, of the second, ...
         sizes: Number of heads of each group.
         judging: Level of the limits; number of resamples and their seed.
+
+    Returns:
+        The interactions, their lower and upper limits, and the one-sided p-values of an interaction of 0 or more, corrected over the
+        groups, ``[G]`` each.
     """
     resampled_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
     whole, groups = paired.changes(metric), len(sizes)
@@ -62,7 +78,7 @@ def interactions(metric: str, paired: PairedPredictions, sizes: Sequence[int], j
     low_G[defined_G], high_G[defined_G] = np.nanquantile(resampled_RG[:, defined_G], [tail, 1 - tail], axis=0)
     # An undefined resample counts against the interaction; so do rounding errors of sums that cancel.
     p_G = ((~(resampled_RG < -1e-12)).sum(0) + 1) / (judging.resamples + 1)
-    return Interactions(estimate_G, low_G, high_G, corrected(np.where(defined_G, p_G, np.nan)))
+    return estimate_G, low_G, high_G, corrected(np.where(defined_G, p_G, np.nan))
 
 
 def p_of_controls(together: float, controls: Sequence[float]) -> float:
@@ -94,28 +110,27 @@ def is_redundant(
     )
 
 
-def parts_of(group: Row, rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
-    """A group's heads disabled alone, the group without each of its heads, and random groups from the same layers.
-
-    Each list is empty unless complete: one row for every head of the group.
+def groups_of(rows: Sequence[Row]) -> list[Group]:
+    """The groups of two heads or more whose heads were also disabled alone.
 
     Args:
-        group: The row of a group of two heads or more.
-        rows: All rows of its metric, mode, set and step.
+        rows: All rows of one metric, mode, set and step.
     """
-    heads = group["heads"].split(" ")
-    single = {row["heads"]: row for row in HEAD.of(rows)}
-    alone = [single[head] for head in heads if head in single]
-    # Without one head of a pair the other remains: its row exists already.
-    if len(heads) == 2:
-        but_one = alone[::-1]
-    else:
-        rest = {row["heads"]: row for row in GROUP_BUT_ONE.of(rows)}
-        without = [" ".join(other for other in heads if other != head) for head in heads]
-        but_one = [rest[other] for other in without if other in rest]
-    controls = [row for row in RANDOM.of(rows) if _layers(row) == _layers(group) and row["heads"] != group["heads"]]
-    whole = [part if len(part) == len(heads) else [] for part in (alone, but_one)]
-    return whole[0], whole[1], controls
+    single, rest = ({row["heads"]: row for row in kind.of(rows)} for kind in (HEAD, GROUP_BUT_ONE))
+    groups = []
+    for row in GROUP.of(rows):
+        heads = row["heads"].split(" ")
+        if len(heads) < 2 or not all(head in single for head in heads):
+            continue
+        # Without one head of a pair the other remains: its row exists already.
+        of_others = rest if len(heads) > 2 else single
+        others = [" ".join(other for other in heads if other != head) for head in heads]
+        but_one = [of_others[other] for other in others] if all(other in of_others for other in others) else []
+        controls = [
+            other for other in RANDOM.of(rows) if _layers(other) == _layers(row) and other["heads"] != row["heads"]
+        ]
+        groups.append(Group(row, [single[head] for head in heads], but_one, controls))
+    return groups
 
 
 def _layers(row: Row) -> list[str]:
@@ -134,26 +149,26 @@ def redundancy(
         names: The variants' names.
         judging: How effects are judged.
     """
-    groups = [row for row in GROUP.of(rows) if row["num_heads"] > 1 and parts_of(row, rows)[0]]
+    groups = groups_of(rows)
     if not groups:
         return {}
-    parts = [parts_of(row, rows) for row in groups]
     index_of = {name: index for index, name in enumerate(names)}
-    disabled = [index_of[row["variant"]] for row in [*groups, *(row for alone, _, _ in parts for row in alone)]]
-    joint = interactions(metric, paired.of(disabled), [len(alone) for alone, _, _ in parts], judging)
+    disabled = [*(group.row for group in groups), *(row for group in groups for row in group.alone)]
+    paired = paired.of([index_of[row["variant"]] for row in disabled])
+    joint = zip(*interactions(metric, paired, [len(group.alone) for group in groups], judging), strict=True)
     columns = {}
-    for index, (row, (_, but_one, controls)) in enumerate(zip(groups, parts, strict=True)):
-        p_controls = p_of_controls(row["delta"], [control["delta"] for control in controls])
-        p_interaction = float(joint.p_value[index])
-        columns[row["variant"]] = {
-            "interaction": float(joint.estimate[index]),
-            "interaction_low": float(joint.low[index]),
-            "interaction_high": float(joint.high[index]),
+    for group, numbers in zip(groups, joint, strict=True):
+        estimate, low, high, p_interaction = map(float, numbers)
+        p_controls = p_of_controls(group.row["delta"], [control["delta"] for control in group.controls])
+        columns[group.row["variant"]] = {
+            "interaction": estimate,
+            "interaction_low": low,
+            "interaction_high": high,
             "p_interaction": p_interaction,
             "p_controls": p_controls,
             "redundant": is_redundant(
-                row["verdict"],
-                [other["verdict"] for other in but_one],
+                group.row["verdict"],
+                [other["verdict"] for other in group.but_one],
                 p_interaction,
                 p_controls,
                 judging.false_discovery_rate,

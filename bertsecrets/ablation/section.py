@@ -10,8 +10,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.ablation.figures import (
-    REDUNDANT,
-    SimilarGroup,
     cumulative_curve,
     disabling_heatmap,
     effect_trajectory,
@@ -23,7 +21,7 @@ from bertsecrets.ablation.figures import (
 )
 from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.over_examples import OVER_EXAMPLES, over_examples_in_words
-from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, parts_of
+from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, REDUNDANT, Group, groups_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.spared import SPARED, Spared, points, spared_in_words
@@ -214,14 +212,14 @@ def _section(
         paragraphs.append(ONE_SIDED)
     if check is not None:
         findings.append(_checked(check))
-    groups = similar_groups_of(rows)
+    groups = groups_of(rows)
     if groups:
         # A run that disables groups is about the groups; the single heads only serve to judge them.
         findings.insert(0, _groups_in_words(groups, rows[0]))
         shown = groups[:_GROUPS_SHOWN]
         part = f", the {len(shown)} closest of {len(groups)}" if len(shown) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
-        figure = partial(redundancy_chart, shown, title=title, count=rows[0]["count"])
+        figure = partial(redundancy_chart, shown, title=title)
         blocks.append(
             FigureBlock(f"ablation_groups_{mode}_{metric}", figure, f"{title}.", "Chart of groups of similar heads.")
         )
@@ -433,114 +431,37 @@ def _figures(table: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     first = rows[0]
     kind, mode, metric = KINDS[first["kind"]], first["mode"], first["metric"]
     how = _how(first)
-    # Those of a sweep that stopped early differ.
-    count = [row["count"] for row in rows]
     stem = f"ablation_{kind.name}_{mode}_{metric}"
     subject = f"{kind.plural} {kind.done or 'disabled'}{how}: {metric_label(metric)}"
-    names, variants = [kind.label_of(row) for row in rows], [row["variant"] for row in rows]
-    level = first["level"]
-    delta, low, high = (np.array([row[name] for row in rows]) for name in ("delta", "low", "high"))
-    certain, dispensable = np.array([coloured(row) for row in rows]), np.array([harmless(row) for row in rows])
-    effects = (delta, low, high, certain, dispensable)
-    blocks: list[FigureBlock] = []
     title = f"{kind.title}{how}: {metric_label(metric)}"
+    drawings: list[tuple[str, str, Callable[..., Figure]]] = []
     if "head" in kind.axes:
-        layers, heads = (max(row[name] for row in rows) + 1 for name in ("layer", "head"))
-        delta_LH = np.full((layers, heads), np.nan)
-        certain_LH, dispensable_LH = np.zeros((2, layers, heads), bool)
-        for index, row in enumerate(rows):
-            cell = kind.cell(row)
-            delta_LH[cell], certain_LH[cell], dispensable_LH[cell] = row["delta"], certain[index], dispensable[index]
-        figure = partial(
-            disabling_heatmap,
-            delta_LH,
-            certain_LH,
-            dispensable_LH,
-            title=title,
-            count=count,
-            margin=first["margin"],
-            smallest_effect=_reach(rows),
-            column=kind.column,
-        )
-        blocks.append(_block(stem, title, figure))
+        drawings.append((stem, title, partial(disabling_heatmap, rows, smallest_effect=_reach(rows))))
     if kind.axes == ("layer",):
-        layers_L = [row["layer"] for row in rows]
-        figure = partial(layer_bars, layers_L, *effects, title=title, count=count, level=level)
-        blocks.append(_block(stem, title, figure))
+        drawings.append((stem, title, partial(layer_bars, rows)))
     elif kind is CUMULATIVE:
-        sizes, scores = ([row[name] for row in rows] for name in ("num_heads", "score"))
-        baseline = first["baseline"]
-        curve = (sizes, scores, baseline + low, baseline + high)
-        figure = partial(cumulative_curve, *curve, baseline=baseline, title=title, count=count, level=level)
-        blocks.append(_block(stem, title, figure))
+        drawings.append((stem, title, partial(cumulative_curve, rows)))
     elif kind is not RANDOM:
-        title = f"Effects in order, {subject}"
-        figure = partial(sorted_effects, names, *effects, title=title, count=count, level=level)
-        blocks.append(_block(f"{stem}_sorted", title, figure))
+        drawings.append((f"{stem}_sorted", f"Effects in order, {subject}", partial(sorted_effects, rows)))
     if kind is HEAD:
-        title = f"Effect and surprise, {subject}"
-        p_values, significant = ([row[name] for row in rows] for name in ("p_value", "significant"))
-        figure = partial(volcano, names, delta, p_values, significant, title=title, count=count)
-        blocks.append(_block(f"{stem}_volcano", title, figure))
+        drawings.append((f"{stem}_volcano", f"Effect and surprise, {subject}", partial(volcano, rows)))
     history = _of(
         table.rows(), kind=kind.name, mode=mode, metric=metric, stage=TRAINING, evaluation=first["evaluation"]
     )
-    steps = sorted({row["step"] for row in history})
-    if kind.axes and kind is not ALL_BUT_ONE and len(steps) > 1:
+    if kind.axes and kind is not ALL_BUT_ONE and len({row["step"] for row in history}) > 1:
         title = f"Effects during training, {subject}"
-        delta_TV = np.full((len(steps), len(names)), np.nan)
-        for row in history:
-            if row["variant"] in variants:
-                delta_TV[steps.index(row["step"]), variants.index(row["variant"])] = row["delta"]
-        figure = partial(effect_trajectory, steps, delta_TV, names, title=title, count=count)
-        blocks.append(_block(f"{stem}_trajectory", title, figure))
-    return blocks
-
-
-def coloured(row: Row) -> bool:
-    """Whether figures show a change in colour: a loss that makes the variant needed, or a significant gain."""
-    return bool(row["verdict"] == NEEDED or (row["significant"] and row["delta"] > 0))
-
-
-def harmless(row: Row) -> bool:
-    """Whether figures show that the variant can be spared."""
-    return bool(row["verdict"] == DISPENSABLE and not coloured(row))
+        drawings.append((f"{stem}_trajectory", title, partial(effect_trajectory, rows, history)))
+    return [_block(name, title, partial(draw, title=title)) for name, title, draw in drawings]
 
 
 def _block(name: str, title: str, drawing: Callable[[], Figure]) -> FigureBlock:
     return FigureBlock(name, drawing, f"{title}.", f"Chart: {title[0].lower()}{title[1:]}.")
 
 
-def similar_groups_of(rows: Sequence[Row]) -> list[SimilarGroup]:
-    """The judged groups of heads; empty unless their heads were also disabled alone."""
-    groups = []
-    for row in GROUP.of(rows):
-        if row["num_heads"] < 2:
-            continue
-        alone, but_one, controls = parts_of(row, rows)
-        if not alone:
-            continue
-        groups.append(
-            SimilarGroup(
-                name=GROUP.label_of(row),
-                alone=[member["delta"] for member in alone],
-                together=row["delta"],
-                but_one=[other["delta"] for other in but_one] if row["num_heads"] > 2 else [],
-                random=[control["delta"] for control in controls],
-                verdict=REDUNDANT if row["redundant"] else row["verdict"],
-                interaction=tuple(
-                    math.nan if row[name] is None else row[name]
-                    for name in ("interaction", "interaction_low", "interaction_high")
-                ),
-            )
-        )
-    return groups
-
-
-def _groups_in_words(groups: Sequence[SimilarGroup], row: Row) -> str:
+def _groups_in_words(groups: Sequence[Group], row: Row) -> str:
     count = {verdict: sum(group.verdict == verdict for group in groups) for verdict in (*VERDICTS, REDUNDANT)}
     needed = count[NEEDED] + count[REDUNDANT]
-    uncontrolled = sum(group.verdict == NEEDED and len(group.random) < FEWEST_CONTROLS for group in groups)
+    uncontrolled = sum(group.verdict == NEEDED and len(group.controls) < FEWEST_CONTROLS for group in groups)
     sentence = (
         f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): {needed}, of which "
         f"{count[REDUNDANT]} redundant (more harm than their heads alone add up to, more than random groups of the same "
@@ -555,19 +476,21 @@ def _groups_in_words(groups: Sequence[SimilarGroup], row: Row) -> str:
     return sentence
 
 
-def _groups_table(groups: Sequence[SimilarGroup]) -> Table:
+def _groups_table(groups: Sequence[Group]) -> Table:
     cells = []
     for group in groups:
-        interaction, low, high = (number(100 * change, 1, signed=True) for change in group.interaction)
+        row, controls = group.row, [control["delta"] for control in group.controls]
+        beyond = number(math.nan if row["interaction"] is None else 100 * row["interaction"], 1, signed=True)
+        if row["interaction_low"] is not None and not math.isnan(row["interaction_low"]):
+            low, high = (number(100 * row[f"interaction_{end}"], 1, signed=True) for end in ("low", "high"))
+            beyond = f"{beyond} ({low} to {high})"
         cells.append(
             [
-                group.name,
-                " ".join(number(100 * delta, 1, signed=True) for delta in group.alone),
-                number(100 * group.together, 1, signed=True),
-                interaction if math.isnan(group.interaction[1]) else f"{interaction} ({low} to {high})",
-                f"{number(100 * float(np.mean(group.random)), 1, signed=True)} ({len(group.random)})"
-                if group.random
-                else MISSING,
+                GROUP.label_of(row),
+                " ".join(number(100 * member["delta"], 1, signed=True) for member in group.alone),
+                number(100 * row["delta"], 1, signed=True),
+                beyond,
+                f"{number(100 * float(np.mean(controls)), 1, signed=True)} ({len(controls)})" if controls else MISSING,
                 WORDS.get(group.verdict, group.verdict),
             ]
         )

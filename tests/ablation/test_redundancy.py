@@ -7,7 +7,7 @@ import pytest
 from references import metric_value
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.redundancy import interactions, is_redundant, p_of_controls, parts_of, redundancy
+from bertsecrets.ablation.redundancy import groups_of, interactions, is_redundant, p_of_controls, redundancy
 from bertsecrets.ablation.verdicts import Judging, judge
 
 
@@ -21,8 +21,8 @@ def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
             metric_value(metric, label_N, p) - metric_value(metric, label_N, clean_N) for p in (together_N, *alone)
         ]
         paired = PairedPredictions(label_N, clean_N, np.stack([together_N, *alone]))
-        joint = interactions(metric, paired, [len(alone)], Judging(level=0.9, resamples=300))
-        assert joint.estimate[0] == pytest.approx(change[0] - sum(change[1:]), abs=1e-12)
+        estimate_G, *limits, p_G = interactions(metric, paired, [len(alone)], Judging(level=0.9, resamples=300))
+        assert estimate_G[0] == pytest.approx(change[0] - sum(change[1:]), abs=1e-12)
         drawn_RN = np.random.default_rng([0, 0]).multinomial(60, np.full(60, 1 / 60), size=250)
         drawn_RN = np.concatenate([drawn_RN, _second_chunk(60)])
         resampled = []
@@ -30,8 +30,8 @@ def test_an_interaction_is_the_joint_effect_beyond_the_sum() -> None:
             at = np.repeat(np.arange(60), weight_N)
             scores = [metric_value(metric, label_N[at], p[at]) for p in (clean_N, together_N, *alone)]
             resampled.append(scores[1] - scores[0] - sum(score - scores[0] for score in scores[2:]))
-        assert (joint.low[0], joint.high[0]) == pytest.approx(tuple(np.quantile(resampled, [0.05, 0.95])), abs=1e-9)
-        assert joint.p_value[0] == pytest.approx((sum(i >= -1e-12 for i in resampled) + 1) / 301)
+        assert [limit_G[0] for limit_G in limits] == pytest.approx(list(np.quantile(resampled, [0.05, 0.95])), abs=1e-9)
+        assert p_G[0] == pytest.approx((sum(i >= -1e-12 for i in resampled) + 1) / 301)
 
 
 def _second_chunk(count: int) -> Any:
@@ -74,14 +74,15 @@ def test_parts_of_a_group() -> None:
     singles = [row(head, "head", head) for head in ("0-1", "1-0", "1-2")]
     rest = [row(f"but{i}", "group_but_one", heads) for i, heads in enumerate(["1-0 1-2", "0-1 1-2", "0-1 1-0"])]
     controls = [row("r0", "random", "0-0 1-1 1-2"), row("r1", "random", "0-0 1-1"), row("r2", "random", "0-1 1-0 1-2")]
-    alone, but_one, same_layers = parts_of(group, [group, pair, *singles, *rest, *controls])
-    assert [r["variant"] for r in alone] == ["0-1", "1-0", "1-2"]
-    assert [r["variant"] for r in but_one] == ["but0", "but1", "but2"]
-    assert [r["variant"] for r in same_layers] == ["r0"]
-    alone, but_one, same_layers = parts_of(pair, [group, pair, *singles, *rest, *controls])
-    assert [r["variant"] for r in but_one] == ["1-0", "0-1"]
-    assert [r["variant"] for r in same_layers] == ["r1"]
-    assert parts_of(group, [group, *singles[:2], *rest[1:]])[:2] == ([], [])
+    three, two = groups_of([group, pair, *singles, *rest, *controls])
+    assert [r["variant"] for r in three.alone] == ["0-1", "1-0", "1-2"]
+    assert [r["variant"] for r in three.but_one] == ["but0", "but1", "but2"]
+    assert [r["variant"] for r in three.controls] == ["r0"]
+    assert [r["variant"] for r in two.but_one] == ["1-0", "0-1"]
+    assert [r["variant"] for r in two.controls] == ["r1"]
+    assert groups_of([group, *singles[:2], *rest]) == []
+    (incomplete,) = groups_of([group, *singles, *rest[1:]])
+    assert incomplete.but_one == []
 
 
 def test_a_pair_that_can_replace_each_other_is_redundant() -> None:
@@ -128,11 +129,11 @@ def called_redundant(simulations: int, replaceable: bool, count: int = 1000, hea
         flipped_VN = harmed_VN ^ (generator.random(harmed_VN.shape) < 0.005)
         paired = PairedPredictions(label_N, clean_N, np.where(flipped_VN, 1 - clean_N, clean_N))
         judged = judge("accuracy", paired, Judging(margin=0.05, resamples=100))
-        joint = interactions("accuracy", paired.of(range(heads + 1)), [heads], Judging(resamples=500))
+        *_, p_G = interactions("accuracy", paired.of(range(heads + 1)), [heads], Judging(resamples=500))
         called += is_redundant(
             "needed" if judged.significant[0] and judged.delta[0] < 0 else judged.verdict[0],
             judged.verdict[heads + 1 :],
-            float(joint.p_value[0]),
+            float(p_G[0]),
             p_of_controls(float(judged.delta[0]), list(generator.normal(0, 0.002, 20))),
             0.05,
         )

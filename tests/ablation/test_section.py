@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bertsecrets.ablation.section import ablation_scalars, ablation_sections, similar_groups_of
+from bertsecrets.ablation.redundancy import groups_of
+from bertsecrets.ablation.section import ablation_scalars, ablation_sections
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.report.content import Report
 
@@ -177,9 +178,14 @@ def test_groups_get_their_verdicts() -> None:
         row("random-00.00-000", -0.01, kind="random", heads="0-0 0-2", num_heads=2, layer=None, head=None),
         row("random-00.01-000", -0.02, kind="random", heads="0-0 1-2", num_heads=2, layer=None, head=None),
     ]
-    groups = similar_groups_of(rows)
+    groups = groups_of(rows)
     assert [group.verdict for group in groups] == ["needed", "redundant", "dispensable", "inconclusive"]
-    assert [list(group.random) for group in groups] == [[-0.01], [-0.02], [-0.02], [-0.02]]
+    assert [[control["delta"] for control in group.controls] for group in groups] == [
+        [-0.01],
+        [-0.02],
+        [-0.02],
+        [-0.02],
+    ]
     words, figures, lead = written(rows)
     assert lead[0].startswith("Groups of heads with similar maps: 4.")
     assert (

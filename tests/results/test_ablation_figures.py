@@ -1,14 +1,15 @@
 """Figures of sweeps: noise must look like noise."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from numpy.typing import ArrayLike
 
 from bertsecrets.ablation.figures import (
-    SimilarGroup,
     cumulative_curve,
     disabling_heatmap,
     effect_trajectory,
@@ -17,6 +18,45 @@ from bertsecrets.ablation.figures import (
     sorted_effects,
     volcano,
 )
+from bertsecrets.ablation.redundancy import Group
+from bertsecrets.results.components import Row
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+
+
+def row(delta: float, verdict: str = INCONCLUSIVE, layer: int = 0, head: int = 0, **other: Any) -> Row:
+    """A judged row of a head, with what figures read of it."""
+    return {
+        "kind": "head",
+        "variant": f"l{layer:02d}h{head:02d}",
+        "layer": layer,
+        "head": head,
+        "heads": f"{layer}-{head}",
+        "num_heads": 1,
+        "count": 408,
+        "delta": delta,
+        "low": delta - 0.1,
+        "high": delta + 0.1,
+        "p_value": 0.5,
+        "level": 0.95,
+        "margin": 0.01,
+        "verdict": verdict,
+        "significant": verdict == NEEDED,
+        **other,
+    }
+
+
+def grid(delta_LH: ArrayLike, needed_LH: ArrayLike, spared_LH: ArrayLike, **other: Any) -> list[Row]:
+    """A row for each head, which is needed, or can be spared, or neither."""
+    needed_LH, spared_LH = np.asarray(needed_LH), np.asarray(spared_LH)
+    return [
+        row(
+            float(delta),
+            NEEDED if needed_LH[cell] else DISPENSABLE if spared_LH[cell] else INCONCLUSIVE,
+            *cell,
+            **other,
+        )
+        for cell, delta in np.ndenumerate(delta_LH)
+    ]
 
 
 def words(figure: Figure) -> list[str]:
@@ -27,9 +67,8 @@ def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
     delta_LH = np.array([[-0.191, 0.012], [np.nan, -0.004]])
     significant_LH = np.array([[True, False], [True, False]])
     dispensable_LH = np.array([[False, True], [False, False]])
-    figure = disabling_heatmap(
-        delta_LH, significant_LH, dispensable_LH, title="t", count=408, margin=0.01, smallest_effect=0.029
-    )
+    rows = grid(delta_LH, significant_LH, dispensable_LH)
+    figure = disabling_heatmap(rows, title="t", smallest_effect=0.029)
     texts = {text.get_text(): text for text in figure.axes[0].texts}
     assert set(texts) == {"\N{MINUS SIGN}19.1", "1.2", "\N{MINUS SIGN}0.4"}
     assert texts["\N{MINUS SIGN}19.1"].get_fontweight() == "bold"
@@ -43,8 +82,8 @@ def test_insignificant_cells_are_pale_and_significant_ones_bold() -> None:
 
 
 def test_cells_that_are_no_heads_are_called_what_they_are() -> None:
-    grid = np.zeros((3, 4), bool)
-    figure = disabling_heatmap(np.zeros((3, 4)), grid, grid, title="t", count=5, smallest_effect=0.5, column="group")
+    none = np.zeros((3, 4), bool)
+    figure = disabling_heatmap(grid(np.zeros((3, 4)), none, none, kind="neurons"), title="t", smallest_effect=0.5)
     assert figure.axes[0].get_xlabel() == "group"
     note = figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
     assert "corrected over all groups" in note
@@ -52,91 +91,93 @@ def test_cells_that_are_no_heads_are_called_what_they_are() -> None:
 
 
 def test_a_sweep_without_any_effect_is_all_pale() -> None:
-    figure = disabling_heatmap(
-        np.zeros((3, 4)), np.zeros((3, 4), bool), np.zeros((3, 4), bool), title="t", count=5, smallest_effect=0.5
-    )
+    none = np.zeros((3, 4), bool)
+    figure = disabling_heatmap(grid(np.zeros((3, 4)), none, none), title="t", smallest_effect=0.5)
     assert np.ma.getmaskarray(figure.axes[0].collections[0].get_array()).all()
 
 
 @pytest.mark.parametrize("count", [3, 144])
 def test_effects_are_in_order(count: int) -> None:
     delta_V = np.linspace(0.1, -0.2, count)
-    names = [f"v{i}" for i in range(count)]
-    figure = sorted_effects(
-        names, delta_V, delta_V - 0.1, delta_V + 0.1, delta_V < -0.1, delta_V > 0, title="t", count=9
-    )
+    verdicts = [NEEDED if delta < -0.1 else DISPENSABLE if delta > 0 else INCONCLUSIVE for delta in delta_V]
+    rows = [row(float(delta), verdict, 1, i) for i, (delta, verdict) in enumerate(zip(delta_V, verdicts, strict=True))]
+    figure = sorted_effects(rows, title="t")
     if count == 3:
-        assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["v2", "v1", "v0"]
+        labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert labels == [f"layer 1 · head {head}" for head in (2, 1, 0)]
     else:
         harmful, helpful = words(figure)
-        assert harmful.splitlines()[:2] == ["most harmful", "v143 \N{MINUS SIGN}20.0*"]
-        assert helpful.splitlines()[-1] == "v0 10.0"
-    with pytest.raises(ValueError, match="at least one variant"):
-        sorted_effects([], [], [], [], [], [], title="t", count=1)
+        assert harmful.splitlines()[:2] == ["most harmful", "layer 1 · head 143 \N{MINUS SIGN}20.0*"]
+        assert helpful.splitlines()[-1] == "layer 1 · head 0 10.0"
 
 
 def test_volcano_counts_and_names() -> None:
-    figure = volcano(["a", "b", "c"], [-0.2, 0.0, 0.1], [1e-9, 1.0, 0.2], [True, False, False], title="t", count=9)
+    rows = [row(-0.2, NEEDED, p_value=1e-9), row(0.0, p_value=1.0, head=1), row(0.1, p_value=0.2, head=2)]
+    figure = volcano(rows, title="t")
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend == ["not significant after correction (2)", "significant after correction (1)"]
-    assert "a" in words(figure)
-    assert "c" not in words(figure)
+    assert "layer 0 · head 0" in words(figure)
+    assert "layer 0 · head 2" not in words(figure)
 
 
 def test_layers_of_a_part_of_the_model_keep_their_numbers() -> None:
-    figure = layer_bars([3, 7], [-0.1, 0.0], [-0.2, -0.1], [0.0, 0.1], [True, False], [False, True], title="t", count=9)
+    rows = [row(-0.1, NEEDED, 3, kind="layer"), row(0.0, DISPENSABLE, 7, kind="layer")]
+    figure = layer_bars(rows, title="t")
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["3", "7"]
     first, second = figure.axes[0].patches[:2]
     assert first.get_facecolor() != second.get_facecolor()
 
 
 def test_a_curve_is_sorted_by_size() -> None:
-    figure = cumulative_curve([3, 1], [0.5, 0.8], [0.4, 0.7], [0.6, 0.9], baseline=0.85, title="t", count=9)
+    rows = [row(score - 0.85, num_heads=size, score=score, baseline=0.85) for size, score in ((3, 0.5), (1, 0.8))]
+    figure = cumulative_curve(rows, title="t")
     assert figure.axes[0].lines[0].get_xdata().tolist() == [1, 3]
     assert figure.axes[0].lines[0].get_ydata().tolist() == [0.8, 0.5]
 
 
 def test_the_largest_effects_at_the_end_are_named() -> None:
-    delta_TV = [[0.0, 0.0, 0.0], [-0.3, np.nan, 0.01]]
-    figure = effect_trajectory([5, 10], delta_TV, ["a", "b", "c"], title="t", count=9, named=1)
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["a"]
+    rows = [row(0.0, head=head) for head in range(3)]
+    later = [row(delta, head=head, step=10) for head, delta in ((0, -0.3), (2, 0.01))]
+    figure = effect_trajectory(rows, [*({**each, "step": 5} for each in rows), *later], title="t", named=1)
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["layer 0 · head 0"]
 
 
 def test_groups_carry_their_verdicts() -> None:
+    pair, three = (
+        row(delta, verdict, kind="group", heads=heads, redundant=redundant)
+        for delta, verdict, heads, redundant in (
+            (-0.2, NEEDED, "0-1 0-2", True),
+            (0.0, DISPENSABLE, "1-1 1-2 1-3", False),
+        )
+    )
     groups = [
-        SimilarGroup("0-1 0-2", [-0.01, 0.0], -0.2, [], [-0.01, 0.0, 0.01], "redundant"),
-        SimilarGroup("1-1 1-2 1-3", [0.0, 0.0, 0.0], 0.0, [0.0, 0.0, 0.0], [], "dispensable"),
+        Group(pair, [row(-0.01), row(0.0)], [row(0.0), row(-0.01)], [row(delta) for delta in (-0.01, 0.0, 0.01)]),
+        Group(three, [row(0.0)] * 3, [row(0.0)] * 3, []),
     ]
-    assert {"redundant", "can be spared"} <= set(words(redundancy_chart(groups, title="t", count=9)))
-    with pytest.raises(ValueError, match="at least one group"):
-        redundancy_chart([], title="t", count=9)
+    assert {"redundant", "can be spared"} <= set(words(redundancy_chart(groups, title="t")))
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (6, 12), (24, 16), (24, 24)])
 def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, int]) -> None:
     delta_LH = np.random.default_rng(0).normal(0, 0.08, shape)
-    figure = disabling_heatmap(
-        delta_LH, np.abs(delta_LH) > 0.1, delta_LH > 0, title="t", count=408, smallest_effect=0.02
-    )
+    rows = grid(delta_LH, np.abs(delta_LH) > 0.1, delta_LH > 0)
+    figure = disabling_heatmap(rows, title="t", smallest_effect=0.02)
     figure.draw_without_rendering()
     assert all(text.get_fontsize() >= 8 for text in figure.findobj(Text) if text.get_text())
-    rows: dict[float, list[Text]] = {}
+    texts: dict[float, list[Text]] = {}
     for text in figure.axes[0].texts:
-        rows.setdefault(text.get_position()[1], []).append(text)
-    for row in rows.values():
-        boxes = sorted((text.get_window_extent() for text in row), key=lambda box: box.x0)
+        texts.setdefault(text.get_position()[1], []).append(text)
+    for line in texts.values():
+        boxes = sorted((text.get_window_extent() for text in line), key=lambda box: box.x0)
         assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
 
 
 def test_a_score_that_is_undefined_hides_no_other() -> None:
-    delta_V, names = [-0.2, np.nan, 0.01], ["a", "b", "c"]
-    figure = volcano(names, delta_V, [1e-6, 1.0, 0.5], [True, False, False], title="t", count=9)
+    rows = [row(-0.2, NEEDED, p_value=1e-6), row(np.nan, p_value=1.0, head=1), row(0.01, head=2)]
+    figure = volcano(rows, title="t")
     low, high = figure.axes[0].get_xlim()
     assert low < -20 < 1 < high
-    many = [f"v{i}" for i in range(50)]
-    figure = sorted_effects(
-        many, [np.nan, *[0.0] * 49], [0.0] * 50, [0.0] * 50, [False] * 50, [False] * 50, title="t", count=9
-    )
+    figure = sorted_effects([row(np.nan), *(row(0.0, head=head) for head in range(1, 50))], title="t")
     assert "nan" not in "".join(words(figure))
     assert "1 without a defined score" in figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
 
@@ -145,12 +186,12 @@ def test_a_score_that_is_undefined_hides_no_other() -> None:
 def test_volcano_names_the_worst_and_no_name_lies_on_another(seed: int) -> None:
     rng = np.random.default_rng(seed)
     delta_V = np.round(rng.normal(0, 0.006, 144) * 408) / 408
-    delta_V[:4] = [-0.02, -0.05, -0.055, -0.06]
+    delta_V[:4] = [-0.02, -0.03, -0.04, -0.06]
     p_V = np.maximum(10.0 ** -np.abs(delta_V * 250), 1e-12)
-    names = [f"l{i // 12:02d}h{i % 12:02d}" for i in range(144)]
-    figure = volcano(names, delta_V, p_V, p_V < 1e-3, title="t", count=408)
+    rows = grid(delta_V.reshape(12, 12), p_V.reshape(12, 12) < 1e-3, np.zeros((12, 12), bool))
+    figure = volcano([{**each, "p_value": p} for each, p in zip(rows, p_V, strict=True)], title="t")
     figure.draw_without_rendering()
-    labels = [text for text in figure.axes[0].texts if text.get_text() in names]
-    assert "l00h03" in [text.get_text() for text in labels]
+    labels = [text for text in figure.axes[0].texts if text.get_text().startswith("layer")]
+    assert "layer 0 · head 3" in [text.get_text() for text in labels]
     boxes = [Text.get_window_extent(text) for text in labels]
     assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
