@@ -1,5 +1,8 @@
 """First-order estimate of the effect of disabling heads (attribution patching, Nanda 2023; Syed et al. 2023)."""
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -7,6 +10,11 @@ from bertsecrets.attention.head_outputs import mean_over_real, replacement_slope
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
+from bertsecrets.results.formatting import head_label, with_error
+from bertsecrets.results.ranking import like_the_extreme
+from bertsecrets.results.report.content import Section
+from bertsecrets.results.sections import highest
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
 _UNIT = "estimated change of the loss"
@@ -20,7 +28,7 @@ class FirstOrder(OutputMeasure):
     output at o + t (r - o); disabling is t = 1. Positive: the loss rises, the head is of use.
 
     Columns:
-        ``zero``, ``uniform``, ``mean``: for the modes of disabling of that name. The mean is over the training set.
+        ``uniform``, ``zero``, ``mean``: for the modes of disabling of that name. The mean is over the training set.
 
     Args:
         reference_examples: Training examples for the means of ``mean``.
@@ -38,7 +46,7 @@ class FirstOrder(OutputMeasure):
         "layer norm that rescales what is left. analysis=disable is exact."
     )
     reads_task = True
-    columns = tuple(Column(mode, f"mode {mode}", _UNIT, keep="high") for mode in ("zero", "uniform", "mean"))
+    columns = tuple(Column(mode, f"mode {mode}", _UNIT, keep="high") for mode in ("uniform", "zero", "mean"))
 
     @typed
     def __init__(
@@ -57,6 +65,45 @@ class FirstOrder(OutputMeasure):
         uniform_B1Hd = mean_over_real(value_BSHd, batch.attention_mask_BS)[:, None]
         # NaN counts as no example: during training no means over a reference set are at hand.
         mean_B1Hd = torch.full_like(uniform_B1Hd, torch.nan) if mean_Hd is None else mean_Hd[None, None]
-        replacements = (None, uniform_B1Hd, mean_B1Hd)
+        replacements = (uniform_B1Hd, None, mean_B1Hd)
         effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd) for new_BSHd in replacements]
         return torch.stack(effects, -1)
+
+    @classmethod
+    def describe(cls, view: MeasureView) -> Section | None:
+        """Which heads the estimates show to matter, in the run's mode of disabling, and every mode by head."""
+        section = super().describe(view)
+        mode = _mode(view)
+        if section is None or mode is None:
+            return section
+        return replace(section, findings=[_answer(view, mode)], descriptive=False)
+
+
+def _mode(view: MeasureView) -> str | None:
+    """The run's mode of disabling if the measure has it, else its first mode; None without a number."""
+    asked = (view.run.config().get("ablation") or {}).get("mode")
+    modes = [column.name for column in view.columns if view.has(column.name)]
+    defined = [mode for mode in modes if np.isfinite(view.value(mode)).any()]
+    return asked if asked in defined else next(iter(defined), None)
+
+
+def _answer(view: MeasureView, mode: str) -> str:
+    """How many heads raise the loss significantly by their estimates, and the first of them."""
+    value_LH, stderr_LH, count_LH = view.grid(mode)
+    matters_LH = view.beyond({mode: 0.0})[mode]
+    matter, heads = int(matters_LH.sum()), int(np.isfinite(value_LH).sum())
+    top = highest(np.where(matters_LH, value_LH, np.nan) if matter else value_LH)
+    rise = with_error(value_LH[top], stderr_LH[top])
+    how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {LEVEL:.0%}".replace("%", " %")
+    of_heads = f"Estimated to first order in mode {mode}, {matter or 'none'} of {heads} heads"
+    if not matter:
+        largest = f"the largest, {rise} without {head_label(*top)}, may be chance"
+        return (
+            f"{of_heads} is shown to matter: no rise of the loss is significant ({how}); "
+            f"{largest if value_LH[top] > 0 else 'no estimate is above 0'}."
+        )
+    alike = like_the_extreme(value_LH, stderr_LH, count_LH) if top == highest(value_LH) else ""
+    return (
+        f"{of_heads} {'is shown to matter,' if matter == 1 else 'are shown to matter, most of all'} {head_label(*top)}: the loss "
+        f"rises by {rise} without it ({how}). {alike}"
+    ).strip()

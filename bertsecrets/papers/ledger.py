@@ -14,6 +14,7 @@ from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.judge import (
     EMBEDDINGS,
     READINGS,
+    UNTOLD,
     VERDICTS,
     Cell,
     Entry,
@@ -133,12 +134,19 @@ def _steps(entries: Sequence[Entry]) -> list[NextStep]:
 
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:
-    """How many statements have each verdict."""
+    """How many statements have each verdict, and why the others cannot be told."""
     counts = counted([entry.verdict for entry in entries])
-    unread = [entry.cells for entry in entries if all(cell.finding is None for cell in entry.cells)]
-    lacking = sum(any(cell.command for cell in cells) for cells in unread)
-    missing = f" (for {lacking} an analysis is missing)" if lacking else ""
-    return [f"Of {len(entries)} published statement{'s' * (len(entries) != 1)}: {'; '.join(counts)}{missing}."]
+    unread = [entry for entry in entries if all(cell.finding is None for cell in entry.cells)]
+    lacking = sum(any(cell.command for cell in entry.cells) for entry in unread)
+    untold = sum(entry.verdict == UNTOLD for entry in entries)
+    why = {
+        "an analysis is missing": lacking,
+        "no run fits": len(unread) - lacking,
+        "the numbers leave it open": untold - len(unread),
+    }
+    reasons = ", ".join(f"for {number} {reason}" for reason, number in why.items() if number)
+    because = f": {reasons}" if reasons else ""
+    return [f"Of {len(entries)} published statement{'s' * (len(entries) != 1)}: {'; '.join(counts)}{because}."]
 
 
 def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.files import displayed
 from bertsecrets.results.formatting import low_to_high, lower_first, named_head, number, p_value
-from bertsecrets.results.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
+from bertsecrets.results.report.content import Colouring, FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CAPTURES, Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
-from bertsecrets.results.sections import compared_section
+from bertsecrets.results.sections import SHORT, compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView
 
@@ -112,7 +112,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         if section is not None:
             sections[name] = section
     views = {name: view for name, (_, view) in experiments.items()}
-    compared = [section for view in views.values() if (section := compared_section(view)) is not None]
+    compared = {
+        f"{name}, compared": section for name, view in views.items() if (section := compared_section(view)) is not None
+    }
     config = run.config()
     # That of a training is a section: when to save one.
     analysis = isinstance(config.get("checkpoint"), str)
@@ -134,9 +136,14 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         for name, section in sections.items()
         if analysis and disabled is None and (section.summary or section.steps)
     }
-    sections = {**opening, **sections}
+    # What changed is asked where one model is compared; beside two, where the first measure has no answer of its own.
+    first = next(iter(sections.values()), None)
+    asked = len(config.get("compare_with") or []) == 1 or (first is not None and first.descriptive)
+    leads = bool(compared) and asked and analysis and not nothing_learned and disabled is None and not opening
+    sections = {**opening, **(compared if leads else {}), **sections}
     others = [section for name, section in sections.items() if name not in opening]
-    in_order = [*opening.values(), *joins, *others, *compared] if opening else [*others, *compared, *joins]
+    last = [] if leads else compared.values()
+    in_order = [*opening.values(), *joins, *others, *last] if opening else [*others, *last, *joins]
     flat = [part for section in in_order for part in section.flat()]
     highlights = next(iter(singled.values()), None)
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
@@ -173,7 +180,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             screen = None
         else:
             # The grid alone does not say what an analysis found.
-            screen = replace(screen, notes=[*firsts[:1], *screen.notes])
+            screen = replace(screen, notes=[*firsts[: 1 + leads], *screen.notes])
+            if leads:
+                differences = [one for view in views.values() if (one := _difference(view)) is not None]
+                screen = replace(screen, colourings=[*differences, *screen.colourings])
     report = Report(
         title=_title(run, experiments, sections, disabled, analysis=analysis, learned=not nothing_learned),
         subtitle=run.name,
@@ -199,6 +209,16 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     found = [*firsts, " ".join(filter(None, of_layers))] if any(of_layers) else firsts
     printed = [*report.notes, *found] if analysis else (report.notes[:1] or answered)
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
+
+
+def _difference(view: MeasureView) -> Colouring | None:
+    """The difference of heads from the compared model in the column in which most differ; None without a difference."""
+    other = next(iter(view.compared), None)
+    if other is None or view.of_layers:
+        return None
+    column, change = view.widest_change(other)
+    label = f"{view.title}: {column.label}, difference from {SHORT[other]}"
+    return Colouring(label, change.delta_LH, digits=2, signed=True) if change.moves else None
 
 
 def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:

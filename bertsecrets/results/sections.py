@@ -43,7 +43,9 @@ MOST_PANELS = 21
 
 _MOST_CONTRASTS, _MOST_CHANGES = 12, 12
 _TOP = 5
-_SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
+SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
+"""What a model that a measure is compared with is called in a heading."""
+
 _LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
@@ -78,6 +80,7 @@ def describe_columns(view: MeasureView, *, lowest: bool = False, about: str = ""
         [*([_without_values(undefined)] if undefined else []), *([about] if about else [])],
         [_layers_table(drawn) if view.of_layers else _heads_table(drawn, lowest)] if drawn else [],
         blocks,
+        descriptive=True,
     )
 
 
@@ -200,10 +203,10 @@ def compared_section(view: MeasureView) -> Section | None:
     sentences, blocks = [], []
     for other, changes in view.compared.items():
         moving = {name: change for name, change in changes.items() if change.moves}
-        sentences.append(_change_in_words(moving, changes, labels, other, lower_first(view.title)))
+        sentences.append(_change_in_words(view, other))
         if moving:
-            title = f"{view.title}: the model minus {_SHORT[other]}"
-            caption = f"Differences from {_SHORT[other]}, paired over examples; only significant ones are coloured."
+            title = f"{view.title}: the model minus {SHORT[other]}"
+            caption = f"Differences from {SHORT[other]}, paired over examples; only significant ones are coloured."
             blocks.append(
                 FigureBlock(
                     f"{view.name}_beside_{other}",
@@ -221,24 +224,21 @@ def compared_section(view: MeasureView) -> Section | None:
     )
 
 
-def _change_in_words(
-    moving: Mapping[str, Change], changes: Mapping[str, Change], labels: Mapping[str, str], other: str, title: str
-) -> str:
-    delta_LH = next(iter(changes.values())).delta_LH
-    heads = delta_LH.size
+def _change_in_words(view: MeasureView, other: str) -> str:
+    changes, title = view.compared[other], lower_first(view.title)
     if not any(np.isfinite(change.delta_LH).any() for change in changes.values()):
         return f"Compared with {_LONG[other]}, no difference in {title} is defined."
-    if not moving:
+    if not any(change.moves for change in changes.values()):
         return f"Compared with {_LONG[other]}, no head differs at all in {title}."
-    widest = max(moving, key=lambda name: int(moving[name].differs_LH.sum()))
-    change = moving[widest]
+    column, change = view.widest_change(other)
     if not change.differs_LH.any():
         return f"Compared with {_LONG[other]}, no head differs significantly in {title}."
     largest = change.largest
+    where = f" ({column.label}, the column in which most do)" if len(changes) > 1 else ""
     return (
-        f"Compared with {_LONG[other]}, the widest difference in {title} is in {labels[widest]}, which differs in "
-        f"{int(change.differs_LH.sum())} of {heads} heads, most in {head_label(*largest)} "
-        f"({number(change.other_LH[largest])} there, {number(change.model_LH[largest])} here)."
+        f"Compared with {_LONG[other]}, {int(change.differs_LH.sum())} of {change.delta_LH.size} heads differ significantly in "
+        f"{title}{where}, most of all {head_label(*largest)} ({number(change.other_LH[largest])} there, "
+        f"{number(change.model_LH[largest])} here)."
     )
 
 
@@ -261,7 +261,7 @@ def _change_panels(moving: Mapping[str, Change], labels: Mapping[str, str], titl
 def _change_table(compared: Mapping[str, Mapping[str, Change]], labels: Mapping[str, str]) -> Table:
     header = ["column", "this model"]
     for other in compared:
-        header += [_SHORT[other], "higher here", "lower here", "largest difference"]
+        header += [SHORT[other], "higher here", "lower here", "largest difference"]
     rows = []
     for name, first in next(iter(compared.values())).items():
         if not any(changes[name].moves for changes in compared.values()):

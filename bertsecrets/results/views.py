@@ -212,6 +212,11 @@ class MeasureView:
         models = {other: self._changes(other) for other in (INITIAL, RANDOM)}
         return {other: changes for other, changes in models.items() if changes}
 
+    def widest_change(self, other: str) -> tuple[Column, Change]:
+        """The column in which most heads differ significantly from a model of ``compared``, and its change."""
+        name, change = max(self.compared[other].items(), key=lambda item: int(item[1].differs_LH.sum()))
+        return self.column(name), change
+
     def _changes(self, other: str) -> dict[str, Change]:
         for stage in (CHECKPOINT, TRAINING):
             differences = self.rows.select(stage=difference_stage(stage, other)).table

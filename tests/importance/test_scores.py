@@ -1,6 +1,7 @@
 """Scores of heads against naive loops, finite differences and each other."""
 
 import itertools
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from importance.toy import model_of_tokens, split
 from measures.toy import view_of
+from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -351,6 +353,38 @@ def test_wrong_settings_are_reported(make: Callable[[], Measure], words: str) ->
         make()
 
 
+@pytest.mark.parametrize(
+    ("mode", "t_4", "words"),
+    [
+        ("uniform", (9.0, 5.0, 0.1, -9.0), "in mode uniform, 2 of 4 heads are shown to matter, most of all layer 0 · head 0:"),
+        ("zero", (0.1, -9.0, 5.0, 0.0), "in mode zero, 1 of 4 heads is shown to matter, layer 1 · head 0:"),
+        ("mean", (0.1, 0.2, 0.3, 0.1), "in mode mean, none of 4 heads is shown to matter:"),
+        ("uniform", (-1.0, -2.0, -3.0, -9.0), "no estimate is above 0."),
+        ("zero", (math.nan, 9.0, math.nan, math.nan), "in mode zero, 1 of 1 heads is shown to matter, layer 0 · head 1:"),
+        # A mode without an estimate is that of the first column.
+        ("resample", (9.0, 5.0, 0.1, -9.0), "in mode uniform, 2 of 4"),
+    ],
+)  # fmt: skip
+def test_first_order_says_which_heads_matter_in_the_mode_of_the_run(
+    mode: str, t_4: tuple[float, ...], words: str, tmp_path: Path
+) -> None:
+    measure, count = FirstOrder(2, 2), 50
+    value_LHC = torch.zeros(2, 2, 3, dtype=torch.float64)
+    asked = mode if mode in {column.name for column in measure.columns} else "uniform"
+    value_LHC[..., [column.name for column in measure.columns].index(asked)] = torch.tensor(t_4).reshape(2, 2) / 100
+    shape = value_LHC.shape
+    grid = HeadGrid(measure.name, measure.columns, value_LHC, torch.full(shape, 0.01), torch.full(shape, count))
+    (tmp_path / "config.yaml").write_text(f"ablation: {{mode: {mode}}}")
+    section = FirstOrder.describe(view_of(tmp_path, measure, grid))
+    assert section is not None
+    (finding,) = section.findings
+    assert words in finding
+    p_N = stats.t.sf([t for t in t_4 if not math.isnan(t)], count - 1)
+    shown = int((stats.false_discovery_control(p_N) <= 0.05).sum())
+    assert f"{shown or 'none'} of" in finding
+    assert ("may be chance" in finding) == (mode == "mean")
+
+
 @pytest.mark.parametrize("kind", [Confidence, HeadGradient, FirstOrder, ValueNorm, IntegratedGradients])
 def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
     measure = kind(2, 2)
@@ -358,10 +392,12 @@ def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
     value_LHC = torch.linspace(0.5, 1.0, 4, dtype=torch.float64).reshape(2, 2, 1).expand(shape).clone()
     grid = HeadGrid(measure.name, measure.columns, value_LHC, value_LHC / 100, torch.full(shape, 50))
     extras = {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01} if kind is IntegratedGradients else None
+    (tmp_path / "config.yaml").write_text("ablation: {mode: resample}")
     view = view_of(tmp_path, measure, grid, extras)
     section = kind.describe(view)
     assert section is not None
-    assert "ayer 1 · head 1 has the highest" in section.findings[0]
+    named = "in mode uniform, 4 of 4 heads are shown" if kind is FirstOrder else "ayer 1 · head 1 has the highest"
+    assert named in section.findings[0]
     assert section.paragraphs
     if kind is Confidence:
         assert section.findings[1].startswith("2 of 4 heads have a confidence above 0.8")

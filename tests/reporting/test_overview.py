@@ -87,6 +87,39 @@ def analysis_of(folder: Path, trained_folder: Path | None, **settings: Any) -> R
 
 
 @pytest.mark.parametrize(
+    ("drift", "compared", "leads"),
+    [
+        (False, ["initial"], True),
+        (False, ["initial", "random"], True),
+        (True, ["initial"], True),
+        # The first measure has an answer of its own.
+        (True, ["initial", "random"], False),
+    ],
+)
+def test_an_analysis_that_compares_models_leads_with_what_changed(
+    drift: bool, compared: list[str], leads: bool, tmp_path: Path
+) -> None:
+    before, delta = np.full((2, 3), 0.3), np.array([[0.1, 0.2, 0.0], [0.0, 0.0, 0.0]])
+    stages = [("initial", before), ("checkpoint", before + delta), ("checkpoint-initial", delta)]
+    cosines = [("checkpoint", "drift", {"cosine": 1 - before})] * drift
+    measured = [*cosines, *((stage, "focus", {"share": grid_LH}) for stage, grid_LH in stages)]
+    run = analysis_of(tmp_path / "run", None, measured=measured, compare_with=compared)
+    report = report_run(run, heads=2)
+    changed = "Compared with the model before fine-tuning, 2 of 6 heads differ significantly in focus, most of all layer 0 · head 1"
+    screen = report.report.overview
+    assert screen is not None
+    assert [report.report.title == f"{changed}.", screen.notes[0].startswith(changed)] == [leads] * 2
+    assert report.printed[0].startswith(changed) == leads
+    # Of a measure without an answer of its own the highest head comes after that.
+    assert any("has the highest value" in line for line in report.printed[1:])
+    difference = screen.colourings[0]
+    assert (difference.label == "Focus: share, difference from before fine-tuning") == leads
+    if leads:
+        assert difference.texts == [["+0.10", "+0.20", "0.00"], ["0.00", "0.00", "0.00"]]
+        assert screen.start == (0, 1)
+
+
+@pytest.mark.parametrize(
     ("swept", "measure", "commands"),
     [
         (False, "entropy", ["analyze analysis=disable", "view"]),

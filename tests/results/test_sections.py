@@ -67,7 +67,7 @@ def test_changes_are_tested_head_by_head() -> None:
 def test_the_section_says_how_many_heads_changed_and_leaves_out_what_cannot() -> None:
     section = compared_section(view_of(table()))
     assert section is not None
-    assert "in 5 of 6 heads" in section.findings[0]
+    assert "5 of 6 heads differ significantly in focus (kind 0, the column in which most do)" in section.findings[0]
     assert "0.300 there, 0.400 here" in section.findings[0]
     (rows_,) = [each.rows for each in section.tables]
     assert rows_ == [["kind 0", "0.383", "0.300", "5", "0", "0.100 (layer 0 · head 0)"]]
@@ -112,8 +112,8 @@ def test_what_cannot_tell_models_apart_is_not_compared() -> None:
         (
             0.1,
             0.01,
-            "Compared with the model before fine-tuning, the widest difference in attention patterns is in block, which differs in 6 "
-            "of 6 heads, most in layer 0 · head 0 (0.300 there, 0.400 here).",
+            "Compared with the model before fine-tuning, 6 of 6 heads differ significantly in attention patterns, most of all "
+            "layer 0 · head 0 (0.300 there, 0.400 here).",
         ),
     ],
 )

@@ -252,6 +252,7 @@ class Section:
         commands: Commands to type, such as one that would add to it.
         steps: What to do next, with the same effect.
         unfolded: Whether the page shows it open.
+        descriptive: Whether its findings only say which head has the highest number, which answers no question by itself.
     """
 
     title: str
@@ -268,6 +269,7 @@ class Section:
     commands: Sequence[str] = ()
     steps: Sequence["NextStep"] = ()
     unfolded: bool = False
+    descriptive: bool = False
 
     @property
     def line(self) -> str:
