@@ -23,6 +23,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
+from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, Comparison, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
@@ -89,6 +90,7 @@ class Shapley(Experiment):
             ],
             [_table(view, names, p_CLH)],
             figures,
+            head=highest(view.value(names[0])),
         )
 
     @classmethod
@@ -172,14 +174,13 @@ def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str
     value_LH, stderr_LH, _ = view.grid(name)
     ends = view.extras["worth"][name]
     up, down = (int((differs_LH & (sign * value_LH > 0)).sum()) for sign in (1, -1))
-    layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
+    head = highest(value_LH)
     score = "mean loss" if name == LOSS else metric_label(name)
     sign = -1 if name == LOSS else 1
     return (
         f"The {score} is {number(sign * ends['whole'], 3)} with all heads and {number(sign * ends['none'], 3)} without any; the "
         f"values of the {value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and {down} "
-        f"below; the highest is {with_error(float(value_LH[layer, head]), float(stderr_LH[layer, head]), 4)} "
-        f"({head_label(int(layer), int(head))})."
+        f"below; the highest is {with_error(float(value_LH[head]), float(stderr_LH[head]), 4)} ({head_label(*head)})."
     )
 
 

@@ -76,7 +76,8 @@ class FirstOrder(OutputMeasure):
         mode = _mode(view)
         if section is None or mode is None:
             return section
-        return replace(section, findings=[_answer(view, mode)], descriptive=False)
+        sentence, head = _answer(view, mode)
+        return replace(section, findings=[sentence], head=head, descriptive=False)
 
 
 def _mode(view: MeasureView) -> str | None:
@@ -87,8 +88,8 @@ def _mode(view: MeasureView) -> str | None:
     return asked if asked in defined else next(iter(defined), None)
 
 
-def _answer(view: MeasureView, mode: str) -> str:
-    """How many heads raise the loss significantly by their estimates, and the first of them."""
+def _answer(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
+    """A sentence on how many heads raise the loss significantly by their estimates, and the first of them."""
     value_LH, stderr_LH, count_LH = view.grid(mode)
     matters_LH = view.beyond({mode: 0.0})[mode]
     matter, heads = int(matters_LH.sum()), int(np.isfinite(value_LH).sum())
@@ -101,9 +102,9 @@ def _answer(view: MeasureView, mode: str) -> str:
         return (
             f"{of_heads} is shown to matter: no rise of the loss is significant ({how}); "
             f"{largest if value_LH[top] > 0 else 'no estimate is above 0'}."
-        )
+        ), top
     alike = like_the_extreme(value_LH, stderr_LH, count_LH) if top == highest(value_LH) else ""
     return (
         f"{of_heads} {'is shown to matter,' if matter == 1 else 'are shown to matter, most of all'} {head_label(*top)}: the loss "
         f"rises by {rise} without it ({how}). {alike}"
-    ).strip()
+    ).strip(), top

@@ -138,9 +138,10 @@ class Surface(TokenClasses):
             note=note,
             limits=(0.0, 1.0),
         )
+        subjects = [name for name in _SUBJECTS if float(np.nanmean(view.value(name + UNIFORM)))]
         return Section(
             view.title,
-            _findings(view),
+            _findings(view, subjects),
             [
                 "Each number is the share of its attention that a head gives to all tokens of a class together, averaged over "
                 "a text's tokens and then over texts (Clark et al. 2019, section 3.2). The four classes add up to 1. "
@@ -153,6 +154,7 @@ class Surface(TokenClasses):
                 ),
                 FigureBlock(f"{view.name}_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
             ],
+            head=highest(view.value(subjects[0])) if subjects else None,
         )
 
 
@@ -184,17 +186,15 @@ def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[i
     )
 
 
-def _findings(view: MeasureView) -> list[str]:
+def _findings(view: MeasureView, subjects: Sequence[str]) -> list[str]:
     findings = []
-    for name, subject in _SUBJECTS.items():
+    for name in subjects:
         value_LH, stderr_LH, count_LH = view.grid(name)
         uniform = float(np.nanmean(view.value(name + UNIFORM)))
-        if not uniform:
-            continue
         mean_L = np.nanmean(value_LH, axis=1)
         layer, top = int(mean_L.argmax()), highest(value_LH)
         sentence = (
-            f"{subject} gets most attention in layer {layer} ({number(mean_L[layer])} on "
+            f"{_SUBJECTS[name]} gets most attention in layer {layer} ({number(mean_L[layer])} on "
             f"average over heads; uniform attention gives {number(uniform)}), most "
             f"of all in {head_label(*top)} ({number(value_LH[top])})."
         )

@@ -21,7 +21,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.files import displayed
-from bertsecrets.results.formatting import low_to_high, lower_first, named_head, number, p_value
+from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
 from bertsecrets.results.report.content import Colouring, FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import CAPTURES, Declaration, Run
@@ -232,13 +232,12 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
 
 
 def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
-    """The head that the first section to name one highlights, or names first in its findings; None without any."""
+    """The first head that the first section with one highlights, or is about; None without any."""
     for section in sections:
         if section.highlights is not None and section.highlights.heads:
             return section.highlights.heads[0].layer, section.highlights.heads[0].head
-        for line in (line for part in section.flat() for line in part.findings):
-            if (head := named_head(line)) is not None:
-                return head
+        if (head := next((part.head for part in section.flat() if part.head is not None), None)) is not None:
+            return head
     return None
 
 
@@ -323,6 +322,7 @@ def _not_interpreted(section: Section) -> Section:
         summary="",
         paragraphs=["These numbers are not interpreted: the model is not shown to beat a constant answer."],
         highlights=None,
+        head=None,
         parts=[_not_interpreted(part) for part in section.parts],
     )
 

@@ -140,16 +140,6 @@ def head_label(layer: int, head: int | None) -> str:
     return f"layer {layer}" if head is None else f"layer {layer} · head {head}"
 
 
-def named_head(text: str) -> tuple[int, int] | None:
-    """The first head that a text names by its label; None if it names none.
-
-    >>> named_head("The head that changed most is layer 5 · head 11, then layer 0 · head 1."), named_head("layer 5")
-    ((5, 11), None)
-    """
-    label = re.search(r"layer (\d+) · head (\d+)", text)
-    return None if label is None else (int(label[1]), int(label[2]))
-
-
 def head_code(layer: int, head: int | None) -> str:
     """A head's name in tables and W&B, sortable by layer and head; without ``head``, a whole layer's name.
 

@@ -74,13 +74,15 @@ def describe_columns(view: MeasureView, *, lowest: bool = False, about: str = ""
         for index, group in enumerate(_by_unit(list(drawn)))
     ]
     undefined = [column.label for column in columns if column not in drawn]
+    first = columns[0]
     return Section(
         view.title,
-        [_extreme_in_words(view, columns[0], lowest)],
+        [_extreme_in_words(view, first, lowest)],
         [*([_without_values(undefined)] if undefined else []), *([about] if about else [])],
         [_layers_table(drawn) if view.of_layers else _heads_table(drawn, lowest)] if drawn else [],
         blocks,
         descriptive=True,
+        head=_extreme(grids[first][0], lowest) if first in drawn and not view.of_layers else None,
     )
 
 
@@ -215,12 +217,14 @@ def compared_section(view: MeasureView) -> Section | None:
                     f"Heatmaps of differences of {lower_first(view.title)}.",
                 )
             )
+    _, widest = view.widest_change(next(iter(view.compared)))
     return Section(
         f"{view.title}, compared with other models",
         sentences[:1],
         [*sentences[1:], _how_models_are_compared(RANDOM in view.compared)],
         [table] if (table := _change_table(view.compared, labels)).rows else [],
         blocks,
+        head=widest.largest if widest.differs_LH.any() and not view.of_layers else None,
     )
 
 

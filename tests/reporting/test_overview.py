@@ -193,7 +193,8 @@ class Named(Experiment):
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section:
-        return Section("Named", ["One head answers best, layer 0 · head 1, chosen on other examples."])
+        finding = "Layer 0 · head 1, chosen on other examples, answers best; next is layer 1 · head 2."
+        return Section("Named", [finding], head=(0, 1))
 
 
 def test_the_head_that_a_finding_names_is_selected(tmp_path: Path) -> None:

@@ -95,18 +95,20 @@ def _groups(record: ClusterRecord) -> str:
     return f"Of {count} groups of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples of the texts."
 
 
-def _moved(distance_NN: Array, heads: int) -> list[str]:
+def _moved(distance_NN: Array, heads: int) -> tuple[str, tuple[int, int]]:
+    """A sentence on how far heads moved in fine-tuning, and the head that moved farthest."""
     size = len(distance_NN) // 2
     now_NN, before_NN, cross_NN = distance_NN[:size, :size], distance_NN[size:, size:], distance_NN[:size, size:]
     upper = np.triu_indices(size, 1)
     rho = spearman(now_NN[upper], before_NN[upper])
     nearest_to_self = int((cross_NN.argmin(axis=1) == np.arange(size)).sum())
     farthest = int(cross_NN.diagonal().argmax())
-    return [
+    head = divmod(farthest, heads)
+    return (
         f"The distances between heads before and after fine-tuning have a rank correlation of {number(rho, 2)}; for {nearest_to_self} of "
         f"{size} heads the nearest head of the model before fine-tuning is the same head. "
-        f"{head_label(*divmod(farthest, heads)).capitalize()} moved farthest ({number(cross_NN[farthest, farthest])} nats)."
-    ]
+        f"{head_label(*head).capitalize()} moved farthest ({number(cross_NN[farthest, farthest])} nats)."
+    ), head
 
 
 def _group_table(record: ClusterRecord, distance_NN: Array, heads: int) -> Table:
@@ -333,9 +335,10 @@ class Clusters(Measure):
                 "Heads as points in the plane.",
             )
         ]
-        findings = [*_layers(record), _groups(record)]
+        findings, moved = [*_layers(record), _groups(record)], None
         if record.points_of_both:
-            findings += _moved(np.asarray(record.distances), heads)
+            sentence, moved = _moved(np.asarray(record.distances), heads)
+            findings.append(sentence)
             both = np.asarray(record.points_of_both)
             figure = moved_heads(
                 both[size:],
@@ -360,6 +363,7 @@ class Clusters(Measure):
             ],
             [_group_table(record, distance_NN, heads), _pair_table(distance_NN, heads)],
             figures,
+            head=moved,
         )
 
 

@@ -167,7 +167,9 @@ def coreference_section(view: MeasureView) -> Section | None:
         caption = "All heads, by kind of mention."
         blocks.append(FigureBlock(f"{view.name}_heads", by_head, caption, "Heatmaps of heads, one for each kind."))
     tables = [_table(record.kinds), _differences(record.kinds)] if record.kinds else []
-    return Section(view.title, _findings(record), [_how(record)], tables, blocks)
+    first = record.kinds[0] if record.kinds and not _without_choice(record) else None
+    head = None if first is None else (first.layer, first.head)
+    return Section(view.title, _findings(record), [_how(record)], tables, blocks, head=head)
 
 
 def coreference_comparison(comparison: Comparison) -> Section | None:
@@ -194,10 +196,15 @@ def _row_name(score: MentionScore) -> str:
     return f"{NAMES[score.kind]} (layer {score.layer} · {score.head})"
 
 
+def _without_choice(record: CoreferenceRecord) -> bool:
+    """Whether every candidate is an antecedent, so that nothing is learned about heads."""
+    return _baseline(record.kinds[0], "random") >= 1.0
+
+
 def _findings(record: CoreferenceRecord) -> list[str]:
     if not record.kinds:
         return []
-    if _baseline(record.kinds[0], "random") >= 1.0:
+    if _without_choice(record):
         return [
             f"The mentions of {record.task} have no choice: every candidate is an antecedent, so that any head and a random mention are "
             "always right, and nothing is learned about heads."

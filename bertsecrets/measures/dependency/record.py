@@ -141,7 +141,15 @@ def dependency_section(view: MeasureView) -> Section | None:
         )
         caption = f"The {len(panels)} most frequent relations, head by head, in the better of two directions."
         blocks.append(FigureBlock(f"{view.name}_heads", by_head, caption, "Heatmaps of heads, one for each relation."))
-    return Section(view.title, _findings(record, everything, relations), [_how(record)], [_table(scores)], blocks)
+    best = _clearest(relations) or next(iter(everything), None)
+    return Section(
+        view.title,
+        _findings(record, everything, relations),
+        [_how(record)],
+        [_table(scores)],
+        blocks,
+        head=None if best is None else (best.layer, best.head),
+    )
 
 
 def dependency_comparison(comparison: Comparison) -> Section | None:
@@ -189,6 +197,12 @@ def _name(score: RelationScore) -> str:
     return f"{score.relation} (layer {score.layer} · {score.head})"
 
 
+def _clearest(relations: list[RelationScore]) -> RelationScore | None:
+    """The relation whose head most clearly finds more than every fixed offset; None without one."""
+    above = (score for score in relations if score.beats_offsets)
+    return max(above, key=lambda score: score.gain_low, default=None)
+
+
 def _findings(record: DependencyRecord, everything: list[RelationScore], relations: list[RelationScore]) -> list[str]:
     findings = []
     above = [score for score in relations if score.beats_offsets]
@@ -208,8 +222,7 @@ def _findings(record: DependencyRecord, everything: list[RelationScore], relatio
             "No relation is scored on its own: none has words to choose and to score by in every split"
             + ("." if least is None else f" and {least} words in all; measure.dependency.min_count lowers the limit.")
         )
-    if above:
-        best = max(above, key=lambda score: score.gain_low)
+    if (best := _clearest(relations)) is not None:
         findings.append(
             f"The clearest is {best.relation}: {head_label(best.layer, best.head)} finds {percent(best.accuracy)} % "
             f"({percent(best.low)} to {percent(best.high)}), {_offset(best)}."

@@ -148,6 +148,7 @@ def relation_section(view: MeasureView) -> Section | None:
             *([_filters_table(record)] if record.remaining else []),
         ],
         _figures(grids, verdicts, record),
+        head=grids.heads[0],
     )
 
 

@@ -162,10 +162,10 @@ class Features(Measure):
         words = [name for name in names if name not in SPECIAL]
         if not names:
             return None
-        findings = [*_early_and_late(view, special), *_most_attended(view, words)]
+        about_words, head = _most_attended(view, words)
         return Section(
             view.title,
-            findings,
+            [*_early_and_late(view, special), *about_words],
             [
                 "Each number is the largest mean attention that a token with the feature receives, averaged over the "
                 "examples that have such a token (Kovaleva et al. 2019, section 4.4). Uniform attention gives every token "
@@ -176,6 +176,7 @@ class Features(Measure):
             ],
             [_table(view, names)],
             [*_special_figures(view, special), *_word_figure(view, words)],
+            head=head,
         )
 
 
@@ -253,18 +254,15 @@ def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:
     return [f"Mean attention is highest to {peaks_in_words}{order}."]
 
 
-def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
+def _most_attended(view: MeasureView, words: Sequence[str]) -> tuple[list[str], tuple[int, int] | None]:
+    """A sentence on the head furthest above as many random words, and the head."""
     if not words:
-        return []
+        return [], None
     certain = _over_random(view, words)
     heads = view.value(words[0]).size
     if not any(certain_LH.any() for certain_LH in certain.values()):
-        return [
-            f"No head is shown to give any of the {len(words)} kinds of words more than as many random words of the same "
-            "examples."
-            if len(words) > 1
-            else f"No head is shown to give {feature_label(words[0])} more than as many random words of the same examples."
-        ]
+        kinds = f"any of the {len(words)} kinds of words" if len(words) > 1 else feature_label(words[0])
+        return [f"No head is shown to give {kinds} more than as many random words of the same examples."], None
     ratios = {name: np.where(certain[name], _ratio(view, name), -1.0) for name in words}
     best = max(words, key=lambda name: float(np.nanmax(ratios[name])))
     top = highest(ratios[best])
@@ -279,7 +277,7 @@ def _most_attended(view: MeasureView, words: Sequence[str]) -> list[str]:
         f"{head_label(*top)}, {ratios[best][top]:.1f} times as much; {_significantly(int(certain[best].sum()), heads)} "
         f"{feature_label(best)} significantly more."
     )
-    return [f"{sentence} {like}".strip()]
+    return [f"{sentence} {like}".strip()], top
 
 
 def _significantly(count: int, heads: int) -> str:

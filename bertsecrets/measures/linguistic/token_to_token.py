@@ -230,9 +230,10 @@ class TokenToToken(Measure):
         if not from_cls and not pairs:
             return None
         certain = _beyond_both(view, pairs)
+        beyond, head = _beyond_finding(view, certain)
         return Section(
             view.title,
-            [*_cls_finding(view, from_cls), *_beyond_finding(view, certain)],
+            [*_cls_finding(view, from_cls), *beyond],
             [
                 "The largest attention between two linked words says little about syntax if they are neighbours: a head "
                 "that looks at the next token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5, saw the "
@@ -245,6 +246,7 @@ class TokenToToken(Measure):
             ],
             [_pair_table(view, names, certain)] if pairs else [],
             [*_cls_figure(view, from_cls), *_pair_figures(view, certain)],
+            head=head,
         )
 
 
@@ -356,10 +358,12 @@ def _beyond_both(view: MeasureView, pairs: Sequence[str]) -> dict[str, NDArray[n
     return {name: by_position[name + BEYOND] & by_word[name + BEYOND_WORD] for name in pairs}
 
 
-def _beyond_finding(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]) -> list[str]:
-    """Sentence on how many pairs have a head beyond position and word, and on the one furthest beyond position."""
+def _beyond_finding(
+    view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]
+) -> tuple[list[str], tuple[int, int] | None]:
+    """A sentence on how many pairs have a head beyond position and word, and the head furthest beyond position."""
     if not certain:
-        return []
+        return [], None
     kinds = f"{len(certain)} kind{'s' * (len(certain) > 1)} of linked words"
     furthest = {
         name: np.where(certain_LH, view.value(name + BEYOND), -np.inf)
@@ -367,7 +371,7 @@ def _beyond_finding(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]])
         if certain_LH.any()
     }
     if not furthest:
-        return [f"No head is shown to attend to any of {kinds} beyond both position and word."]
+        return [f"No head is shown to attend to any of {kinds} beyond both position and word."], None
     best = max(furthest, key=lambda name: float(furthest[name].max()))
     top = highest(furthest[best])
     value = with_error(view.value(best + BEYOND)[top], view.stderr(best + BEYOND)[top])
@@ -376,4 +380,4 @@ def _beyond_finding(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]])
         f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
         f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)} ({value})."
     )
-    return [f"{sentence} {like}".strip()]
+    return [f"{sentence} {like}".strip()], top

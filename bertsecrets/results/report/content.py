@@ -245,6 +245,7 @@ class Section:
         joint: A table with a row for each head.
         viewer: Maps for the page's viewer, if the section has any.
         highlights: The heads that it highlights, if any.
+        head: Layer and head that its findings are about, or name first; a page without disabled heads opens on it.
         rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
         parts: Sections that follow it under headings of their own.
         summary: What it says in a few words, for the page's contents. On the page of an analysis it is the title, and the section's
@@ -263,6 +264,7 @@ class Section:
     joint: JointTable | None = None
     viewer: HeadViewer | None = None
     highlights: Highlights | None = None
+    head: tuple[int, int] | None = None
     rows: Sequence[Mapping[str, object]] = ()
     parts: Sequence["Section"] = ()
     summary: str = ""
