@@ -17,8 +17,9 @@ from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.results.figures.curves import trajectory
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
+from bertsecrets.results.ranking import ties_in_words
 from bertsecrets.results.report.content import FigureBlock, HeadLine, Highlights, Section, Table
-from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 _LISTED, _OUTLINED = 10, 5
@@ -278,28 +279,17 @@ def _findings(
         if len(defined) > 1
         else ""
     )
-    heads = f"The head that changed most is {head_label(*top)}: {cosine}. {_like_the_first(view, top, changed)}".strip()
+    heads = f"The head that changed most is {head_label(*top)}: {cosine}. {_like_the_first(view, value_LH)}".strip()
     return [*([layers] if layers else []), heads]
 
 
-def _like_the_first(view: MeasureView, top: tuple[int, int], changed: list[tuple[int, int]]) -> str:
+def _like_the_first(view: MeasureView, value_LH: NDArray[np.float64]) -> str:
     """The heads that cannot be told from the first, by the paired test; nothing for a run of an earlier version."""
     if not view.has(FIRST):
         return ""
     p_LH, _, count_LH = view.grid(FIRST)
-    if not np.isfinite(p_LH).any():
-        return f"With {_examples(count_LH)} the order of the heads cannot be tested."
-    like_LH = p_LH >= LEVEL
-    like_LH[top] = False
-    names = [head_label(*head) for head in changed if like_LH[head]]
-    total = int(like_LH.sum())
-    if not total:
-        return "It changed significantly more than every other head (paired t tests, Holm-corrected)."
-    if total == like_LH.size - 1:
-        return f"No other head can be told from it (paired t tests, Holm-corrected p ≥ {LEVEL:g})."
-    more = f" and {total - len(names[:_OUTLINED])} more" if total > len(names[:_OUTLINED]) else ""
-    listed = ", ".join(names[:_OUTLINED]) + more if names else f"{total} heads"
-    return f"Indistinguishable from the top: {listed} (paired t tests, Holm-corrected p ≥ {LEVEL:g})."
+    ahead = "It changed significantly more than every other head"
+    return ties_in_words(-value_LH, p_LH, count_LH, tests="paired t tests", ahead=ahead)
 
 
 def _heatmap(view: MeasureView, column: Column, outlined: list[tuple[int, int]]) -> FigureBlock:

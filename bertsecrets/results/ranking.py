@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.results.formatting import head_label
+from bertsecrets.results.views import LEVEL
 from bertsecrets.statistics.student import differs_from_highest
 
-_LEVEL = 0.05
 _LISTED = 5
 
 Array = NDArray[np.float64]
@@ -22,25 +22,57 @@ def like_the_extreme(
         lowest: Whether the lowest head is meant instead.
         layers: Whether the rows are whole layers, ``[layers, 1]``.
     """
-    finite_LH = np.isfinite(value_LH)
-    if finite_LH.sum() < 2:
+    if np.isfinite(value_LH).sum() < 2:
         return ""
-    noun = "layer" if layers else "head"
-    top, side = ("lowest", "lower") if lowest else ("top", "higher")
     rank_LH = -value_LH if lowest else value_LH
-    p_LH = differs_from_highest(rank_LH, stderr_LH, count_LH)
-    if np.isfinite(p_LH).sum() < 2:
+    top, side = ("lowest", "lower") if lowest else ("top", "higher")
+    return ties_in_words(
+        rank_LH,
+        differs_from_highest(rank_LH, stderr_LH, count_LH),
+        count_LH,
+        tests="standard errors",
+        ahead=f"The {top} {'layer' if layers else 'head'} is significantly {side} than every other",
+        top=top,
+        layers=layers,
+    )
+
+
+def ties_in_words(
+    rank_LH: Array,
+    p_LH: Array,
+    count_LH: NDArray[np.int64],
+    *,
+    tests: str,
+    ahead: str,
+    top: str = "top",
+    layers: bool = False,
+) -> str:
+    """A sentence on the heads that cannot be told from the first.
+
+    Args:
+        rank_LH: What heads are ordered by, the highest first; NaN for heads that have no place.
+        p_LH: Corrected p-values of each head equalling the first; NaN where that cannot be tested.
+        count_LH: Numbers of examples.
+        tests: What the p-values are from.
+        ahead: What is said of the first if no other head can be the first.
+        top: Which end of the order is meant.
+        layers: Whether the rows are whole layers, ``[layers, 1]``.
+    """
+    noun = "layer" if layers else "head"
+    finite_LH = np.isfinite(rank_LH)
+    others_LH = finite_LH.copy()
+    others_LH[np.unravel_index(int(np.nanargmax(rank_LH)), rank_LH.shape)] = False
+    if not np.isfinite(p_LH[others_LH]).any():
         count = int(count_LH[finite_LH].max())
         return f"With {count:,} example{'s' * (count != 1)} the order of the {noun}s cannot be tested."
-    like_LH = finite_LH & ~(p_LH < _LEVEL)
-    like_LH[np.unravel_index(int(np.nanargmax(rank_LH)), rank_LH.shape)] = False
+    like_LH = others_LH & ~(p_LH < LEVEL)
     total = int(like_LH.sum())
     if not total:
-        return f"The {top} {noun} is significantly {side} than every other (standard errors, Holm-corrected)."
-    if total == finite_LH.sum() - 1:
-        return f"No other {noun} can be told from it (standard errors, Holm-corrected p ≥ {_LEVEL:g})."
+        return f"{ahead} ({tests}, Holm-corrected)."
+    if total == others_LH.sum():
+        return f"No other {noun} can be told from it ({tests}, Holm-corrected p ≥ {LEVEL:g})."
     order = np.argsort(np.where(like_LH, -rank_LH, np.inf), axis=None, kind="stable")[: min(total, _LISTED)]
-    components = (divmod(int(index), value_LH.shape[1]) for index in order)
+    components = (divmod(int(index), rank_LH.shape[1]) for index in order)
     names = ", ".join(head_label(layer, None if layers else head) for layer, head in components)
     more = f" and {total - _LISTED} more" if total > _LISTED else ""
-    return f"Indistinguishable from the {top}: {names}{more} (standard errors, Holm-corrected p ≥ {_LEVEL:g})."
+    return f"Indistinguishable from the {top}: {names}{more} ({tests}, Holm-corrected p ≥ {LEVEL:g})."
