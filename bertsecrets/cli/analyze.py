@@ -1,7 +1,6 @@
 """Analyse a finished checkpoint: the numbers, figures and report of training, without training."""
 
 import logging
-import os
 import time
 from functools import partial
 from pathlib import Path
@@ -73,7 +72,6 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         trained = {"name": run.name, "init": init, "seed": seed}
         if path is not None and path.is_file():
             trained["folder"] = str(path.parent.parent.resolve())
-            trained["from_here"] = os.path.relpath(trained["folder"], folder.resolve())
         if origin is not None:
             trained["layer_decay"] = origin.config().get("optimizer", {}).get("layer_decay", 1.0)
             trained["attention_dropout"] = origin.config()["model"].get("attention_dropout")

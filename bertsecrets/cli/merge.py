@@ -1,7 +1,6 @@
 """Merge disabling sweeps that were spread over several runs into one."""
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -99,8 +98,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
     first = parts[0]
     identity = (first.run.name, first.run.model, first.run.task, first.run.init)
-    folder = run_folder()
-    run = _Merged(folder, *identity, recorded=_recorded(config, first, folder))
+    run = _Merged(run_folder(), *identity, recorded=_recorded(config, first))
     records = {SWEEP: screening_of(parts, outcomes)} if outcomes.is_screened else {}
     judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, records)
     judged.write(run, first.rows[0]["stage"], first.step)
@@ -153,16 +151,13 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
     return {**total, "bound": bound, "precision": precisions[0], "speedup": None, "reason": None, "onednn": onednn}
 
 
-def _recorded(config: DictConfig, part: Part, folder: Path) -> DictConfig:
+def _recorded(config: DictConfig, part: Part) -> DictConfig:
     """The configuration of the merged run: what the parts share, so that it can be read as a run itself."""
     recorded = config.copy()
     OmegaConf.set_struct(recorded, False)
     for key in _SHARED:
         if key in part.config:
             recorded[key] = part.config[key]
-    if (recorded.get("trained") or {}).get("folder") is not None:
-        # The merged run lies elsewhere than its parts.
-        recorded.trained.from_here = os.path.relpath(recorded.trained.folder, folder.resolve())
     recorded.ablation = part.settings.model_dump(exclude=set(_PLAN_KEYS))
     return recorded
 

@@ -1,5 +1,6 @@
 """A run's copy of its configuration, and configurations as plain values."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,11 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def write_config(config: DictConfig, folder: Path) -> None:
-    """Write a run's copy of its configuration, interpolations resolved."""
+    """Write a run's copy of its configuration, interpolations resolved; of an analysis also how far the analysed run lies."""
+    trained = (config.get("trained") or {}).get("folder")
+    if trained is not None:
+        config = config.copy()
+        OmegaConf.update(config, "trained.from_here", os.path.relpath(trained, folder.resolve()), force_add=True)
     with atomic_write(folder / CONFIG_COPY) as temporary:
         OmegaConf.save(config, temporary, resolve=True)
 

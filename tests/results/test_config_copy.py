@@ -14,6 +14,14 @@ def test_the_copy_is_resolved_and_read_back(tmp_path: Path) -> None:
     assert plain(read_config(tmp_path)) == {"seed": 3, "name": "run-3"}
 
 
+def test_an_analysis_records_how_far_the_analysed_run_lies(tmp_path: Path) -> None:
+    config = OmegaConf.create({"trained": {"name": "run", "folder": str(tmp_path / "run"), "from_here": "elsewhere"}})
+    (tmp_path / "sweep" / "analysis").mkdir(parents=True)
+    write_config(config, tmp_path / "sweep" / "analysis")
+    assert read_config(tmp_path / "sweep" / "analysis").trained.from_here == str(Path("..", "..", "run"))
+    assert config.trained.from_here == "elsewhere"
+
+
 @pytest.mark.parametrize("content", ["{", "", "- 1", "a: ${"])
 def test_an_unreadable_configuration_is_reported(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(content)
