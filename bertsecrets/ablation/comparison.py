@@ -94,7 +94,11 @@ class Effects:
 
 
 def effects(
-    replicates: Replicates, kind: str, judged: Mapping[str, OverSeeds] | None = None, label: str = ""
+    replicates: Replicates,
+    kind: str,
+    judged: Mapping[str, OverSeeds] | None = None,
+    label: str = "",
+    mode: str | None = None,
 ) -> Effects | None:
     """Effects of every head or layer (``kind``); None if no replicate disabled any.
 
@@ -103,12 +107,13 @@ def effects(
         kind: Name of a kind of components.
         judged: Verdicts over seeds by condition, where the caller has them.
         label: The condition.
+        mode: The mode of disabling; None for the first of each run.
     """
-    judge = partial(_over_seeds, replicates, kind) if judged is None else partial(judged.get, label)
+    judge = partial(_over_seeds, replicates, kind, mode) if judged is None else partial(judged.get, label)
     deltas, flags, baselines, last = [], [], [], None
     counts, screened = set(), False
     for view in replicates.views:
-        singles = rows_of(KINDS[kind], view.run.ablation_table())
+        singles = rows_of(KINDS[kind], view.run.ablation_table(), mode)
         run_size = view.run.size()
         if not singles or run_size is None:
             continue
@@ -142,8 +147,8 @@ def effects(
     )
 
 
-def _over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
-    return judge_conditions({"": replicates}, kind).by_label.get("")
+def _over_seeds(replicates: Replicates, kind: str, mode: str | None) -> OverSeeds | None:
+    return judge_conditions({"": replicates}, kind, mode).by_label.get("")
 
 
 def compare_effects(comparison: Comparison) -> Section | None:

@@ -98,15 +98,15 @@ class RunSweep(PairedPredictions):
         return bootstrap_changes(self.metric, self, _RESAMPLES, np.random.default_rng([0, 0]))
 
 
-def over_seeds(replicates: Replicates, kind: str) -> OverSeeds | None:
-    """The effects of every head or layer (``kind``) over the runs of a condition.
+def over_seeds(replicates: Replicates, kind: str, mode: str | None = None) -> OverSeeds | None:
+    """The effects of every head or layer (``kind``) over the runs of a condition, of their first mode or of one mode.
 
     None with fewer than two runs that disabled the same variants and kept their predictions.
 
     Raises:
         UserError: If the runs disabled heads on different examples.
     """
-    sweeps = [sweep for view in replicates.views if (sweep := read_sweep(view, kind)) is not None]
+    sweeps = [sweep for view in replicates.views if (sweep := read_sweep(view, kind, mode)) is not None]
     variants = [[row["variant"] for row in sweep.rows] for sweep in sweeps]
     # A mean over seeds needs the same variants in each run, in one order.
     if len(sweeps) < 2 or any(names != variants[0] for names in variants):
@@ -127,12 +127,13 @@ class JudgedConditions:
     notes: tuple[str, ...]
 
 
-def judge_conditions(replicates: Mapping[str, Replicates], kind: str) -> JudgedConditions:
+def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str | None = None) -> JudgedConditions:
     """Judge each condition's heads or layers (``kind``) over its seeds.
 
     Args:
         replicates: The runs of each condition.
         kind: ``head`` or ``layer``.
+        mode: The mode of disabling; None for the first of each run.
     """
     by_label, notes = {}, []
     for label, runs in replicates.items():
@@ -146,7 +147,7 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str) -> JudgedC
                 f"{', '.join(early)}."
             )
         try:
-            over = over_seeds(runs, kind)
+            over = over_seeds(runs, kind, mode)
         except UserError as error:
             notes.append(str(error))
             continue
@@ -175,10 +176,12 @@ def outcomes_path(view: MeasureView, row: Mapping[str, Any]) -> Path:
     return view.run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
 
 
-def read_sweep(view: MeasureView, kind: str) -> RunSweep | None:
-    """A run's last sweep of the first set, metric and mode; None if it has none, its predictions were
-    not kept, or it stopped early, so that variants differ in their examples."""
-    rows = rows_of(KINDS[kind], view.run.ablation_table())
+def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSweep | None:
+    """A run's last sweep of the first set and metric, and of the first mode or of one mode.
+
+    None if it has none, its predictions were not kept, or it stopped early, so that variants differ in their examples.
+    """
+    rows = rows_of(KINDS[kind], view.run.ablation_table(), mode)
     if not rows:
         return None
     path = outcomes_path(view, rows[0])

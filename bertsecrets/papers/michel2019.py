@@ -118,7 +118,8 @@ def all_but_one(models: Studied) -> Section | None:
     """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
     rows = []
     for group in models.tuned:
-        sweeps = (read_sweep(view, ALL_BUT_ONE.name) for view in group.sweeps(ALL_BUT_ONE.name, "zero"))
+        views, mode = group.sweeps(ALL_BUT_ONE.name, "zero")
+        sweeps = (read_sweep(view, ALL_BUT_ONE.name, mode) for view in views)
         runs = [_alone(sweep) for sweep in sweeps if sweep is not None]
         # Layers of a smaller model are not those of the paper's.
         theirs = _THEIRS["one_head"] if runs and len(runs[0]) == len(_THEIRS["one_head"]) else None

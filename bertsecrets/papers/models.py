@@ -155,15 +155,15 @@ class Group(Condition):
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:
         """Effects of disabling every component of a kind; None if no model has them. The arguments are those of :meth:`sweeps`."""
-        views = self.sweeps(kind, mode)
-        return effects(Replicates(views), kind) if views else None
+        views, mode = self.sweeps(kind, mode)
+        return effects(Replicates(views), kind, mode=mode) if views else None
 
-    def sweeps(self, kind: str, mode: str | None = None) -> list[MeasureView]:
-        """The views, one for each seed that has one, in which every component of a kind was disabled.
+    def sweeps(self, kind: str, mode: str | None = None) -> tuple[list[MeasureView], str | None]:
+        """The views, one for each seed that has one, in which every component of a kind was disabled, and the mode to read.
 
         Args:
             kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
-            mode: The mode of disabling; where no model has it, any.
+            mode: The mode of disabling; where no model has it, the views are those of any mode, and the one to read is None, their first.
         """
         for accepted_mode in dict.fromkeys((mode, None)):
             # The default binds the mode of this round.
@@ -175,8 +175,8 @@ class Group(Condition):
 
             views = self.views("ablation", ready=ready)
             if views:
-                return views
-        return []
+                return views, accepted_mode
+        return [], None
 
     def command(self, settings: str) -> str:
         """The command that takes an analysis of the first model."""

@@ -859,3 +859,15 @@ def test_relations_are_counted_in_both_directions_beside_the_papers(tmp_path: Pa
     heights = [bar.get_height() for bar in block.figure.axes[0].patches]
     assert sum(heights) == pytest.approx(90)
     assert heights[8] == pytest.approx(60)
+
+
+def test_the_effects_of_a_mode_are_read_from_a_run_with_two(tmp_path: Path) -> None:
+    """The table's first mode is ``uniform``; a mode that no run has is answered by the first."""
+    run = Run.open(make_run(tmp_path / "run", delta_LH=np.full((3, 4), -0.02), p_constant=0.001))
+    zeroed = [{**row, "mode": "zero", "delta": -0.07} for row in run.ablation_table().rows()]
+    run.ablation_table().append(AblationTable.from_rows(zeroed)).write(run.ablation_path)
+    (group,) = models_in(tmp_path).tuned
+    for mode, read, delta in (("uniform", "uniform", -0.02), ("zero", "zero", -0.07), ("mean", "uniform", -0.02)):
+        effect = group.effects("head", mode)
+        assert effect is not None
+        assert (effect.mode, np.unique(effect.delta_RLH).tolist()) == (read, [delta])
