@@ -174,7 +174,7 @@ def test_likeness_is_compared_with_and_without_dropout(
         for name, added, settings in (("with", 0.0, {}), ("without", change, {"model": model})):
             measured = [("checkpoint", "clusters", {"within_layer": RISING + seed + added})]
             folder = make_run(tmp_path / f"{name}{seed}", seed=seed, stderr=0.001, measured=measured, **settings)
-            Run.open(folder).declare(Clusters(1, 1).declaration())
+            Run.open(with_predictions(folder, np.ones(9))).declare(Clusters(1, 1).declaration())
     make_run(tmp_path / "unmeasured", seed=9, model=model)
     answer = answers(answer_to(without_attention_dropout, models_in(tmp_path)))
     assert answer.short == short
@@ -182,6 +182,13 @@ def test_likeness_is_compared_with_and_without_dropout(
     (table,) = answer.tables
     assert [row[0] for row in table.rows] == ["all layers", *(f"layer {layer}" for layer in range(SIZE[0]))]
     assert {row[3] for row in table.rows} == {interval.partition(" ")[0]}
+    # As many other examples are not the same ones.
+    for seed, _ in enumerate(changes):
+        path = tmp_path / f"without{seed}" / "predictions" / "val.parquet"
+        table = pq.read_table(path)
+        pq.write_table(table.set_column(0, "index", pa.array(range(1, 10))), path)
+    missing = answer_to(without_attention_dropout, models_in(tmp_path)).missing
+    assert "the same examples" in missing[0].why
 
 
 def test_what_likeness_without_dropout_lacks(tmp_path: Path) -> None:

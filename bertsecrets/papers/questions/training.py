@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -246,10 +247,16 @@ _WITHIN = "within_layer"
 
 
 def _distances(model: Model, control: Model | None) -> tuple[MeasureView, MeasureView] | None:
-    """The distances between heads of two models on the same number of examples; None without them."""
+    """The distances between heads of two models on the same examples, as far as their runs kept which; None without them.
+
+    A measure takes the same sample of the same examples, if it takes as many.
+    """
     views = [part.view("clusters", lambda view: view.has(_WITHIN)) for part in (model, control) if part is not None]
     first, second = (*views, None)[:2]
     if first is None or second is None or first.count(_WITHIN) != second.count(_WITHIN):
+        return None
+    ours, theirs = (_predictions(view.run.folder, model) for view in (first, second))
+    if ours is None or theirs is None or not ours["index"].equals(theirs["index"]):
         return None
     return first, second
 
@@ -372,12 +379,17 @@ def _counterpart(model: Model, control: Group) -> Model | None:
     return next((candidate for candidate in control.models if candidate.seed == model.seed), None)
 
 
+def _predictions(folder: Path, model: Model) -> pa.Table | None:
+    """What a run of a model kept of its predictions for the first set, in order of the examples; None without any."""
+    path = folder / PREDICTIONS / f"{next(iter(model.scores['sets']))}.parquet"
+    return pq.read_table(path).sort_by("index") if path.is_file() else None
+
+
 def _correct(model: Model) -> dict[int, bool] | None:
     """Which examples of the first set the model answers right, by their index; None without predictions."""
-    path: Path = model.parts[0].folder / PREDICTIONS / f"{next(iter(model.scores['sets']))}.parquet"
-    if not path.is_file():
+    table = _predictions(model.parts[0].folder, model)
+    if table is None:
         return None
-    table = pq.read_table(path)
     logits_NC = np.stack([table[name].to_numpy() for name in table.column_names if name.startswith("logit_")], -1)
     if logits_NC.shape[1] < 2:
         return None
