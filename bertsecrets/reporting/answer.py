@@ -143,7 +143,7 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     for line in section.highlights.heads[:_NAMED]:
         head = line.layer, line.head
         reach = stats.t.ppf((1 + _LEVEL) / 2, max(int(count_LH[head]) - 1, 1)) * stderr_LH[head]
-        limits = f"{number(line.value - reach)} to {number(min(line.value + reach, 1.0))}"
+        limits = f"{number(max(line.value - reach, 0.0))} to {number(min(line.value + reach, 1.0))}"
         interval = f" ({limits})" if np.isfinite(reach) else ""
         named.append(f"{head_label(*head)}, {number(line.value)}{interval}")
     defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]

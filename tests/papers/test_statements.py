@@ -646,6 +646,25 @@ def test_a_tolerance_widens_the_interval_and_moves_the_test() -> None:
     assert test.judge([Reading(0.28, 0.01, 100)]).p_value == pytest.approx(2 * stats.norm.sf(2))
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"column": "surface/cls"}, (0, 0.1 + 0.3)),
+        ({"column": ["surface/cls", "surface/sep_total"]}, (0.1, 0.7)),
+        ({"column": "surface/cls", "minus": "surface/sep_total"}, (-0.5, 0.1)),
+        ({"column": "surface/cls", "minus": "surface/sep_total", "absolute": True}, (0, 0.5)),
+    ],
+)
+def test_an_interval_ends_where_the_mean_of_shares_cannot_be(
+    tmp_path: Path, keys: Mapping[str, Any], expected: tuple[float, float]
+) -> None:
+    """Shares of 0.1 and 0.3; the tolerance of 0.3 alone makes the interval."""
+    surface_run(tmp_path / "run", np.full((3, 4), 0.1), sep_LH=np.full((3, 4), 0.3), stderr=1e-9)
+    test = {"kind": "mean", "above": 0.0, "tolerance": 0.3, **keys}
+    finding = only(ledger(tmp_path, statement_of(test))[0]).finding
+    assert (finding.low, finding.high) == pytest.approx(expected, abs=1e-6)
+
+
 def test_the_best_heads_of_layers_have_a_simultaneous_interval(tmp_path: Path) -> None:
     """2.5 errors below the number: the best of 10 reaches it, one alone would not; no head near it leaves one layer open."""
     value = 0.3 - 2.5 * 0.005

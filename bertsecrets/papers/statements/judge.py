@@ -492,6 +492,13 @@ def _reading(content: object) -> Reading | None:
         math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr", "reliability")
     )
     p = content["p_value"]
+    low, high = map(float, content["limits"])
     return Reading(
-        value, stderr, int(content["count"]), str(content["detail"]), reliability, p if p is None else float(p)
+        value,
+        stderr,
+        int(content["count"]),
+        str(content["detail"]),
+        reliability,
+        p if p is None else float(p),
+        (low, high),
     )

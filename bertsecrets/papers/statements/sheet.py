@@ -1,6 +1,7 @@
 """The numbers of one model, as the tests of statements read them."""
 
 import hashlib
+import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ BEFORE = "initial:"
 SEEDS = "seeds:"
 """Prefix of a column that compares the model with that of the next seed, the last with the first."""
 
+UNLIMITED = (-math.inf, math.inf)
+
 OR = " or "
 """Between a column and one that stands in for it where it was not measured."""
 
@@ -72,12 +75,14 @@ class Grid:
         value_LH, stderr_LH: Values and standard errors ``[layers, heads]``.
         count: The largest number of examples of a head.
         origin: What else distinguishes the numbers, e.g. their metric and sample; empty for nothing.
+        limits: The least and the greatest that a value can be.
     """
 
     value_LH: Array
     stderr_LH: Array
     count: int
     origin: str = ""
+    limits: tuple[float, float] = UNLIMITED
 
 
 def disabled_columns() -> tuple[str, ...]:
@@ -308,7 +313,11 @@ def _of_stage(run: FinishedRun, measure: str, name: str, about: About) -> Grid |
         grid = view.first_of(name, [CHECKPOINT if run.source == BEFORE_TRAINING else INITIAL])
     else:
         grid = view.first_of(name, [CHECKPOINT, TRAINING])
-    return None if grid is None else Grid(grid[0], grid[1], int(grid[2].max()))
+    if grid is None:
+        return None
+    low, high = view.column(name).limits or UNLIMITED
+    limits = (low - high, high - low) if about == "change" else (low, high)
+    return Grid(grid[0], grid[1], int(grid[2].max()), limits=limits)
 
 
 @dataclass(frozen=True)

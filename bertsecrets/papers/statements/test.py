@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from bertsecrets.papers.statements.sheet import SEEDS, Array, Grid, Sheet
+from bertsecrets.papers.statements.sheet import SEEDS, UNLIMITED, Array, Grid, Sheet
 from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.settings import Settings
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -35,6 +35,7 @@ class Reading:
         reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
         p_value: Two-sided p-value of the number being equal to the threshold, for a test that has one of its own; None
             for that of the standard error.
+        limits: The least and the greatest that the number can be, where its columns say so.
     """
 
     value: float
@@ -43,6 +44,7 @@ class Reading:
     detail: str = ""
     reliability: float = 1.0
     p_value: float | None = None
+    limits: tuple[float, float] = UNLIMITED
 
 
 @dataclass(frozen=True)
@@ -84,14 +86,14 @@ class Test(Settings, ABC):
     unit: str = Field(default="", description="a text")
     tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
 
-    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    bounds: ClassVar[tuple[float, float]] = UNLIMITED
     """The least and the greatest that the number can be, before its absolute value is taken."""
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The least and the greatest that the number can be: its interval is cut off there."""
-        low, high = self.bounds
-        return (max(0.0, low), high) if getattr(self, "absolute", False) else (low, high)
+    def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
+        """The least and the greatest that the number can be, whatever the models."""
+        ends = zip(self.bounds, *(reading.limits for reading in readings), strict=True)
+        low, high = (choose(values) for choose, values in zip((max, min), ends, strict=True))
+        return (max(0.0, low), max(-low, high)) if getattr(self, "absolute", False) else (low, high)
 
     @property
     def threshold(self) -> float:
@@ -142,7 +144,11 @@ class Test(Settings, ABC):
         return value > self.threshold if self.below is None else value < self.threshold
 
     def judge(self, readings: Sequence[Reading]) -> Finding:
-        """The mean over models with its interval and p-value: over seeds and examples where there are several."""
+        """The mean over models with its interval and p-value: over seeds and examples where there are several.
+
+        The interval is cut off where the number cannot be, as a share below 0: that leaves its coverage, and the p-value is of
+        the whole one.
+        """
         finding = self._over_models(readings)
         delta = finding.value - self.threshold
         if self.tolerance and math.isfinite(finding.low):
@@ -150,7 +156,8 @@ class Test(Settings, ABC):
             nearer = self._over_models([replace(reading, value=reading.value + toward) for reading in readings])
             p = 1.0 if abs(delta) <= self.tolerance else nearer.p_value
             finding = replace(finding, low=finding.low - self.tolerance, high=finding.high + self.tolerance, p_value=p)
-        low, high = (min(max(end, self.limits[0]), self.limits[1]) for end in (finding.low, finding.high))
+        least, most = self.limits(readings)
+        low, high = (min(max(end, least), most) for end in (finding.low, finding.high))
         return replace(finding, low=low, high=high)
 
     def doubt(self, finding: Finding) -> str:

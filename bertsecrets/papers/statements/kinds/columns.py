@@ -83,9 +83,11 @@ class Mean(SumTest):
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
+        low, high = (sum(ends) for ends in zip(*(sheet.grid(name).limits for name in listed(self.column)), strict=True))
         for column in listed(self.minus):
             subtracted = sheet.grid(column)
             value_LH, stderr_LH = value_LH - subtracted.value_LH, stderr_LH + subtracted.stderr_LH
+            low, high = low - subtracted.limits[1], high - subtracted.limits[0]
         rows = LAYER_SETS[self.layers].rows(value_LH)
         counted_LH = np.zeros(value_LH.shape, bool)
         counted_LH[rows] = True
@@ -101,7 +103,7 @@ class Mean(SumTest):
         if not heads:
             return Reading(np.nan, np.nan, count, detail)
         value, stderr = mean_of(value_LH[counted_LH], stderr_LH[counted_LH])
-        return Reading(abs(value) if self.absolute else value, stderr, count, detail)
+        return Reading(abs(value) if self.absolute else value, stderr, count, detail, limits=(low, high))
 
 
 class Contrast(SumTest):
