@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from bertsecrets.ablation.arithmetic import can_use_onednn, preferred
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.forecast import forecast
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.partial_passes import return_freed_memory
@@ -186,10 +186,8 @@ def cell(
     subject: Subject, variants: int, kept: Path | None, precisions: Sequence[Precision], every: int
 ) -> dict[str, Any]:
     """One run and mode: times, and where the screened sweeps differ from the exact one."""
-    size = sum(batch.size for batch in subject.batches)
     encoder = describe(subject.model)
-    planned = forecast(encoder, subject.plan, subject.batches, 1, size, "accuracy", 0.05, 1, None, nullcontext)
-    faster = planned.arithmetic.onednn
+    faster = preferred(encoder)[1] and can_use_onednn(encoder, nullcontext)
     evaluation, loop = naive(subject, variants)
     costs = {"evaluation": evaluation, "naive": loop}
     screened = {}

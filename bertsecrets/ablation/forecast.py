@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -25,8 +25,11 @@ from bertsecrets.ablation.arithmetic import (
 from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.scoring import CLASS_METRICS
-from bertsecrets.ablation.settings import BF16, FP32, MEASURED, Precision
+from bertsecrets.ablation.screening import why_not
+from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
+from bertsecrets.ablation.subject import Subject
 from bertsecrets.attention.hooks import eager_execution
+from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
@@ -174,36 +177,30 @@ class Forecast:
 
 
 def forecast(
-    encoder: Encoder,
+    subject: Subject,
     plan: Plan,
-    batches: Iterable[Batch],
-    tokens: int,
-    examples: int,
-    metric: str,
-    needed: float,
-    draws: int,
-    reason: str | None,
-    context: Callable[[], AbstractContextManager[Any]],
-    precision: Precision | Literal["measured"] | None = None,
+    settings: AblationSettings,
+    precision: Precision | Literal["measured"] | None,
     onednn: bool | None = None,
 ) -> Forecast:
     """Predict the time of a sweep from that of a few forward passes; the same on all processes.
 
     Args:
-        encoder, plan: What is disabled.
-        batches: This process's batches; the first one is the probe.
-        tokens, examples: Padded tokens of this process's batches, and examples of all processes.
-        metric: The task's first metric.
-        needed: As for :class:`Forecast`.
-        draws: Sweeps that an exact one takes: those of mode ``resample``, else 1.
-        reason: Why the sweep cannot be screened; None if it can.
-        context: Context manager of a pass.
+        subject: The model and its examples; a part of this process's first batch is the probe.
+        plan: What is disabled.
+        settings: Those of the sweep.
         precision: Of a screened sweep; None to choose by processor, ``measured`` to time bf16, and oneDNN, and take the faster.
         onednn: Whether oneDNN computes a screened sweep's fp32 linear layers, where it can; None to choose as for ``precision``.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
     """
+    encoder, context = subject.encoder, subject.context
+    batches, lengths = subject.batches(settings.max_examples), subject.split.lengths
+    tokens = sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
+    # An exact sweep takes a pass for each draw of other examples.
+    draws = settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1
+    reason = why_not(subject.task, plan, encoder)
     device = next(encoder.base.parameters()).device
     no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
     by_processor, by_onednn_here = preferred(encoder)
@@ -241,7 +238,7 @@ def forecast(
     if arithmetic.precision == BF16:
         active *= _AGAIN + 1 / (speedup or 1.0)
     return Forecast(
-        examples=examples,
+        examples=len(subject.positions(settings.max_examples)),
         variants=len(plan.variants),
         measured=Times(
             seconds["trainer"] * draws * (1 + pairs), None if reason is not None else fp32 * (passes + active)
@@ -250,8 +247,8 @@ def forecast(
             nominal * draws * (1 + pairs), None if reason is not None else nominal * (passes + _ACTIVE * pairs)
         ),
         reason=reason,
-        metric=metric,
-        needed=needed,
+        metric=subject.task.metrics[0],
+        needed=settings.judging().alpha,
         arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
     )
 

@@ -391,7 +391,7 @@ class Sweep:
 
     def _decide(self, subject: Subject, plan: Plan, run: Run | None, identity: str) -> Decision | None:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
-        settings, encoder = self.settings, subject.encoder
+        settings = self.settings
         # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps alone.
         implied = "exact" if settings.looks > 1 else "screened" if settings.precision == BF16 else None
         open_choice = self.limit is not None or (identity and settings.layer is None)
@@ -402,18 +402,10 @@ class Sweep:
         resumed = begun.get("asked") == wishes
         # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if settings.layer is not None else None
-        batches, lengths = subject.batches(settings.max_examples), subject.split.lengths
         predicted = forecast(
-            encoder,
+            subject,
             plan,
-            batches,
-            sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler),
-            len(subject.positions(settings.max_examples)),
-            subject.task.metrics[0],
-            settings.judging().alpha,
-            settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1,
-            why_not(subject.task, plan, encoder),
-            subject.context,
+            settings,
             begun["arithmetic"]["precision"] if resumed else settings.precision or alike,
             bool(begun["arithmetic"].get("onednn")) if resumed else None,
         )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from data.tasks import task
+from data.toy import wordpiece
 from families import HEADS, tiny_batch, tiny_model
 from safetensors import safe_open
 from scipy.stats import binom
@@ -41,9 +42,12 @@ from bertsecrets.ablation.screening import (
     why_not,
 )
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
+from bertsecrets.ablation.subject import Subject
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
 
@@ -695,9 +699,9 @@ def test_arithmetic_follows_the_processor_or_a_measurement(
     model = scaled_model()
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: seconds)
     monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
-    built = forecast_module.forecast(
-        describe(model), plan_of(model), batches(), 1, 48, "accuracy", 0.05, 1, None, nullcontext, precision, asked
-    )
+    split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
+    subject = Subject.of_split(model, task("demo_sentiment"), split, 4)
+    built = forecast_module.forecast(subject, plan_of(model), AblationSettings(), precision, asked)
     assert built.arithmetic == expected
 
 
