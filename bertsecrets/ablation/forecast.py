@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from bertsecrets.ablation.arithmetic import (
     FASTER,
@@ -24,6 +23,7 @@ from bertsecrets.ablation.arithmetic import (
 )
 from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
@@ -206,9 +206,10 @@ def forecast(
     by_processor, by_onednn_here = preferred(encoder)
     # All processes must decide alike: by the most tokens, and by what suits every processor.
     # A maximum also serves as "any".
-    shared = _Slowest(3).to(device)
-    shared.update([_nominal_seconds(encoder, tokens), float(by_processor == FP32), float(not by_onednn_here)])
-    nominal, any_fp32, any_without = shared.compute().view(-1).tolist()
+    shared = Reduced(torch.zeros(3, dtype=torch.float64), "max").to(device)
+    here = [_nominal_seconds(encoder, tokens), by_processor == FP32, not by_onednn_here]
+    shared.update(torch.tensor(here, dtype=torch.float64, device=device))
+    nominal, any_fp32, any_without = shared.compute().tolist()
     measured = precision == MEASURED
     wanted: Precision | None = None if precision == MEASURED else precision
     if precision is None:
@@ -220,11 +221,10 @@ def forecast(
         contexts["onednn"] = by_onednn(context)
     if wanted != FP32 and no_bf16 is None:
         contexts["bf16"] = in_bf16(context, device.type)
-    slowest = _Slowest(len(contexts)).to(device)
+    slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(device)
     for batch in batches:
-        slowest.update(
-            [one * tokens for one in _seconds_per_token(encoder.model, batch.to(device), [*contexts.values()])]
-        )
+        spent = _seconds_per_token(encoder.model, batch.to(device), [*contexts.values()])
+        slowest.update(tokens * torch.tensor(spent, dtype=torch.float64, device=device))
         break
     seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
     uses_onednn = "onednn" in contexts and (bool(onednn) or seconds["trainer"] >= FASTER * seconds["onednn"])
@@ -326,23 +326,3 @@ def _seconds_per_token(
                         if sum(spent) > _SECONDS and best[index] > _HOPELESS * best[0]:
                             break
     return [seconds / inputs["input_ids"].numel() for seconds in best]
-
-
-class _Slowest(Metric):
-    """The largest of the times of all processes, in each of several ways."""
-
-    full_state_update = False
-    seconds: Tensor
-
-    def __init__(self, ways: int) -> None:
-        super().__init__()
-        self.add_state("seconds", torch.zeros(ways, dtype=torch.float64), dist_reduce_fx="max")
-
-    def update(self, seconds: Sequence[float]) -> None:
-        """Set this process's times."""
-        seconds_here = torch.tensor(seconds, dtype=torch.float64, device=self.seconds.device)
-        self.seconds = torch.maximum(self.seconds, seconds_here)
-
-    def compute(self) -> Tensor:
-        """The largest times."""
-        return self.seconds

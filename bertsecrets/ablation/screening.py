@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from scipy.stats import nbinom
 from torch import Tensor, nn
-from torchmetrics import Metric
+from torchmetrics import CatMetric
 
 from bertsecrets.ablation.arithmetic import by_onednn, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
@@ -22,6 +22,7 @@ from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_fini
 from bertsecrets.ablation.pairs import Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.attention.modes import PER_TOKEN, ModeNeed, find_mode
@@ -404,48 +405,6 @@ class _Share:
         }
 
 
-class _Totals(Metric):
-    """Sums over the pairs of all processes."""
-
-    full_state_update = False
-    squares_V: Tensor
-    count_V: Tensor
-
-    def __init__(self, variants: int) -> None:
-        super().__init__()
-        self.add_state("squares_V", torch.zeros(variants, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("count_V", torch.zeros(variants, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, value_BV: Tensor, of_BV: Tensor) -> None:
-        """Add the squares of the values of some pairs, and their number."""
-        self.squares_V += torch.where(of_BV, value_BV.to(torch.float64).square(), 0.0).sum(0)
-        self.count_V += of_BV.sum(0)
-
-    def compute(self) -> tuple[Tensor, Tensor]:
-        """Sums of squares and numbers, by variant."""
-        return self.squares_V, self.count_V
-
-
-class _Indices(Metric):
-    """Indices of the examples of all processes."""
-
-    full_state_update = False
-    index: list[Tensor]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("index", [], dist_reduce_fx="cat")
-
-    def update(self, index_B: Tensor) -> None:
-        """Add a batch."""
-        self.index.append(index_B)
-
-    def compute(self) -> list[int]:
-        """All indices."""
-        index = torch.cat(self.index) if isinstance(self.index, list) else self.index
-        return [int(value) for value in index.flatten().tolist()]
-
-
 def screened_sweep(
     model: nn.Module,
     plan: Plan,
@@ -548,10 +507,11 @@ class _Sweep:
 
     def take_pilot(self) -> None:
         """Evaluate every variant on a few random examples, the same on any number of processes."""
-        indices = _Indices().to(self.engine.device)
+        # Whole numbers up to 16 million are exact in float32.
+        indices = CatMetric().to(self.engine.device)
         for batch in self.batches:
             indices.update(batch.index_B)
-        everyone = indices.compute()
+        everyone = [int(index) for index in indices.compute().flatten().tolist()]
         order = sorted(
             everyone, key=lambda index: (np.random.default_rng([self.screening.seed, index, 1]).random(), index)
         )
@@ -704,10 +664,14 @@ class _Sweep:
 
         Sums over other numbers of processes differ in the last bits: what pairs are chosen by is rounded to float32.
         """
-        totals = _Totals(len(self.engine.plan.variants)).to(self.engine.device)
+        zero_2V = torch.zeros(2, len(self.engine.plan.variants), dtype=torch.float64)
+        totals = Reduced(zero_2V, "sum").to(self.engine.device)
         for share in shares:
-            totals.update(*of(share))
-        return totals.compute()
+            value_BV, of_BV = of(share)
+            square_BV = torch.where(of_BV, value_BV.to(torch.float64).square(), 0.0)
+            totals.update(torch.stack([square_BV.sum(0), of_BV.sum(0)]))
+        squares_V, count_V = totals.compute()
+        return squares_V, count_V
 
     def _begin(self, batch: Batch, parts: Parts | None) -> tuple[_Share, list[CleanLayer] | None]:
         """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without layers."""

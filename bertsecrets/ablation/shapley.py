@@ -1,26 +1,24 @@
 """Shapley head values (Held and Yang 2023): each head's fair share of what all heads together are worth."""
 
-import math
 import random
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import nn
 
-from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.exact import exact_sweep
+from bertsecrets.ablation.outcomes import Outcomes, Parts
 from bertsecrets.ablation.plan import Head, Plan, cumulative
 from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.ablation.section import metric_label
+from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
@@ -125,49 +123,49 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)
 
 
-def contributions(order: Sequence[Head], worth_KC: Array, num_layers: int, num_heads: int) -> Array:
-    """Fall of the worth when each head is disabled, ``[layers, heads, 2]``; they add up to the first worth minus the last."""
-    fall_LHC = np.full((num_layers, num_heads, worth_KC.shape[1]), math.nan)
-    for position, (layer, head) in enumerate(order):
-        fall_LHC[layer, head] = worth_KC[position] - worth_KC[position + 1]
-    return fall_LHC
-
-
-def value_grid(columns: Sequence[Column], fall_PLHC: Array) -> HeadGrid:
-    """Means over orders with their standard errors; counts are numbers of orders."""
-    fall = torch.from_numpy(fall_PLHC)
-    count_LHC = torch.full(fall.shape[1:], len(fall))
-    return HeadGrid.from_sums(Shapley.name, columns, fall.sum(0), fall.square().sum(0), count_LHC)
-
-
-class FinishedOrders:
-    """The worths of finished orders on disk, from which an interrupted analysis is resumed; unreadable files count as missing.
+def take_worths(
+    model: nn.Module,
+    plans: Sequence[Plan],
+    parts: Sequence[Parts | None],
+    batches: Callable[[], Iterable[Batch]],
+    task: Task,
+    **options: Any,
+) -> Array:
+    """:func:`worths` of P orders of N heads, ``[P, N + 1, 2]``, each from an exact sweep.
 
     Args:
-        folder: Folder of the files.
-        fingerprint: Identifies model, settings and examples.
+        model: See :func:`bertsecrets.ablation.exact.exact_sweep`.
+        plans: Of each order, from :func:`plan_of`.
+        parts: Where finished batches of each are saved; None to keep nothing.
+        batches: Makes this process's share of the examples, for each order anew.
+        task: Decides losses and scores.
+        options: Further arguments of :func:`bertsecrets.ablation.exact.exact_sweep`.
     """
+    return np.stack(
+        [
+            worths(exact_sweep(model, plan, batches(), parts=parts_of_plan, **options), task)
+            for plan, parts_of_plan in zip(plans, parts, strict=True)
+        ]
+    )
 
-    def __init__(self, folder: Path, fingerprint: str) -> None:
-        self.folder, self.fingerprint = folder, fingerprint
 
-    def load(self, index: int) -> Array | None:
-        """Worths of an order; None if it is not finished."""
-        try:
-            with safe_open(self._path(index), "pt") as file:
-                worth_KC: Tensor = file.get_tensor("worth")
-        except (OSError, SafetensorError):
-            return None
-        return np.asarray(worth_KC.numpy())
+def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array) -> HeadGrid:
+    """Means over orders with their standard errors; counts are numbers of orders.
 
-    def save(self, index: int, worth_KC: Array) -> None:
-        """Save an order's worths."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self._path(index)) as temporary:
-            save_file({"worth": torch.from_numpy(worth_KC)}, temporary)
+    A head's value in an order is the fall of the worth when it is disabled; they add up to the first worth minus the last.
 
-    def _path(self, index: int) -> Path:
-        return self.folder / f"{self.fingerprint[:24]}-{index:05d}.safetensors"
+    Args:
+        metric: The task's first metric.
+        order_P, worth_PKC: The orders of all heads and their worths, see :func:`take_worths`.
+    """
+    layers, heads = (1 + max(numbers) for numbers in zip(*order_P[0], strict=True))
+    fall_PLHC = torch.empty(len(order_P), layers, heads, worth_PKC.shape[-1], dtype=torch.float64)
+    for fall_LHC, order, worth_KC in zip(fall_PLHC, order_P, torch.from_numpy(worth_PKC), strict=True):
+        layer_N, head_N = torch.tensor(order).unbind(1)
+        fall_LHC[layer_N, head_N] = worth_KC[:-1] - worth_KC[1:]
+    count_LHC = torch.full((layers, heads, worth_PKC.shape[-1]), len(order_P))
+    columns = Shapley(metric).columns
+    return HeadGrid.from_sums(Shapley.name, columns, fall_PLHC.sum(0), fall_PLHC.square().sum(0), count_LHC)
 
 
 def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str:

@@ -2,24 +2,13 @@
 
 from typing import Annotated
 
-import numpy as np
 import pytorch_lightning as pl
 from pydantic import Field
 
-from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import fingerprint
+from bertsecrets.ablation.outcomes import Parts, fingerprint
 from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import (
-    PERMUTATIONS,
-    FinishedOrders,
-    Shapley,
-    contributions,
-    orders,
-    plan_of,
-    value_grid,
-    worths,
-)
+from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, orders, plan_of, take_worths, value_grid
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
 from bertsecrets.callbacks.trainer_state import stage_of
 from bertsecrets.measures.base import MaxExamples
@@ -32,7 +21,7 @@ from bertsecrets.settings import typed
 class ShapleyHeads(HeadAnalysis):
     """Estimate the Shapley value of every head from random orders of disabling all of them.
 
-    An order costs one engine sweep with as many variants as heads. Finished orders of a checkpoint's analysis are kept, so
+    An order costs one engine sweep with as many variants as heads. Finished batches of a checkpoint's analysis are kept, so
     that an interrupted one is resumed and more orders add to fewer. Any number of processes gives the values of one.
 
     Args:
@@ -71,48 +60,31 @@ class ShapleyHeads(HeadAnalysis):
         drawn = orders(layers, heads, self.permutations, self.settings.seed)
         plans = [plan_of(order, mode, layers, heads) for order in drawn]
         batches = subject.batches(self.max_examples)
-        replacements = prepare(subject, plans[0], self.settings)
-        finished: FinishedOrders | None = None
+        parts: list[Parts | None] = [None] * len(plans)
         if stage_of(trainer) == CHECKPOINT:
             key = [trainer.precision, task.name, self.max_examples, *self.settings.model_dump().items()]
-            finished = FinishedOrders(self.run.folder / Shapley.name, fingerprint(module.model, plans[0], key))
-        total = sum(len(spec.positions) for spec in batches.sampler)
-        worth_PKC = []
-        with progress_over(
-            total * len(plans) * layers * heads,
-            "Shapley values",
-            visible=subject.progress,
-            unit="variant·example",
-        ) as advance:
-            for index, plan in enumerate(plans):
-                worth_KC = None if finished is None else finished.load(index)
-                if worth_KC is None:
-                    outcomes = exact_sweep(
-                        module.model,
-                        plan,
-                        batches,
-                        replacements=replacements,
-                        max_tokens=self.settings.max_tokens,
-                        context=subject.context,
-                        progress=advance,
-                    )
-                    worth_KC = worths(outcomes, task)
-                    if finished is not None and self.run.writes:
-                        finished.save(index, worth_KC)
-                else:
-                    advance(total * layers * heads)
-                worth_PKC.append(worth_KC)
+            identity = fingerprint(module.model, plans[0], key)
+            parts = [Parts(self.run.folder / Shapley.name, f"{identity} {index}") for index in range(len(plans))]
+        total = sum(len(spec.positions) for spec in batches.sampler) * len(plans) * layers * heads
+        with progress_over(total, "Shapley values", visible=subject.progress, unit="variant·example") as advance:
+            worth_PKC = take_worths(
+                module.model,
+                plans,
+                parts,
+                lambda: batches,
+                task,
+                replacements=prepare(subject, plans[0], self.settings),
+                max_tokens=self.settings.max_tokens,
+                context=subject.context,
+                progress=advance,
+            )
         experiment = Shapley(task.metrics[0])
-        falls = [
-            contributions(order, worth_KC, layers, heads) for order, worth_KC in zip(drawn, worth_PKC, strict=True)
-        ]
-        whole_C, none_C = worth_PKC[0][0], worth_PKC[0][-1]
         extras = {
             "mode": mode,
             "examples": len(subject.positions(self.max_examples)),
             "worth": {
                 column.name: {"whole": float(whole), "none": float(none)}
-                for column, whole, none in zip(experiment.columns, whole_C, none_C, strict=True)
+                for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
             },
         }
-        return Result(experiment, value_grid(experiment.columns, np.stack(falls)), extras)
+        return Result(experiment, value_grid(task.metrics[0], drawn, worth_PKC), extras)

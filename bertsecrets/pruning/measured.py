@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
-from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, contributions, orders, plan_of, value_grid, worths
+from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, orders, plan_of, take_worths, value_grid
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
@@ -155,18 +153,17 @@ def _direct_effects(situation: Situation, model: nn.Module) -> HeadGrid:
 
 
 def _shapley(situation: Situation, model: nn.Module) -> HeadGrid:
-    encoder = describe(model)
+    encoder, parts, task = describe(model), situation.parts, situation.task
     layers, heads = encoder.num_layers, encoder.num_heads
-    falls = []
-    for order in orders(layers, heads, PERMUTATIONS, situation.seed):
-        plan = plan_of(order, MODE, layers, heads)
-        outcomes = exact_sweep(
-            model,
-            plan,
-            situation.share_batches(),
-            context=situation.context,
-            parts=None if situation.parts is None else situation.parts(model, plan),
-            progress=situation.progress,
-        )
-        falls.append(contributions(order, worths(outcomes, situation.task), layers, heads))
-    return value_grid(Shapley(situation.task.metrics[0]).columns, np.stack(falls))
+    drawn = orders(layers, heads, PERMUTATIONS, situation.seed)
+    plans = [plan_of(order, MODE, layers, heads) for order in drawn]
+    worth_PKC = take_worths(
+        model,
+        plans,
+        [None if parts is None else parts(model, plan) for plan in plans],
+        situation.share_batches,
+        task,
+        context=situation.context,
+        progress=situation.progress,
+    )
+    return value_grid(task.metrics[0], drawn, worth_PKC)

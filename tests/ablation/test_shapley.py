@@ -16,11 +16,10 @@ from references import metric_value
 from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
 
-import bertsecrets.callbacks.shapley as callback_module
-from bertsecrets.ablation.exact import exact_sweep
+from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import Shapley, contributions, orders, plan_of, value_grid, worths
+from bertsecrets.ablation.shapley import Shapley, orders, plan_of, take_worths, value_grid, worths
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.direct_effects import EffectsOfHeads
 from bertsecrets.callbacks.relevance import RelevanceOfHeads
@@ -71,18 +70,18 @@ def test_all_orders_give_the_values_of_the_formula_over_all_sets() -> None:
                 weight = math.factorial(len(active)) * math.factorial(2 - len(active)) / 6
                 both = tuple(sorted((*active, head)))
                 expected[0, head] += weight * (np.array(worth[both]) - np.array(worth[active]))
-    falls = []
-    for order in permutations([(0, head) for head in range(3)]):
-        outcomes = exact_sweep(model, plan_of(order, "uniform", 1, 3), [split[[0, 3]], split[[1, 2, 4, 5]]])
-        worth_KC = worths(outcomes, CLASSES)
-        falls.append(contributions(order, worth_KC, 1, 3))
-        whole_and_none = np.array(worth[0, 1, 2]) - np.array(worth[()])
-        np.testing.assert_allclose(falls[-1].sum((0, 1)), whole_and_none, atol=1e-6)
-    grid = value_grid(Shapley("accuracy").columns, np.stack(falls))
+    drawn = list(permutations([(0, head) for head in range(3)]))
+    plans = [plan_of(order, "uniform", 1, 3) for order in drawn]
+    worth_PKC = take_worths(model, plans, [None] * 6, lambda: [split[[0, 3]], split[[1, 2, 4, 5]]], CLASSES)
+    whole_and_none = np.array(worth[0, 1, 2]) - np.array(worth[()])
+    np.testing.assert_allclose(worth_PKC[:, 0] - worth_PKC[:, -1], np.tile(whole_and_none, (6, 1)), atol=1e-6)
+    grid = value_grid("accuracy", drawn, worth_PKC)
     np.testing.assert_allclose(grid.value_LHC.numpy(), expected, atol=1e-6)
-    np.testing.assert_allclose(
-        grid.stderr_LHC.numpy(), np.std(np.stack(falls), axis=0, ddof=1) / math.sqrt(6), atol=1e-9
-    )
+    falls = [
+        [worth_KC[order.index((0, head))] - worth_KC[order.index((0, head)) + 1] for head in range(3)]
+        for order, worth_KC in zip(drawn, worth_PKC, strict=True)
+    ]
+    np.testing.assert_allclose(grid.stderr_LHC[0].numpy(), np.std(falls, axis=0, ddof=1) / math.sqrt(6), atol=1e-9)
     assert np.abs(expected).min(axis=(0, 1))[0] > 1e-4
 
 
@@ -114,16 +113,17 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
     model.resize_token_embeddings(len(wordpiece()))
     module = SequenceClassifier(model.train(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
     split = split_of([3, 9, 4, 4, 12, 7])
-    sweeps: list[int] = []
+    runs: list[int] = []
+    run_batch = Engine.run
 
-    def counted(*args: Any, **kwargs: Any) -> Outcomes:
-        if len(sweeps) == 2:
-            sweeps.append(-1)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if len(runs) == 2:
+            runs.append(-1)
             raise KeyboardInterrupt
-        sweeps.append(1)
-        return exact_sweep(*args, **kwargs)
+        runs.append(1)
+        return run_batch(*args, **kwargs)
 
-    monkeypatch.setattr(callback_module, "exact_sweep", counted)
+    monkeypatch.setattr(Engine, "run", counted)
 
     def analysis(folder: str) -> ShapleyHeads:
         run = Run(tmp_path / folder, "run", "tiny", "toy", "pretrained")
@@ -133,7 +133,8 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
         analysis("a").on_validation_epoch_end(trainer_of(split), module)
     resumed = analysis("a")
     resumed.on_validation_epoch_end(trainer_of(split), module)
-    assert sweeps == [1, 1, -1, 1, 1]
+    # Six batches for each of four orders.
+    assert runs == [1, 1, -1, *[1] * 22]
     whole = analysis("b")
     whole.on_validation_epoch_end(trainer_of(split), module)
     assert module.model.training
