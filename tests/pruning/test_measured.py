@@ -142,7 +142,7 @@ def test_names_of_measured_scores() -> None:
     assert find_score("relevance", {}) is measured_scores()["relevance/relevance"]
     assert find_score("weighted", {}) is measured_scores()["value_norm/weighted"]
     with pytest.raises(
-        UserError, match=r"'first_order' fits several columns; choose one of first_order/zero, first_order/uniform"
+        UserError, match=r"'first_order' fits several columns; choose one of first_order/uniform, first_order/zero"
     ):
         find_score("first_order", {})
     with pytest.raises(UserError, match=r"'head_gradient/signed'.*other columns are read from prune\.tables"):
