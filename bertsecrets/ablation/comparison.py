@@ -23,7 +23,7 @@ from bertsecrets.results.sections import (
     left_out_panels,
     lowest_layer,
 )
-from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS
 from bertsecrets.results.views import Comparison, Replicates
 
 _MOST_ROWS = 20
@@ -284,10 +284,10 @@ def _over_seeds_in_words(over: Mapping[str, OverSeeds], component: str) -> str:
     in_seeds = _in_seeds(over.values())
     conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
     return (
-        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed} {_are(needed)} needed, {spared} {WORDS[DISPENSABLE]}, "
-        f"and for {unknown} there are {WORDS[INCONCLUSIVE]}. In all of these seeds {in_seeds[NEEDED][0]} {_are(in_seeds[NEEDED][0])} "
+        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed} {_are(needed)} needed, {spared} {OVER_SEEDS[DISPENSABLE]}, "
+        f"and for {unknown} there are {OVER_SEEDS[INCONCLUSIVE]}. In all of these seeds {in_seeds[NEEDED][0]} {_are(in_seeds[NEEDED][0])} "
         f"needed, in most {in_seeds[NEEDED][1]}, in one at least {in_seeds[NEEDED][2]}; "
-        f"{', '.join(map(str, in_seeds[DISPENSABLE][:2]))} and {in_seeds[DISPENSABLE][2]} {WORDS[DISPENSABLE]}."
+        f"{', '.join(map(str, in_seeds[DISPENSABLE][:2]))} and {in_seeds[DISPENSABLE][2]} {OVER_SEEDS[DISPENSABLE]}."
     )
 
 
@@ -316,7 +316,7 @@ def _counts_table(over: Mapping[str, OverSeeds], component: str) -> Table:
     for label, judged in over.items():
         for code, in_seeds in _in_seeds([judged]).items():
             numbers = [judged.verdict.count(code), *in_seeds]
-            rows.append([label, str(len(judged.single)), WORDS[code], *map(str, numbers)])
+            rows.append([label, str(len(judged.single)), OVER_SEEDS[code], *map(str, numbers)])
     header = [
         "condition",
         "seeds",
@@ -348,7 +348,7 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], component: str) -> Table:
             layer, head = judged.components[v]
             name = f"layer {layer}" if head is None else head_label(layer, head)
             at_least = f"{judged.seeds_that_need(v)} of {seeds}" if judged.seeds_that_need(v) else MISSING
-            rows.append([label, name, at_least, f"{delta} ({low} to {high})", WORDS[judged.verdict[v]]])
+            rows.append([label, name, at_least, f"{delta} ({low} to {high})", OVER_SEEDS[judged.verdict[v]]])
     header = ["condition", component, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
     return Table(header, rows, f"The {component}s that are needed over seeds or in some of them")
 

@@ -78,7 +78,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
 
     Args:
         rows: Of a kind that is a grid over layers and heads, or groups of neurons.
-        smallest_effect: The smallest loss that the set could have shown, as a difference of scores; NaN if unknown.
+        smallest_effect: The smallest loss that is found with 80 % power, as a difference of scores; NaN if unknown.
     """
     kind = KINDS[rows[0]["kind"]]
     column = kind.column
@@ -109,7 +109,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
         }
         write_in_cells(axes, mesh, texts, bold=certain)
         colour_bar(figure, mesh, axes, POINTS)
-        reach = f"smallest loss that this set could have shown: {number(100 * smallest_effect, 1)} points"
+        reach = f"a loss of {number(100 * smallest_effect, 1)} points is found with 80 % power (median {column})"
         footnote(
             figure,
             f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all {column}s); pale blue: "

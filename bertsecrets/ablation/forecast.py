@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -102,6 +103,7 @@ class Forecast:
         reason: Why it cannot, as a part of a sentence.
         metric: The task's first metric.
         needed: Level of *needed* over all variants (``alpha`` of :class:`bertsecrets.ablation.verdicts.Judging`).
+        family: Most variants of one kind: they are corrected together.
         arithmetic: Of the screened sweep.
     """
 
@@ -112,6 +114,7 @@ class Forecast:
     reason: str | None
     metric: str
     needed: float
+    family: int
     arithmetic: Arithmetic
 
     def decide(self, wish: str | None, budget: float | None = None) -> Decision:
@@ -148,7 +151,7 @@ class Forecast:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
         if self.metric not in CLASS_METRICS:
             return math.nan
-        return detectable_loss(FLIPS, examples, 2 * self.needed / self.variants)
+        return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
 
     def in_words(self, decision: Decision, wish: str | None, budget: float | None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
@@ -158,8 +161,8 @@ class Forecast:
             costs += f", {duration(self.measured.screened)} screened{_in_words(decision.arithmetic)}"
         smallest = self.smallest(decision.examples)
         shown = (
-            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more can be shown where 1 % of the predictions change "
-            "for other reasons"
+            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more is found with 80 % power if 1 % of the predictions "
+            "change besides"
             if math.isfinite(smallest)
             else ""
         )
@@ -249,6 +252,7 @@ def forecast(
         reason=reason,
         metric=subject.task.metrics[0],
         needed=settings.judging().alpha,
+        family=max(Counter(variant.kind for variant in plan.variants).values()),
         arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
     )
 

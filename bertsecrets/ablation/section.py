@@ -155,6 +155,7 @@ def _with_spared(section: Section, spared: Spared, rows: Sequence[Row]) -> Secti
     return replace(
         section,
         findings=[*section.findings[:1], spared_in_words(spared), *section.findings[1:]],
+        paragraphs=[*section.paragraphs, *([_RULED_OUT] if spared.excluded is not None else [])],
         figures=[*section.figures, _block(f"ablation_head_{spared.mode}_{spared.metric}_spared", title, figure)],
     )
 
@@ -233,6 +234,12 @@ _ONE_BY_ONE = (
     "second holds for all of them together, and is the one for a head or layer that was picked because its change is large."
 )
 
+_RULED_OUT = (
+    "That no single head loses so much is read off the largest of the heads' one-sided limits, which needs no correction; an interval has "
+    "two sides and holds for all heads together, so it may reach further. The loss that is found with 80 % power is neither: it is what a "
+    "head would have to lose to be shown to be needed."
+)
+
 ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
 
 
@@ -298,7 +305,10 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     examples = f"with {many:,} examples" if few == many else f"with {few:,} to {many:,} examples"
     if not math.isfinite(reach):
         return f"{examples} it cannot be estimated how large a loss would be found."
-    return f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power."
+    return (
+        f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power, given the predictions that "
+        f"the median {KINDS[rows[0]['kind']].singular} changes."
+    )
 
 
 def more_examples_in_words(rows: Sequence[Row], plan: Mapping[str, Any] | None) -> str:

@@ -155,9 +155,10 @@ class DisabledHeads:
         """How a verdict is reached, and where metrics disagree."""
         first = self.any_row
         level = f"{first['level']:.0%}".replace("%", " %")
+        together = "" if first["low_simultaneous"] is None else ", for all heads together"
         notes = [
-            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} intervals; verdicts corrected "
-            f"for {len(self.verdicts)} heads."
+            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} intervals{together}; "
+            f"verdicts corrected for {len(self.verdicts)} heads."
         ]
         if self.one_sided:
             notes[0] += f" {self.one_sided}"

@@ -14,6 +14,9 @@ WORDS = {
 }
 """The words for each code, in the order in which pages list them."""
 
+OVER_SEEDS = {**WORDS, INCONCLUSIVE: "not enough seeds or examples to tell"}
+"""The words for a verdict over seeds, which more examples alone may not settle."""
+
 COLOURS = {
     NEEDED: ("#b2182b", "#c9414f"),
     DISPENSABLE: ("#d3e3f1", "#2b4257"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bertsecrets.ablation.redundancy import groups_of
-from bertsecrets.ablation.section import ablation_scalars, ablation_sections
+from bertsecrets.ablation.section import ONE_SIDED, ablation_scalars, ablation_sections
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.report.content import Report
 
@@ -74,7 +74,10 @@ def test_words_carry_the_numbers() -> None:
     )
     assert "the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1)" in words
     assert "Heads: 2 look like an improvement, of which 1 significant" in words
-    assert "With 408 examples a loss of about 2.9 points or more is found with 80 % power." in words
+    assert (
+        "With 408 examples a loss of about 2.9 points or more is found with 80 % power, given the predictions that the median head changes."
+        in words
+    )
     assert lead[0] in words
     assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
 
@@ -101,7 +104,8 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
         "confidence at least 1 of 4 lose less than 1.0 point. With 90 % confidence, no single head loses 21.0 points or more."
     )
     assert "ablation_head_uniform_accuracy_spared" in figures
-    assert "two sides" not in words
+    assert "no single head loses so much is read off the largest of the heads' one-sided limits" in words
+    assert ONE_SIDED not in words
 
 
 def test_a_needed_head_whose_interval_reaches_zero_is_explained() -> None:

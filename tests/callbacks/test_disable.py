@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from data.tasks import task
 from data.toy import wordpiece
@@ -19,8 +20,10 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.sweep as sweep_module
 from bertsecrets.ablation.arithmetic import can_use_onednn
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.section import ablation_sections
 from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.verdicts import smallest_effects
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
@@ -330,10 +333,18 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
         reason=None,
         metric="accuracy",
         needed=0.05,
+        family=8,
         arithmetic=forecast_module.Arithmetic(),
     )
     decision = forecast.decide(wish, budget)
     assert decision.kind == kind
+    # The loss is that of the page's table for a head that changes as many predictions: corrected over its kind.
+    label_N, lost = np.zeros(100, int), np.arange(100) < 1
+    paired = PairedPredictions(label_N, label_N, np.stack([lost.astype(int)] * 8))
+    (smallest, *_) = smallest_effects("accuracy", paired, 2 * 0.05 / 8, 99)
+    assert f"a loss of {100 * smallest:.1f} points of accuracy or more is found" in forecast.in_words(
+        decision, wish, budget
+    )
     # Where the printed times speak for the other way, the line says why.
     by_nominal = "(chosen by nominal speed, which no load changes; ablation.sweep="
     differs = wish is None and budget is None
