@@ -550,7 +550,8 @@ _FILLED = re.compile(r"\A(?:\*.+\*\n\n)?(?:\|.*\n)+\n?")
 
 def captioned(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     """A table's caption, as it stands above the table, with what it is of."""
-    of = "" if "seed" in table["header"] else sample(stored, table)
+    told = "seed" in table["header"] or "n = " in table["caption"]
+    of = "" if told else sample(stored, table)
     name = "Evaluation sets (seeds)" if "(" in of else "Evaluation set"
     return f"*{table['caption']}.{f' {name}: {of}.' if of else ''}*\n\n"
 

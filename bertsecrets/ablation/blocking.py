@@ -255,11 +255,11 @@ def blocking_table(record: BlockingRecord) -> Table:
     return Table(header, rows, caption)
 
 
-def blocking_figure(record: BlockingRecord) -> Figure:
-    """The changes of score with their intervals."""
+def blocking_figure(record: BlockingRecord, over: str = "examples") -> Figure:
+    """The changes of score with their intervals, and what these are over."""
     return interval_rows(
         [IntervalRow(row.what, 100 * row.delta, 100 * row.low, 100 * row.high) for row in record.rows],
         title="Change of score with attention blocked in all heads",
         unit=f"change of {record.metric} (points)",
-        note=f"lines: {record.level:.0%} intervals over examples; {sample_size(record.examples)}",
+        note=f"lines: {record.level:.0%} intervals over {over}; {sample_size(record.examples)}",
     )

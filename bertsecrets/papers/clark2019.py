@@ -80,9 +80,12 @@ def states(models: Studied, experiment: str) -> list[State]:
             measured.append(State(f"{group.name}, {BEFORE}", before[group.model, group.task], True))
         tuned = group.views(experiment, ready=lambda view: view.step is not None)
         measured += [State(f"{group.name}, {FINE_TUNED}", view, False) for view in tuned[:1]]
-    # Without fine-tuned models of its task, the task alone names a model.
-    alone = before.keys() - {(group.model, group.task) for group in models.tuned}
-    measured += [State(f"{key[1]}, {BEFORE}", view, True) for key, view in before.items() if key in alone]
+    # Without fine-tuned models of its task, the task names a model, together with its own name where there are several.
+    tuned_on = {(group.model, group.task) for group in models.tuned}
+    several = len({model for model, _ in before.keys() | tuned_on}) > 1
+    for (model, task), view in before.items():
+        if (model, task) not in tuned_on:
+            measured.append(State(f"{task}{f' · {model}' * several}, {BEFORE}", view, True))
     return measured
 
 
@@ -145,7 +148,8 @@ def typical_heads(models: Studied) -> Section | None:
             f"Figure 1 ({model.name}), on one text: “{' / '.join(example.texts)}” The heads with the highest means over all "
             f"texts: {'; '.join(rows)}."
         )
-        return Section("", figures=[FigureBlock("clark_figure1", figure, caption, "Attention maps of four heads.")])
+        block = FigureBlock("clark_figure1", figure, caption, "Attention maps of four heads.")
+        return Section("", figures=[block], summary=f"{model.name}: {'; '.join(rows)}")
     return None
 
 
@@ -222,7 +226,7 @@ def positions(models: Studied) -> Section | None:
         if model.view.has(column)
     ]
     header = ["attention to the", "model", "highest head", "heads above one half", "paper"]
-    tables = _tables(header, rows, "Heads that attend to neighbours")
+    tables = _tables(header, rows, f"Heads that attend to neighbours, {_texts(measured, previous)}")
     lines = {
         label: [LayerLine(label, model.view.value(column))]
         for column, label in ((previous, "previous token"), (same, "current token"), (following, "next token"))
@@ -297,17 +301,18 @@ def _layer_means(
     measured = [model for model in states(models, measure) if model.view.has(next(iter(columns)))]
     if not measured:
         return None
-    rows = [
-        [
-            " ".join(columns.get(column, (column,))),
-            model.name,
-            by_layer(model.layer_means(column) / (model.layer_means(over) if over else 1.0)),
-            by_layer(theirs[column]) if column in theirs else MISSING,
-        ]
-        for column in (*columns, *beside)
-        for model in measured
-        if model.view.has(column)
-    ]
+    rows = []
+    for column in (*columns, *beside):
+        label = " ".join(columns.get(column, (column,)))
+        published_L = by_layer(theirs[column]) if column in theirs else MISSING
+        # Beside several models the paper has a row of its own.
+        beside_ours = published_L if len(measured) == 1 else MISSING
+        for model in measured:
+            if model.view.has(column):
+                mean_L = model.layer_means(column) / (model.layer_means(over) if over else 1.0)
+                rows.append([label, model.name, by_layer(mean_L), beside_ours])
+        if published_L != beside_ours:
+            rows.append([label, "paper (figure)", published_L, MISSING])
     first = measured[0]
     lines: dict[str, list[LayerLine]] = {}
     for column, (panel, line) in columns.items():
@@ -320,7 +325,9 @@ def _layer_means(
     return Section(
         "",
         tables=_tables(
-            [unit, "model", "mean by layer", "paper (figure)"], rows, f"{title}; mean over heads, from layer 0"
+            [unit, "model", "mean by layer", "paper (figure)"],
+            rows,
+            f"{title}; mean over heads, from layer 0, {_texts(measured, next(iter(columns)))}",
         ),
         figures=_figure(name, lines, first, next(iter(columns)), title, unit, top),
     )
@@ -338,6 +345,11 @@ def _figure(
     note = f"{model.name}; {sample_size(model.view.count(column))}"
     figure = layer_scatter(lines, title=title, unit=unit, note=note, top=top)
     return [FigureBlock(name, figure, f"{title} ({model.name}): a dot for each head.", "Scatter of heads by layer.")]
+
+
+def _texts(measured: Sequence[State], column: str) -> str:
+    """Number of examples of a column, over all states that have it."""
+    return sample_size([model.view.count(column) for model in measured if model.view.has(column)])
 
 
 def _heads(heads: Sequence[tuple[int, int]] | np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
@@ -420,7 +432,7 @@ def roles(models: Studied) -> Section | None:
             "role names, over its attention to an average token (1 under uniform attention), and test the score over "
             "examples; here with a false discovery rate of 5 % over heads and roles. A head may have several roles."
         ],
-        tables=_tables(header, rows, "Heads with each role"),
+        tables=_tables(header, rows, f"Heads with each role, {_texts(measured, LOCAL)}"),
     )
 
 
@@ -471,6 +483,7 @@ def dependency(models: Studied) -> Section | None:
             score.low,
             score.high,
             score.baseline,
+            published=_share(_THEIRS["relations"].get(_UNIVERSAL.get(score.relation, score.relation))),
         )
         for score in record.relations[:40]
     ]
@@ -480,6 +493,7 @@ def dependency(models: Studied) -> Section | None:
         unit="share of words whose head is found",
         baseline="best fixed offset",
         value="best head",
+        published="the paper's best head",
         limits=(0, 1),
         reference=None,
         note=f"{model.name}; bars: 95 % intervals; {record.sentences:,} sentences",
@@ -565,6 +579,11 @@ def _structural_rows(model: str, score: StructuralScore) -> list[list[str]]:
     ]
 
 
+def _share(published: Sequence[float] | None) -> float:
+    """The paper's best head's share of words, which it gives in percent; NaN where it has none."""
+    return np.nan if published is None else published[0] / 100
+
+
 def _relation_row(model: State, score: RelationScore) -> list[str]:
     theirs = _THEIRS["relations"].get(_UNIVERSAL.get(score.relation, score.relation))
     return [
@@ -635,7 +654,11 @@ def groups(models: Studied) -> Section | None:
     caption = f"Figure 6 ({model.name}): heads by layer and by group."
     return Section(
         "",
-        tables=_tables(header, rows, "Distances between heads and their groups"),
+        tables=_tables(
+            header,
+            rows,
+            f"Distances between heads and their groups, {_texts([model for model, _ in measured], 'within_layer')}",
+        ),
         figures=[FigureBlock("clark_figure6", figure, caption, "Heads as points in the plane.")],
     )
 

@@ -5,6 +5,7 @@ Those of its figures, and of the figures in its authors' notebook, were read off
 """
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -91,9 +92,9 @@ def initialisation(models: Studied) -> Section | None:
     table = score_table(tasks)
     drawn = []
     for scores in (metrics[0] for metrics in tasks):
-        drawn.append(_drawn("pre-trained", scores, scores.pretrained))
+        drawn.append(_drawn("pre-trained", scores, scores.pretrained, 2))
         if scores.random:
-            drawn.append(_drawn("random weights", scores, scores.random))
+            drawn.append(_drawn("random weights", scores, scores.random, 1))
     figure = interval_rows(
         drawn,
         title="Scores by initialisation",
@@ -101,6 +102,7 @@ def initialisation(models: Studied) -> Section | None:
         reference=None,
         value="mean over seeds",
         baseline="constant answer",
+        published="the paper",
         note="rings: seeds; bars: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
     )
     caption = "Every seed's score, by task and initialisation."
@@ -201,9 +203,12 @@ def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
 
 
-def _drawn(init: str, scores: Scores, values: list[float]) -> IntervalRow:
+def _drawn(init: str, scores: Scores, values: list[float], place: int) -> IntervalRow:
     interval = score_interval(scores.metric, values, scores.count)
-    return IntervalRow(f"{scores.task} · {init}", interval.mean, interval.low, interval.high, scores.constant, values)
+    theirs = scores.published[place] / 100 if scores.published else math.nan
+    return IntervalRow(
+        f"{scores.task} · {init}", interval.mean, interval.low, interval.high, scores.constant, values, theirs
+    )
 
 
 def _percent(scores: Scores, values: list[float]) -> str:
@@ -228,7 +233,11 @@ def patterns(models: Studied) -> Section | None:
         bars.append(bar)
         drawn.append(replace(bar, name=group.title))
         counts.append(grids[0].count)
-        rows.append([bar.name, *_with_published(bar, _THEIRS["shares"].get(group.task))])
+        theirs = _THEIRS["shares"].get(group.task)
+        if theirs:
+            share_C = np.array([theirs.get(name, 0.0) / 100 for name in _NAMES])
+            drawn.append(ShareBar(f"paper: {group.task}", share_C, np.full_like(share_C, np.nan)))
+        rows.append([bar.name, *_with_published(bar, theirs)])
     if not bars:
         return None
     typical = typical_maps(models)
@@ -245,7 +254,14 @@ def patterns(models: Studied) -> Section | None:
         "where there is one seed",
         unit="share of attention maps",
     )
-    blocks.append(FigureBlock("paper_figure2", figure, "Figure 2, by task.", "Stacked bars of the shares of patterns."))
+    blocks.append(
+        FigureBlock(
+            "paper_figure2",
+            figure,
+            "Figure 2: shares of the patterns, by task.",
+            "Stacked bars of the shares of patterns.",
+        )
+    )
     header = ["task", *(name.replace("_", " + ") for name in _NAMES)]
     caption = "Share of attention maps in percent, these runs / paper (figure)"
     return Section("", paragraphs=[ANNOTATED], tables=[Table(header, rows, caption)], figures=blocks)
@@ -281,7 +297,7 @@ def typical_maps(models: Studied) -> Figure | None:
         return None
     titled = [
         TitledMap(
-            f"{PATTERNS[pattern].replace('_', ' + ')} ({number(probability, 2)})\n{source}\n{map_QK.shape[-1]} tokens",
+            f"{PATTERNS[pattern].replace('_', ' + ')} ({number(probability, 2)})\n{textwrap.fill(source, 22)}\n{map_QK.shape[-1]} tokens",
             map_QK,
         )
         for pattern, (probability, source, map_QK) in sorted(best.items())
@@ -377,7 +393,14 @@ def relations(models: Studied) -> Section | None:
         unit="largest weight among linked tokens",
         note=sample_size(counts),
     )
-    blocks = [FigureBlock("paper_figure3", figure, "Figure 3.", "Heatmaps of relation weights by layer and head.")]
+    blocks = [
+        FigureBlock(
+            "paper_figure3",
+            figure,
+            "Figure 3: weights on annotated relations.",
+            "Heatmaps of relation weights by layer and head.",
+        )
+    ]
     drawn = next((sentences.example for sentences in sets if sentences.example is not None), None)
     if drawn is not None:
         caption = f"Figure 3, one sentence: {drawn.text.strip()} Linked: {linked(drawn)} (attending → attended to)."
@@ -463,12 +486,20 @@ def token_to_token(models: Studied) -> Section | None:
     if rows:
         seeds = seeds_in_words([len(grids.value_RLH) for _, kinds in attended for grids in kinds.values()])
         header = ["task", "[CLS] attends to", "paper (notebook)"]
-        tables.append(filled_table(header, rows, f"Last layer, mean over heads, {seeds}"))
+        tables.append(
+            filled_table(
+                header,
+                rows,
+                f"Last layer, mean over heads, {seeds}: the largest weight from [CLS] on each kind of token",
+            )
+        )
     rows = [row for group, replicates in measured for row in _pair_rows(group, replicates)]
     if rows:
         header = ["task", "words", "highest head", "its mean", "of that beyond position", "paper (notebook)"]
+        counts = [len(replicates.views) for _, replicates in measured]
         caption = (
-            "The head with the largest attention to each kind of linked words, and its mean attention to all of them"
+            "The head with the largest attention to each kind of linked words, and its mean attention to all of them, "
+            f"{seeds_in_words(counts)}"
         )
         tables.append(filled_table(header, rows, caption))
     figures = [_attended_figure({group.title: kinds for group, kinds in attended})] if attended else []
@@ -586,13 +617,21 @@ def disabled_layers(models: Studied) -> Section | None:
         ],
         title="Change of score when a whole layer is disabled",
         unit="change of score (points)",
-        note="dots: seeds; bars: their mean, pale where significant in at most half of them",
+        note="dots: seeds; bars: their mean, pale where significant in at most half of them; "
+        f"{sample_size([effect.count for _, effect in measured])}",
     )
     header = ["task", "examples", "score", "change by layer, points", "paper (figure)"]
     return Section(
         "",
         tables=[filled_table(header, rows, "Change of score by disabled layer, from layer 0")],
-        figures=[FigureBlock("paper_figure9", figure, "Figure 9, by task.", "Bar charts of changes by layer.")],
+        figures=[
+            FigureBlock(
+                "paper_figure9",
+                figure,
+                "Figure 9: change of score with all heads of a layer disabled, by task.",
+                "Bar charts of changes by layer.",
+            )
+        ],
     )
 
 

@@ -371,7 +371,7 @@ def _section(entry: Entry) -> Section:
             *depends_on(entry),
         ],
         tables=[Table(header, rows, f"{statement.name}, by model and task")],
-        commands=list(dict.fromkeys(cell.command for cell in entry.cells if cell.command)),
+        commands=entry.commands,
         summary=entry.verdict,
     )
 

@@ -34,10 +34,15 @@ _OF_TRAINING = ("task", "model", "init", "seed", "data", "optimizer", "trainer",
 """Sections of a configuration that make a model; the others say what was measured of it."""
 _TRAIN_OTHERWISE = {f"{callback.__module__}.{callback.__qualname__}": callback for callback in (PruneFirst, TrainGates)}
 """Callbacks that make another model; the others measure."""
+_CALLBACKS, _AS_USUAL = "callbacks", "none"
+"""The factor that names them, and its value for models trained without."""
+_STRENGTH = "penalty"
 ANY_MODEL = f"checkpoint={BEFORE_TRAINING}"
 """The setting of an analysis that needs no run of the task."""
 
 _NO_CONTROL = " · no control"
+_SUBJECT = ("task", "model")
+"""The factors that are named wherever they vary."""
 _RETRAINED = (("optimizer", "learning_rate"), ("trainer", "max_epochs"))
 
 Ready = Callable[[MeasureView], bool]
@@ -275,6 +280,11 @@ class Studied:
         factors = {**group.factors, "init": RANDOM_INIT}
         return next((candidate for candidate in self.random if candidate.factors == factors), None)
 
+    def as_usual(self, group: Group) -> Group | None:
+        """The models that differ from others, trained with gates or without some heads, in nothing but that; None without any."""
+        factors = {**group.factors, _CALLBACKS: _AS_USUAL}
+        return next((candidate for candidate in self.tuned if candidate.factors == factors), None)
+
     def initial_of(self, group: Group) -> list[Model]:
         """The models before fine-tuning, analysed by themselves, of a group's model and task."""
         key = group.model, group.task
@@ -354,11 +364,29 @@ def studied(runs: Sequence[FinishedRun]) -> Studied:
     models = _joined([_model(parts) for parts in by_origin.values()])
     conditions, varying = find_conditions(models) if models else ([], [])
     names = ["task", *(name for name in varying if name not in ("task", "init"))]
-    groups = [Group(c.factors, c.runs, c.label(names).removesuffix(_NO_CONTROL)) for c in conditions]
+    groups = [Group(c.factors, c.runs, _name(c, names, conditions)) for c in conditions]
     return Studied(
         tuple(sorted(groups, key=lambda group: group.name)),
         tuple(_model(parts) for parts in initial.values()),
         tuple(runs),
+    )
+
+
+def _name(condition: Condition, varying: Sequence[str], conditions: Sequence[Condition]) -> str:
+    """What distinguishes models from the others of a page.
+
+    A setting is named where models of the same task and model differ in it, and nothing is said of what was done as usual.
+    """
+    identity = [condition.factors[name] for name in _SUBJECT]
+    alike = [other for other in conditions if [other.factors[name] for name in _SUBJECT] == identity]
+    told = [name for name in varying if name in _SUBJECT or len({other.factors[name] for other in alike}) > 1]
+    label = condition.label([name for name in told if name != _CALLBACKS]).removesuffix(_NO_CONTROL)
+    callback, *settings = condition.factors.get(_CALLBACKS, _AS_USUAL).split(" ")
+    if _CALLBACKS not in told or callback == _AS_USUAL:
+        return label
+    others = [words for other in alike if (words := other.factors[_CALLBACKS].split(" "))[0] == callback]
+    return " ".join(
+        [f"{label} · {callback}", *(word for word in settings if any(word not in words for words in others))]
     )
 
 
@@ -370,7 +398,7 @@ def _model(parts: Sequence[FinishedRun]) -> Model:
     first = ordered[0]
     training = _training_config(first)
     config = {key: value for key, value in training.items() if key in _OF_TRAINING}
-    config["callbacks"] = _trained_with(first)
+    config[_CALLBACKS] = _trained_with(first)
     return Model(first.folder, config, first.scores, first.heads, parts=ordered, compared=compared)
 
 
@@ -385,12 +413,13 @@ def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
 
 
 def _trained_with(run: FinishedRun) -> str:
-    """These callbacks in words, with the settings that are not their defaults: ``gates penalty=0.03``."""
+    """These callbacks in words, with the strength of gates and the settings that are not their defaults: ``gates penalty=0.03``."""
     words = []
     for name, settings in callbacks_of_training(run).items():
         parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
         defaults = {key: parameter.default for key, parameter in parameters.items()}
-        shown = {key: settings[key] for key in defaults if settings.get(key, defaults[key]) != defaults[key]}
+        values = {key: settings.get(key, default) for key, default in defaults.items()}
+        shown = {key: value for key, value in values.items() if value != defaults[key] or key == _STRENGTH}
         if shown.get("seed") == run.seed:
             del shown["seed"]
         if "tables" in shown:
@@ -398,7 +427,7 @@ def _trained_with(run: FinishedRun) -> str:
             names = [re.sub(rf"[-_]s?{run.seed}$", "", Path(folder).name) for folder in shown["tables"]]
             shown["tables"] = f"[{','.join(names)}]"
         words += [name, *(f"{key}={value}" for key, value in shown.items())]
-    return " ".join(words) or "none"
+    return " ".join(words) or _AS_USUAL
 
 
 def _joined(models: Sequence[Model]) -> list[Model]:

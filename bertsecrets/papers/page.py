@@ -12,6 +12,7 @@ from pydantic import Field
 
 from bertsecrets.doors import error_text, resolve
 from bertsecrets.errors import UserError, choices
+from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.ledger import Ledger, counts_in_words, objectives_in_words, overview, unlearned_in_words
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
@@ -132,6 +133,7 @@ class StatementsPage:
         entries = [judgement[name] for name in names]
         sections = [section for part in self.settings.sections if (section := self._section(part, models, judgement))]
         model_names = sorted({group.model for group in models.groups} | {model for model, _ in models.parts_before()})
+        seeds = sorted({run.seed for run in runs if run.source != BEFORE_TRAINING})
         differs = self.settings.model and self.settings.model not in model_names
         return Report(
             title=self.settings.title,
@@ -139,7 +141,7 @@ class StatementsPage:
             facts=[
                 ("tasks", ", ".join(sorted({str(run.config["task"]["name"]) for run in runs}))),
                 ("models", ", ".join(model_names)),
-                ("seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
+                *([("seeds", ", ".join(map(str, seeds)))] if seeds else []),
             ],
             notes=[
                 *([_answered(self.settings.overview, sections)] if self.settings.overview else []),
@@ -163,7 +165,7 @@ class StatementsPage:
             for settings in part.show
             if (shown_section := self._shown(part.title, models, settings)) is not None
         ]
-        commands = list(dict.fromkeys(cell.command for entry in entries for cell in entry.cells if cell.command))
+        commands = list(dict.fromkeys(command for entry in entries for command in entry.commands))
         if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
             if not part.missing:
                 return None
@@ -215,7 +217,9 @@ def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
     """What the figures say, then the verdicts, each with the number of statements that have it; without either, why not."""
     verdicts = [entry.verdict for entry in entries]
     statements = (
-        f"{len(verdicts)} statements: {', '.join(counted(verdicts))}" if len(verdicts) > 1 else "".join(verdicts)
+        f"{len(verdicts)} statements: {', '.join(counted(verdicts))}"
+        if len(verdicts) > 1
+        else "".join(f"“{entry.statement.statement}” {entry.verdict}" for entry in entries)
     )
     answers = [
         shown_section.summary for shown_section in shows if shown_section.summary not in ("", UNTOLD, UNMEASURED)

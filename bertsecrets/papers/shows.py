@@ -49,9 +49,9 @@ def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]])
                     tasks.setdefault((f"{wanted}", f"{ours[setting]}"), []).append(task)
             for (wanted, other), differing in tasks.items():
                 where = "" if len(differing) == len(measured) else f" ({', '.join(dict.fromkeys(differing))})"
-                parts.append(f"{setting} is {wanted} in the paper, {other} in these runs{where}")
+                parts.append(f"{setting}={other}{where}, the paper's: {wanted}")
         title = KINDS[name].title if name in KINDS else name.replace("_", " ").capitalize()
-        sentences += [f"{title}: {'; '.join(parts)}."] if parts else []
+        sentences += [f"{title}, measured otherwise than in the paper: {'; '.join(parts)}."] if parts else []
     return sentences
 
 
@@ -149,8 +149,8 @@ def disabled_heads(
         # Rows of the paper's own tasks say more than their names would.
         counterparts = []
         for task, (whole, low, high) in scores.items():
-            cells = [MISSING] * (len(rows[0]) - 2)
-            rows.append([f"paper: {task}", *cells, f"{number(whole)}: {low_to_high(low, high)}"])
+            theirs_of_task = [f"paper: {task}", MISSING, MISSING, number(whole), low_to_high(low, high)]
+            rows.append([*theirs_of_task, *[MISSING] * (len(rows[0]) - len(theirs_of_task))])
     replicated = [len(effect.delta_RLH) for _, effect in measured]
     figure = head_panels(
         [

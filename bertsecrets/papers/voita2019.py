@@ -1,6 +1,7 @@
 """Voita et al. 2019, *Analyzing Multi-Head Self-Attention*: figures and tables of its page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from bertsecrets.measures.voita_roles import (
     roles_of,
     strength,
 )
-from bertsecrets.papers.models import Model, Studied, callbacks_of_training
+from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
 from bertsecrets.papers.shows import published
 from bertsecrets.pruning.columns import KEPT
 from bertsecrets.pruning.experiment import curves_of
-from bertsecrets.pruning.figures import pruning_curves
+from bertsecrets.pruning.figures import Curve, pruning_curves
 from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gates_experiment import GATE, LearnedGates
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -40,6 +41,7 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Array
 from bertsecrets.statistics.ranks import rank_correlation
+from bertsecrets.statistics.replicates import Interval, mean_interval
 
 _THEIRS = published("voita2019")
 _SAME = {"dobj": "obj"}
@@ -121,6 +123,7 @@ def figure_1(models: Studied) -> Section | None:
         ],
         tables=[Table(header, rows, caption)] if rows else [],
         figures=blocks,
+        summary=f"{rows[0][0]}: of the most relevant head of each layer, {rows[0][1]} have a function" if rows else "",
     )
 
 
@@ -146,7 +149,9 @@ def dependencies(models: Studied) -> Section | None:
         (f"{model} on {task}, before fine-tuning", view)
         for (model, task), view in models.before(VoitaRoles.name).items()
     ]
-    tuned = [(group.name, view) for group in models.tuned for view in group.views(VoitaRoles.name, PREVIOUS)[:1]]
+    # Of models with gates, too, there would be a table of each strength.
+    usual = [group for group in models.tuned if models.as_usual(group) in (None, group)]
+    tuned = [(group.name, view) for group in usual for view in group.views(VoitaRoles.name, PREVIOUS)[:1]]
     for name, view in (*before, *tuned):
         relations = judged_relations(view) if "baselines" in view.extras else {}
         for column, baseline in relations.items():
@@ -216,50 +221,66 @@ def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlo
             axes.bar(offsets, [100 * counts.get(str(offset), 0) / total for offset in offsets], color=ACCENTS[0])
         figure.supylabel("% of pairs", fontsize=9.0)
         footnote(figure, f"farther than {_FARTHEST} words: not drawn")
-    return [FigureBlock("voita_figure3", figure, "Figure 3, on these texts.", "Bar charts of distances by relation.")]
+    return [
+        FigureBlock(
+            "voita_figure3",
+            figure,
+            "Figure 3: from each dependent to its syntactic head, in these texts.",
+            "Bar charts of distances by relation.",
+        )
+    ]
+
+
+_LEARNED, _ALONE = "learned in training", "open heads alone, from the start"
+"""What the rows of gates are called; the second kind fine-tunes the heads that gates left open, without the others."""
 
 
 def gates(models: Studied) -> Section | None:
     """Section 6: how many heads gates leave open, and at which score; None if no run fitted or learned gates."""
-    rows: list[list[str]] = []
-    blocks: list[FigureBlock] = []
+    frozen: dict[str, Mapping[str, Any]] = {}
     for group in models.tuned:
         views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.extras.get("curves")))
-        for view in views[:1]:
-            total = view.value("pushed_shut").size
-            rows += [
-                [
-                    f"{group.name}, frozen",
-                    f"{row['penalty']:g}",
-                    f"{row['kept']} of {total}",
-                    MISSING if row["change"] is None else number(view.extras["baseline"] + row["change"]),
-                    MISSING if row["change"] is None else number(100 * row["change"], 1, signed=True),
-                    MISSING if row["low"] is None else low_to_high(100 * row["low"], 100 * row["high"], 1),
-                ]
-                for row in view.extras["curves"]
-            ]
-            blocks.append(_figure(group.name, view.extras, len(blocks)))
-    for group in models.tuned:
-        for model in group.models:
-            learned = model.view(LearnedGates.name, lambda view: view.has(GATE))
-            shape = model.view(FirstPruned.name, lambda view: view.has(KEPT))
-            if learned is not None:
-                gate_LH, how = learned.value(GATE), "gates learned"
-            elif shape is not None:
-                gate_LH, how = shape.value(KEPT), "the kept heads alone, from the start"
-            else:
-                continue
-            kept = f"{int((gate_LH >= 0.5).sum())} of {gate_LH.size}"
-            score = next(iter(model.first_set["model"].values()))
-            rows.append(
-                [f"{group.name}, seed {model.seed}: {how}", _penalty(model), kept, number(score), MISSING, MISSING]
-            )
-    if not rows:
+        if views:
+            frozen[group.name] = {**views[0].extras, "heads": views[0].value("pushed_shut").size}
+    learned = [fitted for group in models.tuned if (fitted := _fitted(models, group)) is not None]
+    if not frozen and not learned:
         return None
-    for place, how in enumerate(("gates learned", "the kept heads alone, from the start")):
+    rows = [
+        [
+            name,
+            "of the frozen model",
+            f"{row['penalty']:g}",
+            f"{row['kept']} of {content['heads']}",
+            MISSING if row["change"] is None else number(content["baseline"] + row["change"]),
+            MISSING if row["change"] is None else number(100 * row["change"], 1, signed=True),
+            MISSING if row["low"] is None else low_to_high(100 * row["low"], 100 * row["high"], 1),
+        ]
+        for name, content in frozen.items()
+        for row in content["curves"]
+    ]
+    for name, score_R in {fitted.name: fitted.whole_R for fitted in learned if len(fitted.whole_R)}.items():
+        heads = next(fitted.heads for fitted in learned if fitted.name == name)
+        rows.append([name, "none", MISSING, f"{heads} of {heads}", _by_seed(score_R), MISSING, MISSING])
+    for fitted in learned:
+        change = fitted.change
+        rows.append(
+            [
+                fitted.name,
+                fitted.how,
+                fitted.penalty,
+                f"{', '.join(map(str, fitted.kept_R))} of {fitted.heads}",
+                _by_seed(fitted.score_R),
+                number(100 * change.mean, 1, signed=True),
+                low_to_high(100 * change.low, 100 * change.high, 1),
+            ]
+        )
+    paper = "paper: WMT, BLEU"
+    rows.append([paper, "none", MISSING, "48/48/48 of 48 each", number(_THEIRS["whole"], 2), MISSING, MISSING])
+    for place, how in enumerate((_LEARNED, _ALONE)):
         rows += [
             [
-                f"paper: WMT, BLEU, heads of encoder/decoder/cross-attention, {how}",
+                paper,
+                how,
                 MISSING,
                 f"{kept} of 48 each",
                 number(scores[place], 2),
@@ -268,17 +289,96 @@ def gates(models: Studied) -> Section | None:
             ]
             for kept, scores in _THEIRS["pruned"].items()
         ]
-    header = ["task", "penalty", "heads kept", "score", "change, points", "95 % interval"]
+    header = ["task", "gates", "penalty", "heads kept", "score", "change, points", "95 % interval"]
+    caption = (
+        "Heads kept by gates, by seed; of the frozen model the first seed, with intervals over examples, else over seeds. "
+        "Heads of the paper: encoder/decoder/between them"
+    )
     return Section(
         "",
         paragraphs=[
             "The paper starts from a trained model and goes on training it with gates; here gates are fitted to the frozen model, and learned "
-            "together with fine-tuning. Its encoder translates from English to Russian, with all heads at a BLEU of "
-            f"{_THEIRS['whole']}."
+            "together with fine-tuning. Its encoder translates from English to Russian."
         ],
-        tables=[Table(header, rows, "Heads kept by gates; of the frozen model the first seed")],
-        figures=blocks,
+        tables=[Table(header, rows, caption)],
+        figures=[_figure(name, content, learned, index) for index, (name, content) in enumerate(frozen.items())],
+        summary=_in_words(learned),
     )
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """Models of several seeds whose gates were learned, or of whose heads some were left out from the start.
+
+    Args:
+        name: Name of the same models with all heads, or their own where there are none.
+        how: Which of the two.
+        penalty: The gates' penalty; a dash for the second kind.
+        heads: Number of heads.
+        kept_R: Heads kept, by seed.
+        score_R: Score, by seed.
+        whole_R: Score with all heads of the same seeds; empty where some seed has none.
+    """
+
+    name: str
+    how: str
+    penalty: str
+    heads: int
+    kept_R: list[int]
+    score_R: list[float]
+    whole_R: list[float]
+
+    @property
+    def change(self) -> Interval:
+        """Mean change of the score without the other heads, over seeds."""
+        return mean_interval(np.subtract(self.score_R, self.whole_R) if self.whole_R else [])
+
+
+def _fitted(models: Studied, group: Group) -> _Fitted | None:
+    how, columns, fitted = "", [], []
+    for model in group.models:
+        learned = model.view(LearnedGates.name, lambda view: view.has(GATE))
+        shape = model.view(FirstPruned.name, lambda view: view.has(KEPT))
+        if learned is not None:
+            how, gate_LH = _LEARNED, learned.value(GATE)
+        elif shape is not None:
+            how, gate_LH = _ALONE, shape.value(KEPT)
+        else:
+            continue
+        columns.append(gate_LH)
+        fitted.append(model)
+    if not fitted:
+        return None
+    usual = models.as_usual(group)
+    whole = {} if usual is None else {model.seed: _score(model) for model in usual.models}
+    return _Fitted(
+        group.name if usual is None else usual.name,
+        how,
+        _penalty(fitted[0]),
+        columns[0].size,
+        [int((gate_LH >= 0.5).sum()) for gate_LH in columns],
+        [_score(model) for model in fitted],
+        [whole[model.seed] for model in fitted] if all(model.seed in whole for model in fitted) else [],
+    )
+
+
+def _score(model: Model) -> float:
+    return float(next(iter(model.first_set["model"].values())))
+
+
+def _by_seed(score_R: Sequence[float]) -> str:
+    return ", ".join(number(score) for score in score_R)
+
+
+def _in_words(learned: Sequence[_Fitted]) -> str:
+    """What the gates that leave nearest to half of the heads cost; empty without gates that were learned."""
+    told = [fitted for fitted in learned if fitted.how == _LEARNED and np.isfinite(fitted.change.mean)]
+    if not told:
+        return ""
+    half = min(told, key=lambda fitted: abs(np.mean(fitted.kept_R) / fitted.heads - 0.5))
+    kept = " to ".join(map(str, sorted({min(half.kept_R), max(half.kept_R)})))
+    change = with_limits(100 * half.change.mean, 100 * half.change.low, 100 * half.change.high, 1, signed=True)
+    return f"{half.name}: gates learned with fine-tuning leave {kept} of {half.heads} heads, {change} points"
 
 
 def _penalty(model: Model) -> str:
@@ -302,7 +402,8 @@ def last_to_go(models: Studied) -> Section | None:
             kept_by_role = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
             without_LH = ~np.logical_or.reduce(list(by_role.values()))
             how = "frozen, pushed shut" if shut is not None else f"learned, penalty {_penalty(model)}"
-            rows.append([group.name, str(model.seed), how, *kept_by_role, _kept_of(without_LH, kept_LH)])
+            name = (models.as_usual(group) or group).name
+            rows.append([name, str(model.seed), how, *kept_by_role, _kept_of(without_LH, kept_LH)])
     if not rows:
         return None
     caption = "Heads kept, of those with each role"
@@ -313,18 +414,36 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
     return f"{int((role_LH & kept_LH).sum())} of {int(role_LH.sum())}"
 
 
-def _figure(name: str, content: Mapping[str, Any], number: int) -> FigureBlock:
+def _figure(name: str, content: Mapping[str, Any], learned: Sequence[_Fitted], index: int) -> FigureBlock:
+    curves: dict[str, list[Curve]] = {"of the frozen model": next(iter(curves_of(content["curves"]).values()))}
+    for how in (_LEARNED, _ALONE):
+        fitted = [one for one in learned if (one.name, one.how) == (name, how) and np.isfinite(one.change.mean)]
+        points = sorted(
+            (float(np.mean(one.kept_R)), one.change.mean, one.change.low, one.change.high) for one in fitted
+        )
+        if points:
+            kept, mean, low, high = map(list, zip(*points, strict=True))
+            curves[how] = [(kept, mean, low, high)]
+    share_and_scores = [
+        (content["heads"] * int(kept.split("/")[0]) / 48, scores) for kept, scores in _THEIRS["pruned"].items()
+    ]
+    published = {
+        f"paper, {how}": [(kept, (scores[place] - _THEIRS["whole"]) / 100) for kept, scores in share_and_scores]
+        for place, how in enumerate((_LEARNED, _ALONE))
+    }
     figure = pruning_curves(
-        curves_of(content["curves"]),
+        curves,
         margin=_MARGIN,
         marked=None,
-        title=f"{name}: change of {content['metric']} by heads kept, gates of the frozen model",
+        title=f"{name}: change of {content['metric']} by heads kept",
         count=content["examples"],
         level=content["level"],
+        published=published,
     )
     return FigureBlock(
-        f"voita_gates_{number}",
+        f"voita_gates_{index}",
         figure,
-        f"Heads kept by gates, {name}, first seed.",
+        f"Figure 7 and table 2 for {name}: gates of the frozen model (first seed), and means over seeds; crosses: the paper's, in points of "
+        "BLEU, at the same share of the encoder's heads.",
         "Line chart of scores by heads kept.",
     )

@@ -306,21 +306,21 @@ def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Pa
     def sentences(page: str, title: str) -> list[str]:
         report = pages[page].report(find_runs([str(tmp_path)])[0], tmp_path / "statements")
         section = next(section for section in report.sections if title in section.title)
-        return [text for text in section.paragraphs if " in the paper, " in text]
+        return [text for text in section.paragraphs if "otherwise than in the paper" in text]
 
-    said = "{}: {} is {} in the paper, {} in these runs{}."
-    assert sentences("kovaleva2019", "figure 5") == [said.format("Drift", "padding", "kovaleva", "exclude", " (mrpc)")]
+    said = "{}, measured otherwise than in the paper: {}={}{}, the paper's: {}."
+    assert sentences("kovaleva2019", "figure 5") == [said.format("Drift", "padding", "exclude", " (mrpc)", "kovaleva")]
     # Of the numbers of figure 8 those of MRPC and QQP are F1.
     title = "Single heads disabled"
-    assert sentences("kovaleva2019", "figure 8") == [said.format(title, "metric", "f1", "accuracy", " (mrpc)")]
-    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "zero", "uniform", "")]
-    assert sentences("clark2019", "Section 3.1") == [said.format("Offsets", "mean_over", "tokens", "pairs", " (mrpc)")]
+    assert sentences("kovaleva2019", "figure 8") == [said.format(title, "metric", "accuracy", " (mrpc)", "f1")]
+    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "uniform", "", "zero")]
+    assert sentences("clark2019", "Section 3.1") == [said.format("Offsets", "mean_over", "pairs", " (mrpc)", "tokens")]
     # Of two sweeps of a model the paper's counts.
     trained = {"name": "x", "init": "pretrained", "seed": 1, "folder": str(tmp_path / "mrpc")}
     folder = make_run(tmp_path / "zero", delta_LH=np.zeros((2, 2)), checkpoint=str(tmp_path / "mrpc"), trained=trained)
     rows = [{**row, "mode": "zero"} for row in Run.open(folder).ablation_table().rows()]
     AblationTable.from_rows(rows).write(folder / "ablation.parquet")
-    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "zero", "uniform", " (rte)")]
+    assert sentences("michel2019", "Section 3.2") == [said.format(title, "mode", "uniform", " (rte)", "zero")]
 
 
 def test_published_numbers_without_a_run_are_named(tmp_path: Path) -> None:
@@ -652,7 +652,7 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     assert [row[-1] for row in rows_of(section)] == ["0.800: 0.700 to 0.900", "–"]
     # A task of the paper alone has a row where no other has the paper's numbers.
     paper = rows_of(shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mnli": [0.836, 0.824, 0.838]}))[-1]
-    assert (paper[0], paper[-1]) == ("paper: mnli", "0.836: 0.824 to 0.838")
+    assert (paper[0], *paper[3:5]) == ("paper: mnli", "0.836", "0.824 to 0.838")
     assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
 
 
@@ -769,11 +769,11 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     gated_run(tmp_path, np.eye(3, 4), [(9, -0.01, 0.0), (3, 0.0, 0.1)])
     models = models_in(tmp_path)
     assert rows_of(voita2019.roles(models)) == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
-    rows = [row[2:] for row in rows_of(voita2019.gates(models))]
+    rows = [row[3:] for row in rows_of(voita2019.gates(models))]
     assert rows[:2] == [["9 of 12", "0.795", "−0.5", "−1.0 to 0.0"], ["3 of 12", "0.850", "+5.0", "0.0 to 10.0"]]
     # Table 2 of the paper: BLEU of 29.36 with 12 heads of the encoder after gates, 28.95 with the same from the start, 29.6 with all.
-    assert rows[3] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
-    assert rows[7] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
+    assert rows[4] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
+    assert rows[8] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
     row = rows_of(voita2019.last_to_go(models))[0]
     assert row == ["mrpc", "1", "frozen, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
 
@@ -791,13 +791,10 @@ def test_models_trained_with_gates_of_two_strengths_are_two_models(tmp_path: Pat
         run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
         run.declare(LearnedGates().declaration(), VoitaRoles(1, 1).declaration())
     models = models_in(tmp_path)
-    rows = {row[1]: row for row in rows_of(voita2019.gates(models)) if not row[0].startswith("paper")}
-    assert {penalty: row[2] for penalty, row in rows.items()} == {"0.01": "6 of 12", "0.1": "2 of 12"}
-    # 0.01 is the default, so that it has no setting of its own.
-    assert {row[0] for row in rows.values()} == {
-        "mrpc · callbacks=gates, seed 1: gates learned",
-        "mrpc · callbacks=gates penalty=0.1, seed 1: gates learned",
-    }
+    rows = {row[2]: row for row in rows_of(voita2019.gates(models)) if not row[0].startswith("paper")}
+    assert {penalty: row[3] for penalty, row in rows.items()} == {"0.01": "6 of 12", "0.1": "2 of 12"}
+    # 0.01 is the default.
+    assert {row[0] for row in rows.values()} == {"mrpc · gates penalty=0.01", "mrpc · gates penalty=0.1"}
     kept = {row[2]: row[3] for row in rows_of(voita2019.last_to_go(models))}
     assert kept == {"learned, penalty 0.01": "4 of 4", "learned, penalty 0.1": "2 of 4"}
 
@@ -809,15 +806,38 @@ def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_p
         settings = {**prune, "seed": seed, "tables": [f"there/gates-0.1-{seed}"]}
         run = Run.open(make_run(tmp_path / f"s{seed}", seed=seed, measured=kept, callbacks={"prune": settings}))
         run.declare(FirstPruned().declaration())
-    rows = [row[:3] for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
-    assert [row[0] for row in rows] == [f"mrpc, seed {seed}: the kept heads alone, from the start" for seed in (1, 2)]
-    assert {row[2] for row in rows} == {"6 of 12"}
+    rows = [row for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
+    assert [[row[0], row[3]] for row in rows] == [["mrpc", "6, 6 of 12"]]
     # Scores of other runs make another model of the same seed.
     settings = {**prune, "seed": 1, "tables": ["there/gates-0.2-1"]}
     run = Run.open(make_run(tmp_path / "other", measured=kept, callbacks={"prune": settings}))
     run.declare(FirstPruned().declaration())
     rows = [row for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
-    assert len(rows) == 3
+    assert len(rows) == 2
+
+
+def test_gates_are_compared_with_the_models_of_the_same_seeds_that_have_all_heads(tmp_path: Path) -> None:
+    scores = {"usual": (0.9, 0.88, 0.86), "gates": (0.88, 0.85, 0.87)}
+    for kind, of_kind in scores.items():
+        for seed, score in enumerate(of_kind, 1):
+            gates = [("checkpoint", "gates", {"gate": np.eye(3, 4)})] if kind == "gates" else []
+            callbacks = {"gates": {"_target_": GATES, "penalty": 0.01}} if gates else {}
+            folder = make_run(
+                tmp_path / f"{kind}{seed}", seed=seed, measured=gates, callbacks=callbacks, accuracy=score
+            )
+            if gates:
+                Run.open(folder).declare(LearnedGates().declaration())
+    section = voita2019.gates(models_in(tmp_path))
+    whole, learned, *_ = rows_of(section)
+    assert whole == ["mrpc", "none", "–", "12 of 12", "0.900, 0.880, 0.860", "–", "–"]
+    changes = np.subtract(scores["gates"], scores["usual"])
+    reach = stats.t.ppf(0.975, 2) * changes.std(ddof=1) / np.sqrt(3)
+    ends = (f"{100 * end:.1f}".replace("-", "−") for end in (changes.mean() - reach, changes.mean() + reach))
+    assert learned[0] == "mrpc"
+    assert learned[2:4] == ["0.01", "3, 3, 3 of 12"]
+    assert learned[5:] == ["−1.3", " to ".join(ends)]
+    assert section is not None
+    assert section.summary.startswith("mrpc: gates learned with fine-tuning leave 3 of 12 heads, −1.3 (")
 
 
 def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path) -> None:

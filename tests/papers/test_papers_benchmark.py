@@ -94,8 +94,10 @@ def test_the_papers_rows_are_the_published_numbers() -> None:
     michel, voita = published("michel2019"), published("voita2019")
     [row] = of_the_paper("michel2019", "Each layer with its best head")
     assert row[3:] == [by_layer(michel[name], signed=True) for name in ("one_head_elsewhere", "one_head")]
-    assert [row[-1] for row in of_the_paper("michel2019", "One head disabled")] == ["0.836: 0.824 to 0.838"]
-    assert [(row[2], row[3]) for row in of_the_paper("voita2019", "Heads kept by gates")] == [
+    assert [row[3:5] for row in of_the_paper("michel2019", "One head disabled")] == [["0.836", "0.824 to 0.838"]]
+    whole, *gated = [(row[3], row[4]) for row in of_the_paper("voita2019", "Heads kept by gates")]
+    assert whole == ("48/48/48 of 48 each", f"{voita['whole']:.2f}")
+    assert gated == [
         (f"{kept} of 48 each", f"{scores[place]:.2f}") for place in (0, 1) for kept, scores in voita["pruned"].items()
     ]
 

@@ -90,7 +90,7 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
         reasons.setdefault(lack.why, []).append(lack.name)
     for why, names in reasons.items():
         which = f" ({', '.join(names)})" if several or len(models.tuned) > 1 else ""
-        sentences.append(f"{'Cannot be told' if not answer.answers else 'Incomplete'}{which}: {why}")
+        sentences.append(f"{'Not measured' if not answer.answers else 'Incomplete'}{which}: {why}")
     return Section(
         "",
         paragraphs=sentences,

@@ -54,12 +54,12 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
     if seeds:
         sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
     redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
-    redundant = f"{redundant} shown to be redundant"
+    redundant = f"{redundant} shown to be redundant{seeds}"
     if not _tested(rows):
         redundant = "redundancy not tested"
         sentence += " Redundancy was not tested: that takes 19 random groups for each (ablation.group_count=20)."
     told = any(count[_REDUNDANT] or count[DISPENSABLE] for count in counts)
-    short = f"{redundant}, {spared} unnecessary of {of_groups} groups" if told else UNTOLD
+    short = f"of {of_groups} groups {spared} unnecessary, {redundant}" if told else UNTOLD
     shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
     figure = interval_rows(
         [
@@ -72,7 +72,10 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
         f"layer-head; {sample_size(rows[0]['count'])}",
     )
     block = FigureBlock(
-        f"groups_{group.name}", figure, f"Groups of similar heads, {group.name}.", "Dots with intervals."
+        f"groups_{group.name}",
+        figure,
+        f"Change of score without a group of heads with similar maps, less the sum of its heads' changes, {group.name}.",
+        "Dots with intervals.",
     )
     tables = [_seed_table(group.name, by_seed, counts), _group_table(shown)]
     yield GroupAnswer(group.name, short, sentence, tables, [block])

@@ -41,8 +41,8 @@ def what_sep_is_for(models: Studied, group: Group) -> Iterator[Part]:
         yield Missing(group.name, why, group.command("analysis=sinks"))
     block = FigureBlock(
         f"blocked_{group.name}",
-        blocking_figure(record),
-        f"Blocked attention, {group.name}.",
+        blocking_figure(record, "seeds and examples" if len(records) > 1 else "examples"),
+        f"Change of {record.metric} with attention to [SEP] or from it blocked in all heads, {group.name}{seeds}.",
         "Dots with intervals.",
     )
     yield GroupAnswer(group.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block])

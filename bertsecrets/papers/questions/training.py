@@ -51,9 +51,6 @@ def gradients(models: Studied, group: Group) -> Iterator[Part]:
         f"the {len(norm_LH)} layers {number(by_layer, 2)}). The change of the upper half of the layers less that of the "
         f"lower is {tilts[group.name].text(3)} in 1 − cosine."
     )
-    sentence += "".join(
-        f" With {_control(name)}: {tilt.text(3)}." for name, tilt in tilts.items() if name != group.name
-    )
     sentence += _not_compared(models, group)
     figures = _gradient_figures(group.name, len(pairs), norm_LH, drift_LH, tilts)
     yield GroupAnswer(group.name, short, sentence, [_tilt_table(tilts)], figures)
@@ -182,7 +179,12 @@ def _gradient_figures(
         note=f"a dot for each head, {seeds_in_words(seeds)}; filled: the last two layers",
     )
     blocks = [
-        FigureBlock(f"gradients_{name}", scatter, f"Gradient norms against change of attention, {name}.", "Scatter.")
+        FigureBlock(
+            f"gradients_{name}",
+            scatter,
+            f"Mean gradient norm of each head in training, against the change of its attention, {name}.",
+            "Scatter.",
+        )
     ]
     if len(tilts) > 1:
         intervals = interval_rows(
@@ -191,7 +193,7 @@ def _gradient_figures(
             unit="1 − cosine, upper half less lower half",
             note="lines: 95 % intervals over seeds, or over examples with one seed",
         )
-        caption = f"Learning rates and labels as usual, and under controls: {name}."
+        caption = f"Change of attention of the upper half of the layers less that of the lower, as usual and under controls: {name}."
         blocks.append(FigureBlock(f"controls_{name}", intervals, caption, "Dots with intervals."))
     return blocks
 
@@ -320,7 +322,7 @@ def reasons(models: Studied, group: Group) -> Iterator[Part]:
         reference=None,
     )
     block = FigureBlock(
-        f"reasons_{group.name}", figure, f"Accuracy under controls: {group.name}.", "Dots with intervals."
+        f"reasons_{group.name}", figure, f"Accuracy as usual and under controls: {group.name}.", "Dots with intervals."
     )
     yield GroupAnswer(group.name, short, sentence, [*_gain_tables(gains), _score_table(rows, constant)], [block])
 

@@ -119,6 +119,13 @@ class Entry:
         return [cell for cell in self.cells if cell.verdict in verdicts]
 
     @property
+    def commands(self) -> list[str]:
+        """The commands that take lacking analyses; none for a model and task that have a number from another training."""
+        read = {(cell.model, cell.task) for cell in self.cells if cell.finding is not None}
+        lacking = [cell for cell in self.cells if cell.finding is not None or (cell.model, cell.task) not in read]
+        return list(dict.fromkeys(cell.command for cell in lacking if cell.command))
+
+    @property
     def verdict(self) -> str:
         """The verdict where all subjects that can be told agree, else ``depends``, or ``differs`` where that rests on single seeds.
 

@@ -301,6 +301,10 @@ def head_panels(
         for index, (axes, value_LH, coloured_LH) in enumerate(zip(axes_N, values, coloured, strict=True)):
             axes.set_facecolor(_PALE)
             draw_grid(axes, value_LH, norm, colours, coloured_RC=coloured_LH, rows=rows, every=every)
+            if not coloured_LH.any():
+                # So that nobody takes the panel for one that was not drawn.
+                middle = heads / 2, layers / 2
+                axes.text(*middle, "no head", ha="center", va="center", fontsize=SMALL, color=QUIET)
             lowest, leftmost = index + columns >= len(panels), index % columns == 0
             axes.tick_params(labelbottom=lowest, labelleft=leftmost)
             axes.set_xlabel("head" if lowest else "")

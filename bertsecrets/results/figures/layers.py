@@ -117,7 +117,15 @@ def layer_scatter(
                 axes.axhline(level, color=QUIET, linestyle="--", linewidth=1.0, label=level_name)
             axes.grid(axis="y", linewidth=0.4, alpha=0.5)
             if len(lines) > 1 or (level is not None and axes is axes_N[0]):
-                axes.legend(frameon=False)
+                axes.legend(
+                    loc="lower left",
+                    bbox_to_anchor=(0.0, 1.08),
+                    ncols=3,
+                    frameon=False,
+                    borderaxespad=0.0,
+                    handlelength=1.2,
+                    columnspacing=1.0,
+                )
         # After all lines are drawn: the panels share the axis.
         for axes in axes_N:
             axes.set_ylim(0, top)

@@ -29,6 +29,7 @@ class IntervalRow:
         low, high: Ends of its interval; NaN where unknown.
         baseline: A number to compare with, such as a constant answer's score; NaN where there is none.
         seeds: The number of each seed, whose mean is the value; none where there is one.
+        published: The number that a paper has of its own model; NaN where there is none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class IntervalRow:
     high: float = np.nan
     baseline: float = np.nan
     seeds: Sequence[float] = ()
+    published: float = np.nan
 
 
 def interval_rows(
@@ -49,6 +51,7 @@ def interval_rows(
     limits: tuple[float, float] | None = None,
     value: str = "",
     baseline: str = "",
+    published: str = "",
     digits: int | None = None,
 ) -> Figure:
     """A dot with its interval for each row, the first at the top.
@@ -60,7 +63,7 @@ def interval_rows(
         note: Footnote: what the intervals are, and sample sizes.
         reference: Where to draw a vertical line; None for none.
         limits: Ends of the x axis; None for those of the numbers.
-        value, baseline: What dots and hollow squares are, for the legend.
+        value, baseline, published: What dots, hollow squares and crosses are, for the legend.
         digits: Decimals of the numbers printed above the dots; None to print none.
 
     Raises:
@@ -81,6 +84,7 @@ def interval_rows(
             axes.plot([row.low, row.high], [y, y], color=ACCENTS[0])
             axes.plot(row.seeds, [y] * len(row.seeds), "o", color=ACCENTS[0], markerfacecolor="none", markersize=4)
             axes.plot(row.value, y, "o", color=ACCENTS[0], markersize=6)
+            axes.plot(row.published, y, "x", color="black", markersize=5)
             if not np.isfinite(row.value):
                 axes.text(
                     0.01, y, "undefined", va="center", fontsize=SMALL, color=QUIET, transform=axes.get_yaxis_transform()
@@ -98,6 +102,8 @@ def interval_rows(
         if baseline:
             axes.plot([], [], "o", color=ACCENTS[0], label=value)
             axes.plot([], [], "s", color=QUIET, markerfacecolor="white", label=baseline)
-            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.2)
+            if any(np.isfinite(row.published) for row in rows):
+                axes.plot([], [], "x", color="black", label=published)
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)
         footnote(figure, note)
     return figure

@@ -25,6 +25,8 @@ _FIGURES_SHARE = 0.6
 """Share of a page that its figures may take; the rest is for maps and text."""
 
 _NUMBER = re.compile(r"(± ?)?[-−+]?\d[\d,]*(\.\d+)?(e[-−+]?\d+)?( ?%)?( ± \S+)?|–|")
+_SHORT = 22
+"""Characters of a cell that a table does not break."""
 _NOTES_MARGIN = 2_000
 """Bytes for notes on what did not fit, which are written after it has been left out."""
 
@@ -143,7 +145,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         if report.viewer is None
         else {f"{layer}.{head}": visible(text) for (layer, head), text in report.viewer.answers.items()},
         head_code=head_code,
-        numeric=_numeric_columns,
+        classes=_column_classes,
         is_number=lambda cells: all(_NUMBER.fullmatch(cell) for cell in cells),
     )
 
@@ -157,5 +159,10 @@ def _shown(value: Any) -> Any:
     return visible(value) if type(value) is str else value
 
 
-def _numeric_columns(table: Table) -> list[bool]:
-    return [all(_NUMBER.fullmatch(row[column]) for row in table.rows) for column in range(len(table.header))]
+def _column_classes(table: Table) -> list[str]:
+    """The class of each column: numbers stand to the right, short texts in one line; empty for others."""
+    columns = [[row[column] for row in table.rows] for column in range(len(table.header))]
+    return [
+        "number" if all(map(_NUMBER.fullmatch, cells)) else "short" if max(map(len, cells)) <= _SHORT else ""
+        for cells in columns
+    ]
