@@ -24,6 +24,7 @@ from papers.paper_runs import (
     pruned_run,
     relation,
     roles_measured,
+    statement_of,
     with_extras,
 )
 from reporting.finished_runs import make_run
@@ -43,7 +44,7 @@ from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita
 from bertsecrets.papers.ledger import MARKDOWN, STORED, Ledger
 from bertsecrets.papers.names import page_files, page_name
 from bertsecrets.papers.page import find_page, read_page
-from bertsecrets.papers.statements.judge import HOLDS, judged
+from bertsecrets.papers.statements.judge import HOLDS, judge, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.probes.record import ProbeScore, ProbesRecord, Share, StructuralScore
@@ -186,6 +187,21 @@ def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
     assert [list(line.get_ydata()) for line in dotted] == [theirs[name] for name in ("cls", "sep_total", "punctuation")]
     # Twelve layers over the width of three.
     assert np.allclose(dotted[0].get_xdata(), np.linspace(0, 2, 12))
+
+
+def test_two_models_before_fine_tuning_are_told_apart_and_the_paper_stands_once_below_them(tmp_path: Path) -> None:
+    columns = {"bits": by_layer(1.0, 2.0), "cls_bits": by_layer(1.0, 0.5)}
+    for name in ("minilm", "mpnet"):
+        trained = {"name": "x", "init": "pretrained", "seed": 9}
+        numbers = {"measured": [("checkpoint", "entropy", columns)], "count": 200}
+        model = {"name": name, "path": name}
+        make_run(tmp_path / name, checkpoint="initial", trained=trained, model=model, **numbers)
+    section = clark2019.entropy(models_in(tmp_path))
+    names = [f"mrpc · {name}, before fine-tuning" for name in ("minilm", "mpnet")]
+    rows = [row[:2] for row in rows_of(section)]
+    assert rows[:3] == [["all tokens", names[0]], ["all tokens", names[1]], ["all tokens", "paper (figure)"]]
+    assert section is not None
+    assert section.tables[0].caption.endswith("n = 200 examples")
 
 
 def test_panels_of_one_line_are_named_after_it_and_have_room_for_the_papers(tmp_path: Path) -> None:
@@ -707,7 +723,7 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
     folder = make_run(tmp_path / "a", cosine_LH=np.ones((2, 2)), delta_LH=np.zeros((2, 2)))
     disabled = [{**row, "kind": "all_but_one"} for row in Run.open(folder).ablation_table().rows()]
     AblationTable.from_rows(disabled).write(folder / "ablation.parquet")
-    monkeypatch.setattr(michel2019, "read_sweep", lambda view, kind: sweep)
+    monkeypatch.setattr(michel2019, "read_sweep", lambda view, kind, mode: sweep)
     section = michel2019.all_but_one(models_in(tmp_path))
     assert section is not None
     *rows, paper = rows_of(section)
@@ -814,6 +830,20 @@ def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_p
     run.declare(FirstPruned().declaration())
     rows = [row for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
     assert len(rows) == 2
+
+
+def test_no_command_is_given_for_gates_where_the_same_task_has_the_number(tmp_path: Path) -> None:
+    column = {"measured": [("checkpoint", "surface", {"cls": by_layer(0.5, 0.1)})], "p_constant": 0.001}
+    gates = {"callbacks": {"gates": {"_target_": GATES, "penalty": 0.01}}, "p_constant": 0.001}
+    make_run(tmp_path / "usual", **column)
+    make_run(tmp_path / "gates", seed=2, **gates)
+    statement = statement_of({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4})
+    [entry] = judge([statement], models_in(tmp_path), tmp_path / "statements")
+    assert [bool(cell.command) for cell in entry.cells] == [False, True]
+    assert entry.commands == []
+    make_run(tmp_path / "other", task="rte", p_constant=0.001)
+    [entry] = judge([statement], models_in(tmp_path), tmp_path / "statements")
+    assert [command.split(" ")[4] for command in entry.commands] == [f"checkpoint={tmp_path / 'other'}"]
 
 
 def test_gates_are_compared_with_the_models_of_the_same_seeds_that_have_all_heads(tmp_path: Path) -> None:

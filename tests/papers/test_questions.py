@@ -312,7 +312,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     untested = [{**row, "run": run.name, "p_controls": np.nan} for row in rows[1:]]
     AblationTable.from_rows(untested).write(folder / "ablation.parquet")
     answer = answers(answer_to(redundant_or_unnecessary, models_in(folder)))
-    assert answer.short == "redundancy not tested, 2 unnecessary of 3 groups"
+    assert answer.short == "of 3 groups 2 unnecessary, redundancy not tested"
     assert answer.tables[0].rows[0][4] == "–"
 
 

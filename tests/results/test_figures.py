@@ -21,7 +21,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_cells, head_panels
 from bertsecrets.results.figures.maps import MapPanel, gallery, labelled_positions
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.saving import png, save_figure, svg
-from bertsecrets.results.figures.scatters import gradient_against_drift
+from bertsecrets.results.figures.scatters import gradient_against_drift, head_space
 from bertsecrets.results.figures.style import effect_scale, new_figure, scale, seeds_in_words
 
 RNG = np.random.default_rng(0)
@@ -382,6 +382,34 @@ def test_rows_show_value_interval_baseline_and_seeds() -> None:
     assert [t.get_text() for t in legend.get_texts()] == ["model", "constant"]
     with pytest.raises(ValueError, match="at least one row"):
         interval_rows([], title="t", unit="u", note="n")
+
+
+def test_published_numbers_are_crosses_in_their_rows() -> None:
+    rows = [IntervalRow("a", 0.5, published=0.7), IntervalRow("b", 0.4)]
+    figure = interval_rows(
+        rows, title="Scores", unit="score", note="", value="ours", baseline="chance", published="the paper"
+    )
+    crosses = [line for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in crosses[:1]] == [(0.7, 0)]
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["ours", "chance", "the paper"]
+    without = interval_rows(rows[1:], title="Scores", unit="score", note="", value="ours", baseline="chance")
+    assert len(without.axes[0].get_legend().get_texts()) == 2
+
+
+def test_a_panel_in_which_no_head_is_coloured_says_so() -> None:
+    value_LH = np.arange(6.0).reshape(2, 3)
+    certain_LH = value_LH > 4
+    panels = [HeadPanel("some", value_LH, certain_LH), HeadPanel("none", value_LH, np.zeros((2, 3), bool))]
+    figure = head_panels(panels, title="Effects", unit="points", note="pale: may be chance")
+    told = [[text.get_text() for text in axes.texts] for axes in figure.axes[:2]]
+    assert told == [[], ["no head"]]
+
+
+def test_groups_without_a_colour_are_counted_together() -> None:
+    groups = [0, 0, 1, 2, 3]
+    figure = head_space(np.arange(10.0).reshape(5, 2), 5, groups, title="Heads", note="", listed=2)
+    legend = next(axes.get_legend() for axes in figure.axes if axes.get_legend())
+    assert [text.get_text() for text in legend.get_texts()] == ["group 0 (2)", "group 1 (1)", "smaller groups (2)"]
 
 
 def test_figures_leave_global_settings_alone() -> None:

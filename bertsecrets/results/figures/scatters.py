@@ -121,9 +121,10 @@ def head_space(
         colours = layer_colours(num_layers)[1]
         left.scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
         left.set_title("by layer", fontsize=SMALL)
-        for group in range(int(group_N.max()) + 1):
-            label = f"group {group}" if group < listed else None
-            _draw_class(right, points[group_N == group], group, label)
+        for group in range(min(int(group_N.max()) + 1, listed)):
+            _draw_class(right, points[group_N == group], group, f"group {group}")
+        if (rest_N := group_N >= listed).any():
+            _draw_class(right, points[rest_N], listed, "smaller groups")
         right.set_title("by group (number of heads)", fontsize=SMALL)
         right.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0)
         for axes in (left, right):
@@ -204,16 +205,16 @@ def moved_heads(
     return figure
 
 
-def _draw_class(axes: Axes, point_M2: NDArray[np.float64], index: int, label: str | None) -> None:
-    """Draw the members of a class, counted in the legend; without a label they are grey."""
+def _draw_class(axes: Axes, point_M2: NDArray[np.float64], index: int, label: str) -> None:
+    """Draw the members of a class, counted in the legend; those after the last colour are grey."""
     axes.scatter(
         point_M2[:, 0],
         point_M2[:, 1],
-        color=QUIET if label is None else ACCENTS[index % len(ACCENTS)],
+        color=ACCENTS[index] if index < len(ACCENTS) else QUIET,
         marker=_MARKERS[index % len(_MARKERS)],
         s=23,
         linewidths=0,
-        label=None if label is None else f"{label} ({len(point_M2)})",
+        label=f"{label} ({len(point_M2)})",
     )
 
 
