@@ -291,7 +291,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     AblationTable.from_rows(rows).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
     answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
-    assert answer.short == "of 4 groups 2 unnecessary, 1 shown to be redundant"
+    assert answer.short == "2 of 4 groups can be spared together, 1 shown to be redundant"
     assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
     # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
     assert "About 10,000 examples would settle the median undecided group if it has no effect" in answer.sentence
@@ -301,7 +301,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     AblationTable.from_rows([{**row, "run": run.name} for row in rows[1:]]).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
     answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
-    assert answer.short == "of 4 and 3 groups 2 unnecessary, 1 and 0 shown to be redundant (2 seeds)"
+    assert answer.short == "2 of 4 and 3 groups can be spared together (2 seeds), 1 and 0 shown to be redundant"
     by_seed, _ = answer.tables
     assert [row[1:9] for row in by_seed.rows] == [
         ["1", "408", "4", "1", "2", "0", "1", "about 10,000"],
@@ -312,7 +312,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     untested = [{**row, "run": run.name, "p_controls": np.nan} for row in rows[1:]]
     AblationTable.from_rows(untested).write(folder / "ablation.parquet")
     answer = answers(answer_to(redundant_or_unnecessary, models_in(folder)))
-    assert answer.short == "of 3 groups 2 unnecessary, redundancy not tested"
+    assert answer.short == "2 of 3 groups can be spared together, redundancy not tested"
     assert answer.tables[0].rows[0][4] == "–"
 
 

@@ -19,7 +19,7 @@ from bertsecrets.results.components import GROUP
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value
+from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, with_limits
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
@@ -54,12 +54,12 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
     if seeds:
         sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
     redundant, spared = (_listed([count[kind] for count in counts]) for kind in (_REDUNDANT, DISPENSABLE))
-    redundant = f"{redundant} shown to be redundant{seeds}"
+    redundant = f"{'none' if redundant == '0' else redundant} shown to be redundant"
     if not _tested(rows):
         redundant = "redundancy not tested"
         sentence += " Redundancy was not tested: that takes 19 random groups for each (ablation.group_count=20)."
     told = any(count[_REDUNDANT] or count[DISPENSABLE] for count in counts)
-    short = f"of {of_groups} groups {spared} unnecessary, {redundant}" if told else UNTOLD
+    short = f"{spared} of {of_groups} groups can be spared together{seeds}, {redundant}" if told else UNTOLD
     shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
     figure = interval_rows(
         [
@@ -144,11 +144,13 @@ def _seed_table(name: str, by_seed: Mapping[int, Sequence[Row]], counts: Sequenc
     rows = []
     for (seed, seed_rows), count in zip(by_seed.items(), counts, strict=True):
         kinds = [MISSING if kind == _REDUNDANT and not _tested(seed_rows) else str(count[kind]) for kind in _KINDS]
-        beyond = _points(_most_together(seed_rows), "interaction")
+        most = _most_together(seed_rows)
+        value, low, high = (100 * most[f"interaction{end}"] for end in ("", "_low", "_high"))
+        beyond = with_limits(value, low, high, 1, signed=True)
         examples = f"{seed_rows[0]['count']:,}"
         rows.append([name, str(seed), examples, str(count.total()), *kinds, _enough(seed_rows), beyond])
     header = ["models", "seed", "examples", "groups", *(words.partition(" (")[0] for words in _KINDS.values())]
-    header += ["examples to settle the median undecided", "largest loss beyond the sum"]
+    header += ["examples to settle the median undecided", "largest loss beyond the sum, points [95 %]"]
     return Table(header, rows, "Groups of heads with similar maps, counted by seed")
 
 
