@@ -20,6 +20,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.report.content import Section
+from bertsecrets.results.report.viewer import overview_data
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import MeasureView
 
@@ -114,6 +115,8 @@ def test_an_analysis_that_compares_models_leads_with_what_changed(
     assert any("has the highest value" in line for line in report.printed[1:])
     difference = screen.colourings[0]
     assert (difference.label == "Focus: share, difference from before fine-tuning") == leads
+    # Differences are drawn from the two ends of a scale around 0.
+    assert overview_data(screen)["views"][0]["scale"] == ("change" if leads else "weight")
     if leads:
         assert difference.texts == [["+0.10", "+0.20", "0.00"], ["0.00", "0.00", "0.00"]]
         assert screen.start == (0, 1)

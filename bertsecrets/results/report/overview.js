@@ -31,8 +31,7 @@
     const view = data.views[Number(chooser.value)];
     const known = view.value.flat().filter((value) => value !== null);
     const reach = Math.max(...known.map(Math.abs), 0) || 1;
-    const effects = view.scale === "effects";
-    const [low, high] = effects ? [-reach, reach] : [Math.min(...known, Infinity), Math.max(...known, -Infinity)];
+    const [low, high] = view.scale !== "weight" ? [-reach, reach] : [Math.min(...known, Infinity), Math.max(...known, -Infinity)];
     const stops = data.stops[view.scale];
     for (const button of buttons) {
       const head = button.dataset.head;

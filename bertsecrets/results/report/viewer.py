@@ -112,7 +112,7 @@ def overview_data(overview: Overview) -> dict[str, Any]:
                 "codes": view.codes or None,
                 "layers": [[number(value, view.digits, signed=view.signed), code] for value, code in view.layers]
                 or None,
-                "scale": "effects" if view.effects else "weight",
+                "scale": "effects" if view.effects else "change" if view.signed else "weight",
             }
             for view in overview.colourings
         ],
