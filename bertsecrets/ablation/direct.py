@@ -282,17 +282,16 @@ def _finding(view: MeasureView, differs: Mapping[str, NDArray[np.bool_]]) -> str
     )
 
 
-def ratio_interval(early: Mapping[str, float], level: float = 0.95) -> tuple[float, float] | None:
-    """Limits of the total effect over the direct one (Fieller 1954); None if the direct effect may be 0.
+def ratio_interval(early: Mapping[str, float]) -> tuple[float, float] | None:
+    """95 % limits of the total effect over the direct one (Fieller 1954); None if the direct effect may be 0.
 
     The ratios R for which the mean over examples of total - R direct may be 0, by a t test.
 
     Args:
         early: As :attr:`DirectEffects.early`.
-        level: Confidence of the interval.
     """
     direct, total = early[DIRECT], early[TOTAL]
-    square = float(stats.t.ppf((1 + level) / 2, early["count"] - 1)) ** 2
+    square = float(stats.t.ppf(0.975, early["count"] - 1)) ** 2
     # Not above 0: the direct effect may be 0, and the set of ratios has no ends.
     leading = direct**2 - square * early["direct_variance"]
     if leading <= 0:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,11 +170,6 @@ def stopped_early(replicates: Replicates) -> list[str]:
     ]
 
 
-def outcomes_path(view: MeasureView, row: Mapping[str, Any]) -> Path:
-    """The file with the outcomes of the sweep that a row of the ablation table is of."""
-    return view.run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
-
-
 def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSweep | None:
     """A run's last sweep of the first set and metric, and of the first mode or of one mode.
 
@@ -184,7 +178,7 @@ def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSwee
     rows = rows_of(KINDS[kind], view.run.ablation_table(), mode)
     if not rows:
         return None
-    path = outcomes_path(view, rows[0])
+    path = view.run.outcomes_path(*(rows[0][name] for name in ("stage", "step", "mode")))
     if not path.is_file():
         return None
     outcomes = Outcomes.read(path)

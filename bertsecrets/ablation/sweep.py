@@ -148,7 +148,7 @@ class Judged:
             f"{POWER_PLAN}_{mode}": self.power_plan(rows) if stage == CHECKPOINT else {},
         }
         run.add_checks(checks)
-        self.outcomes.write(run.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors", self.task)
+        self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
         if self.parts is not None:
             self.parts.clear()
         grids = judged_grids(self.outcomes.plan, rows)

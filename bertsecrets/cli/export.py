@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from bertsecrets.cli.build import run_folder, trusted_classes
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import ModelSettings, RunSettings, TrainSettings, read_export
+from bertsecrets.cli.settings import ModelSettings, RunSettings, TrainSettings, read_model
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ExportKeys
 from bertsecrets.models.checkpoint import load_checkpoint
@@ -31,7 +31,7 @@ def export_model(config: DictConfig) -> Path:
     Raises:
         UserError: If the folder is in use, the checkpoint is not one of a training, or the upload is not possible.
     """
-    settings = read_export(plain(config))
+    settings = read_model(ExportKeys, plain(config))
     keys = settings.keys
     target = _absolute(keys.folder)
     check_new_folder("folder", target)

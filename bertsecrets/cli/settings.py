@@ -166,17 +166,7 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         "checkpoint": CheckpointSettings.read("checkpoint", keys.checkpoint),
         "sweep": _read_sweep(keys.sweep),
     }
-    return TrainSettings(
-        **common,
-        keys=keys,
-        **_read_classes(keys, common),
-        callbacks=_read_callbacks(
-            "callbacks",
-            keys.callbacks,
-            common["task"],
-            **{name: common[name] for name in OFFERED},
-        ),
-    )
+    return TrainSettings(**common, keys=keys, **_read_classes(keys, common, "callbacks"))
 
 
 def _read_sweep(section: Any) -> SweepSettings:
@@ -197,19 +187,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
         raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report)
-    return AnalyzeSettings(
-        **common,
-        keys=keys,
-        **_read_classes(keys, common),
-        callbacks=_read_callbacks(
-            "analysis",
-            keys.analysis,
-            common["task"],
-            **{name: common[name] for name in OFFERED},
-            reference=None,
-            origin=None,
-        ),
-    )
+    return AnalyzeSettings(**common, keys=keys, **_read_classes(keys, common, "analysis", reference=None, origin=None))
 
 
 def read_compare(config: Mapping[str, Any]) -> CompareKeys:
@@ -236,25 +214,13 @@ def read_compare(config: Mapping[str, Any]) -> CompareKeys:
     return keys
 
 
-def read_view(config: Mapping[str, Any]) -> ModelSettings[ViewKeys]:
-    """Read the settings of ``view``.
+def read_model(kind: type[_Keys], config: Mapping[str, Any]) -> ModelSettings[_Keys]:
+    """Read the settings of ``view`` or ``export``, whose top-level keys are of this kind.
 
     Raises:
         UserError: If a key is unknown or a value does not fit.
     """
-    return _read_model(ViewKeys.read("", config))
-
-
-def read_export(config: Mapping[str, Any]) -> ModelSettings[ExportKeys]:
-    """Read the settings of ``export``.
-
-    Raises:
-        UserError: If a key is unknown or a value does not fit.
-    """
-    return _read_model(ExportKeys.read("", config))
-
-
-def _read_model(keys: _Keys) -> ModelSettings[_Keys]:
+    keys = kind.read("", config)
     check_init(keys.init)
     model = ModelSpec.read("model", keys.model)
     _check_family(model)
@@ -290,8 +256,8 @@ def check_settings(config: Mapping[str, Any]) -> None:
         "train": read_train,
         "analyze": read_analyze,
         "compare": read_compare,
-        "view": read_view,
-        "export": read_export,
+        "view": functools.partial(read_model, ViewKeys),
+        "export": functools.partial(read_model, ExportKeys),
     }
     if command in readers:
         readers[command](config)
@@ -329,8 +295,15 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections that name a class, which is imported to check its arguments."""
+def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **offered: Any) -> dict[str, Any]:
+    """The sections that name a class, which is imported to check its arguments.
+
+    Args:
+        keys: The top-level keys.
+        common: The sections read so far.
+        group: The section of callbacks.
+        offered: What callbacks may take besides those sections.
+    """
     from bertsecrets.measures.base import Need
     from bertsecrets.models.loading import load_masked_lm
     from bertsecrets.models.metrics import check_metrics
@@ -346,7 +319,12 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any]) -> dict[str, Any]
     if any(Need.MASKED_LM in section.build(1, 1).needs for section in measures):
         # Before the data are read; the callback loads it again.
         load_masked_lm(common["model"], keys.init)
-    return {"loggers": loggers, "measures": measures}
+    offered |= {name: common[name] for name in OFFERED}
+    return {
+        "loggers": loggers,
+        "measures": measures,
+        "callbacks": _read_callbacks(group, getattr(keys, group), task, **offered),
+    }
 
 
 def _without_null(sections: Mapping[str, Section | None]) -> dict[str, Section]:

@@ -5,7 +5,7 @@ from omegaconf import DictConfig
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.cli.settings import ModelSettings, read_view
+from bertsecrets.cli.settings import ModelSettings, read_model
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
@@ -29,7 +29,7 @@ def view(config: DictConfig) -> PageView:
         UserError: If neither a sentence nor a head is given, a sentence is empty, the head does not exist, or the checkpoint
             cannot be loaded.
     """
-    settings = read_view(plain(config))
+    settings = read_model(ViewKeys, plain(config))
     keys = settings.keys
     head = None if keys.head is None else tuple(map(int, keys.head.split(".")))
     if keys.text is not None:

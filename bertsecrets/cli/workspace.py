@@ -164,10 +164,14 @@ def _line_plots(described: Sequence[Mapping[str, Any]], x: str = STEP) -> list[A
 
 
 def _drift_panels() -> list[Any]:
+    return _pictures({name: [name] for name in _DRIFT})
+
+
+def _pictures(keys_by_title: Mapping[str, Sequence[str]], first: int = 0) -> list[Any]:
     wr, _ = _library()
     return [
-        wr.MediaBrowser(title=name, media_keys=[name], num_columns=3, layout=wr.Layout(x=0, y=12 * index, w=24, h=12))
-        for index, name in enumerate(_DRIFT)
+        wr.MediaBrowser(title=title, media_keys=keys, num_columns=3, layout=wr.Layout(x=0, y=12 * index, w=24, h=12))
+        for index, (title, keys) in enumerate(keys_by_title.items(), first)
     ]
 
 
@@ -177,11 +181,7 @@ def _effect_panels() -> list[Any]:
         wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6))
         for index, name in enumerate(_EFFECTS)
     ]
-    pictures = [
-        wr.MediaBrowser(title=title, media_keys=keys, num_columns=3, layout=wr.Layout(x=0, y=12 * index, w=24, h=12))
-        for index, (title, keys) in enumerate(_EFFECT_PICTURES.items(), start=1)
-    ]
-    return [*bars, *pictures]
+    return [*bars, *_pictures(_EFFECT_PICTURES, first=1)]
 
 
 def _library() -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.shows import by_layer, filled_table, published, without_counterpart
 from bertsecrets.probes.experiment import state_label
-from bertsecrets.probes.record import ProbesRecord, StructuralScore
+from bertsecrets.probes.record import LABELS, ProbesRecord, StructuralScore
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.maps import MapPanel, gallery
@@ -444,15 +444,6 @@ _BASELINES = {
     "random": "random mention",
 }
 
-_PROBES = {
-    "right_branching": "right-branching",
-    "distances_words": "distances and words",
-    "random_attention": "attention, random encoder",
-    "random_attention_words": "attention and words, random encoder",
-    "attention": "attention",
-    "attention_words": "attention and words",
-}
-
 
 def dependency(models: Studied) -> Section | None:
     """Section 4.2, table 1: the best head of each relation."""
@@ -542,7 +533,7 @@ def probes(models: Studied) -> Section | None:
     rows = [
         [
             model.name,
-            _PROBES.get(score["name"], score["name"]),
+            LABELS.get(score["name"], score["name"]),
             percents(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
             percents(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
             percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,

@@ -1,7 +1,7 @@
 """Refit what a smaller model keeps: its output maps, from the first layer on, so that each part adds what it added before."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,6 @@ def refitted(
     batches: Iterable[Batch],
     *,
     context: Context,
-    advance: Callable[[int], object] | None = None,
 ) -> PreTrainedModel:
     """A copy of a model of the same shape, in which removed heads and neurons are read with weight 0 and all others anew.
 
@@ -55,7 +54,6 @@ def refitted(
         kept: What the smaller model keeps.
         batches: Examples to fit on; labels are not used.
         context: Entered around every batch, e.g. the trainer's autocast.
-        advance: Called with 1 after each layer.
     """
     whole = describe(model)
     smaller = describe(copy.deepcopy(whole.model))
@@ -64,8 +62,6 @@ def refitted(
         rows = [_start(whole, batch.to(device)) for batch in batches]
         for layer in range(whole.num_layers):
             _refit_layer(whole, smaller, layer, kept, rows)
-            if advance is not None:
-                advance(1)
     return smaller.model
 
 

@@ -23,7 +23,7 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
-from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads
+from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads, view_step
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
@@ -471,10 +471,6 @@ def _page(
         overview=screen,
         steps=[
             NextStep("Which heads can stand in for it?", f"{run.analyze_command} analysis=redundancy", ANNOUNCED),
-            NextStep(
-                "What does it attend to in a sentence of yours?",
-                f'python -m bertsecrets view checkpoint={run.analysed} text="The food was cold."',
-                "about 15 s",
-            ),
+            view_step("it", f"checkpoint={run.analysed}"),
         ],
     )

@@ -113,8 +113,7 @@ class DisabledHeads:
 
     def outcomes_path(self, run: Run) -> Path:
         """Where the run keeps the logits of these variants."""
-        row = self.any_row
-        return run.folder / "ablation" / f"{row['stage']}-{row['step']:08d}-{row['mode']}.safetensors"
+        return run.outcomes_path(*(self.any_row[name] for name in ("stage", "step", "mode")))
 
     @property
     def spared(self) -> list[tuple[int, int]]:
@@ -389,12 +388,7 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
     """
     if run.config().get("checkpoint") == INITIAL:
         return _steps_before_training(run)
-    command = run.analyze_command
-    view = NextStep(
-        "What does each head attend to in a sentence of yours?",
-        f'python -m bertsecrets view checkpoint={run.analysed} text="The food was cold."',
-        f"about {_ANALYSES_START} s",
-    )
+    command, view = run.analyze_command, view_step("each head", f"checkpoint={run.analysed}")
     if disabled is None:
         trained = run.config().get("trained") or {}
         done = (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file()
@@ -459,12 +453,15 @@ def _steps_before_training(run: Run) -> list[NextStep]:
             f"python -m bertsecrets train model={model['name']}",
             ANNOUNCED,
         ),
-        NextStep(
-            "What does each head attend to in a sentence of yours?",
-            f'python -m bertsecrets view model={model["name"]} text="The food was cold."',
-            f"about {_ANALYSES_START} s",
-        ),
+        view_step("each head", f"model={model['name']}"),
     ]
+
+
+def view_step(heads: str, model: str) -> NextStep:
+    """The command that shows the attention to a sentence, with the setting that names the model."""
+    question = f"What does {heads} attend to in a sentence of yours?"
+    command = f'python -m bertsecrets view {model} text="The food was cold."'
+    return NextStep(question, command, f"about {_ANALYSES_START} s")
 
 
 def _counted(count: int) -> str:

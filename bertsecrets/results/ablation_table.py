@@ -89,19 +89,7 @@ low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that hold fo
     together; null in older tables.
 """
 
-_KEY = [
-    "run",
-    "model",
-    "task",
-    "init",
-    "stage",
-    "step",
-    "evaluation",
-    "metric",
-    "mode",
-    "kind",
-    "variant",
-]
+_KEY = [*(name for name in _TEXT if name != "heads"), "step"]
 
 
 class AblationTable:

@@ -68,10 +68,10 @@ def read_examples(folder: Path) -> list[CapturedExample]:
     return [CapturedExample(**fields) for fields in json.loads(path.read_text("utf-8"))]
 
 
-def write_maps(folder: Path, name: str, maps: dict[int, Tensor], dtype: torch.dtype = torch.float32) -> Path:
+def write_maps(folder: Path, name: str, maps: dict[int, Tensor]) -> Path:
     """Write the maps ``[L, H, Q, K]`` of examples, by example index, as ``<name>.safetensors``."""
     path = folder / f"{name}.safetensors"
-    tensors = {f"attention/{index}": map_LHQK.to(dtype).contiguous() for index, map_LHQK in maps.items()}
+    tensors = {f"attention/{index}": map_LHQK.float().contiguous() for index, map_LHQK in maps.items()}
     with atomic_write(path) as temporary:
         save_file(tensors, temporary)
     return path

@@ -70,21 +70,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
         UserError: If the file cannot be written: the disk or the quota is full, or the folder is not writable.
     """
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
-    try:
+    with _refusals_in_words(path, temporary):
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        _flush_to_disk(temporary)
+        # Without this, a crash of the machine may leave an empty file under the new name.
+        with temporary.open("r+b") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    except Exception as error:
-        # PyTorch and safetensors report a full disk by errors of their own.
-        if (reason := _of_the_system(error) or _refusal(temporary)) is not None:
-            raise _cannot_write(path, reason) from error
-        raise
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -106,19 +98,9 @@ def folder_write(folder: Path) -> Iterator[None]:
     Raises:
         UserError: If the folder cannot be written.
     """
-    try:
+    with _refusals_in_words(folder, folder / f".probe.{secrets.token_hex(4)}"):
         folder.mkdir(parents=True, exist_ok=True)
         yield
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    except Exception as error:
-        probe = folder / f".probe.{secrets.token_hex(4)}"
-        reason = _refusal(probe)
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
-        if reason is not None:
-            raise _cannot_write(folder, reason) from error
-        raise
 
 
 def check_new_folder(key: str, folder: Path) -> None:
@@ -153,16 +135,10 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        os.replace(temporary, folder)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    except Exception as error:
-        # PyTorch and safetensors report a full disk by errors of their own.
-        if (reason := _of_the_system(error) or _refusal(temporary / ".probe")) is not None:
-            raise _cannot_write(folder, reason) from error
-        raise
+        with _refusals_in_words(folder, temporary / ".probe"):
+            temporary.mkdir(parents=True)
+            yield temporary
+            os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -178,6 +154,23 @@ def describe_os_error(error: OSError) -> str:
     """An operating system's error in words, without its number: ``no space left on device``."""
     reason = error.strerror or str(error) or type(error).__name__
     return reason[:1].lower() + reason[1:]
+
+
+@contextmanager
+def _refusals_in_words(path: Path, probe: Path) -> Iterator[None]:
+    """Raise what keeps the block from writing to ``path`` as UserError; the file ``probe`` is removed at the end."""
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    except Exception as error:
+        # PyTorch and safetensors report a full disk by errors of their own.
+        if (reason := _of_the_system(error) or _refusal(probe)) is not None:
+            raise _cannot_write(path, reason) from error
+        raise
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def _cannot_write(path: Path, error: OSError) -> UserError:
@@ -245,12 +238,6 @@ def check_yaml(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST_YAML:
             raise ValueError(f"it is nested more than {_DEEPEST_YAML} levels deep")
-
-
-def _flush_to_disk(path: Path) -> None:
-    # Without this, a crash of the machine may leave an empty file under the new name.
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
 
 
 def displayed(path: Path) -> Path:

@@ -183,6 +183,10 @@ class Run:
     def experiments_path(self) -> Path:
         return self.folder / "experiments.json"
 
+    def outcomes_path(self, stage: str, step: int, mode: str) -> Path:
+        """File of the outcomes of a disabling sweep."""
+        return self.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors"
+
     def extras_path(self, name: str) -> Path:
         """File of an experiment's results that do not fit the head table."""
         return self.folder / f"{name}.json"

@@ -55,9 +55,7 @@ class SetScores:
     p_constant: float = math.nan
 
 
-def beats_constant(
-    prediction_N: ArrayLike, label_N: ArrayLike, constant: float, *, correlated: bool, seed: int = 0
-) -> float:
+def beats_constant(prediction_N: ArrayLike, label_N: ArrayLike, constant: float, *, correlated: bool) -> float:
     """One-sided p-value of a model being no better than a constant answer.
 
     For classes McNemar's exact test: of the examples that only one of the two gets right, the model's share is at most
@@ -67,7 +65,6 @@ def beats_constant(
         prediction_N, label_N: The model's answers and the right ones: class indices or scores.
         constant: The constant answer.
         correlated: Whether the metric is a correlation (of scores, or of classes: Matthews).
-        seed: Seed of the permutations.
 
     Returns:
         The p-value; 1 if all answers are the same, NaN without examples or with labels that are all the same.
@@ -80,7 +77,7 @@ def beats_constant(
             return math.nan
         if not np.isfinite(prediction_N).all() or np.ptp(prediction_N) == 0:
             return 1.0
-        order = np.random.default_rng(seed)
+        order = np.random.default_rng(0)
         centred_N, answer_N = label_N - label_N.mean(), prediction_N - prediction_N.mean()
         # Less a rounding error: an order that gives the same sum counts as reached.
         observed = centred_N @ answer_N - 1e-12 * np.sqrt((centred_N**2).sum() * (answer_N**2).sum())

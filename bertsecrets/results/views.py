@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -180,19 +181,16 @@ class MeasureView:
         rows = self.rows.select(stage=stage) if step is None else self.rows.select(stage=stage, step=step)
         if not len(rows):
             return None
-        view = MeasureView.__new__(MeasureView)
-        view.__dict__ = {
-            # The cached extras are those of this stage.
-            **{key: value for key, value in self.__dict__.items() if key != "extras"},
-            "stage": stage,
-            "step": max(pc.unique(rows.table["step"]).to_pylist()),
-        }
+        view = copy(self)
+        # The cached extras are those of this stage.
+        view.__dict__.pop("extras", None)
+        view.stage, view.step = stage, max(pc.unique(rows.table["step"]).to_pylist())
         return view
 
     def whole_layers(self) -> "MeasureView":
         """The numbers of whole layers only, ``[layers, 1]``."""
-        view = MeasureView.__new__(MeasureView)
-        view.__dict__ = {**self.__dict__, "rows": self.rows.select(head=None)}
+        view = copy(self)
+        view.rows = self.rows.select(head=None)
         return view
 
     @cached_property

@@ -125,15 +125,17 @@ def test_every_writer_meets_a_full_disk_with_one_sentence(tmp_path: Path, write:
 
 
 def test_a_folders_writer_meets_a_full_disk_or_a_file_in_its_place(tmp_path: Path) -> None:
-    def write_as_tokenizers_do(folder: Path) -> None:
+    def write_as_tokenizers_do(folder: Path, reason: str) -> None:
         with folder_write(folder):
-            raise Exception("No space left on device (os error 28)")
+            raise Exception(reason)
 
     with file_limit(100_000), pytest.raises(UserError, match=r"tokenizer' cannot be written \(file too large\)"):
-        write_as_tokenizers_do(tmp_path / "tokenizer")
+        write_as_tokenizers_do(tmp_path / "tokenizer", "a full disk")
     assert os.listdir(tmp_path / "tokenizer") == []
-    with pytest.raises(Exception, match="os error 28"):
-        write_as_tokenizers_do(tmp_path / "tokenizer")
+    with pytest.raises(UserError, match=r"tokenizer' cannot be written \(no space left on device\)"):
+        write_as_tokenizers_do(tmp_path / "tokenizer", "No space left on device (os error 28)")
+    with pytest.raises(Exception, match="a bug"):
+        write_as_tokenizers_do(tmp_path / "tokenizer", "a bug")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file' cannot be written \(file exists\)"), folder_write(tmp_path / "file"):
         pass

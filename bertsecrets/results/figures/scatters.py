@@ -165,17 +165,16 @@ def classed_heads(points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *,
     return figure
 
 
-def moved_heads(
-    before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title: str, note: str, named: int = 5
-) -> Figure:
+def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title: str, note: str) -> Figure:
     """Heads of two models in one space: a ring before, a dot after, a line between them, coloured by layer.
+
+    The five heads that moved farthest are named.
 
     Args:
         before_N2, after_N2: The heads of each model in order of layers.
         heads: Heads of a layer.
         title: What the figure shows.
         note: Footnote.
-        named: How many of the heads that moved farthest have their names beside them.
     """
     before, after = np.asarray(before_N2, np.float64), np.asarray(after_N2, np.float64)
     layer_N = np.arange(len(after)) // heads
@@ -197,7 +196,7 @@ def moved_heads(
             handles=kinds, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=0.4
         )
         _bare(axes, np.concatenate((before, after)))
-        for index in np.argsort(-np.linalg.norm(after - before, axis=1))[:named]:
+        for index in np.argsort(-np.linalg.norm(after - before, axis=1))[:5]:
             label = head_label(*divmod(int(index), heads))
             axes.annotate(label, after[index], (4, 3), textcoords="offset points", fontsize=6.0)
         layer_bar(figure, [axes], int(layer_N.max()) + 1)
