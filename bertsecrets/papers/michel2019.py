@@ -87,8 +87,13 @@ def single_heads(models: Studied) -> Section | None:
         "Figure 1: heads by the score with their output alone set to zero. The paper's, of BERT on MNLI: most within 0.2 points of .836, "
         "all from .824 to .838."
     )
+    group, effect = measured[0]
+    score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
+    ends = low_to_high(float(np.nanmin(score_LH)), float(np.nanmax(score_LH)))
     return Section(
-        "", figures=[FigureBlock("michel_figure1", figure, caption, "Histograms of scores, one for each task.")]
+        "",
+        figures=[FigureBlock("michel_figure1", figure, caption, "Histograms of scores, one for each task.")],
+        summary=f"{group.name}: {effect.metric} {number(effect.baseline_R.mean())}, with one head disabled {ends}",
     )
 
 
@@ -121,11 +126,13 @@ def all_but_one(models: Studied) -> Section | None:
     """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
     rows = []
     counts: list[int] = []
+    changes: list[float] = []
     for group in models.tuned:
         views, mode = group.sweeps(ALL_BUT_ONE.name, "zero")
         sweeps = (read_sweep(view, ALL_BUT_ONE.name, mode) for view in views)
         measured = [sweep for sweep in sweeps if sweep is not None]
         runs = [_alone(sweep) for sweep in measured]
+        changes = changes or [best.change for run in runs for best in run.values()]
         counts += [sweep.count for sweep in measured]
         # Layers of a smaller model are not those of the paper's.
         theirs = _THEIRS["one_head"] if runs and len(runs[0]) == len(_THEIRS["one_head"]) else None
@@ -162,6 +169,7 @@ def all_but_one(models: Studied) -> Section | None:
             "“chosen on the same” does; for its table 6 a head is chosen on training examples."
         ],
         tables=[filled_table(header, rows, f"Each layer with its best head alone, {sample_size(counts)}")],
+        summary=f"{rows[0][0]}: with one head of a layer left {low_to_high(min(changes), max(changes), 1, signed=True)} points",
     )
 
 
@@ -283,6 +291,19 @@ def curves(models: Studied) -> Section | None:
             )
         ],
         figures=blocks,
+        summary=_half_in_words(*pruned[0]),
+    )
+
+
+def _half_in_words(group: Group, contents: Sequence[Mapping[str, Any]]) -> str:
+    """What about half of the heads cost, in the order that is shown."""
+    intervals, total = over_seeds(contents).get(_judged(contents), {}), contents[0]["total"]
+    if not intervals:
+        return ""
+    kept = min(intervals, key=lambda number: abs(number - total / 2))
+    mean, low, high = (100 * end for end in (intervals[kept].mean, intervals[kept].low, intervals[kept].high))
+    return (
+        f"{group.name}: {total - kept} of {total} heads pruned, {with_limits(mean, low, high, 1, signed=True)} points"
     )
 
 

@@ -743,6 +743,8 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         assert row[3].startswith(f"{number(100 * float(np.median(changes)), 1, signed=True)} (")
         assert row[4] == number(100 * float(on_all), 1, signed=True)
     assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
+    medians = sorted((row[3].split(" ")[0] for row in rows), key=lambda text: float(text.replace("−", "-")))
+    assert section.summary == f"mrpc: with one head of a layer left {medians[0]} to {medians[-1]} points"
 
 
 def test_heads_are_counted_by_the_score_that_is_left(tmp_path: Path) -> None:
@@ -762,6 +764,7 @@ def test_a_bar_stands_over_the_score_of_its_heads(tmp_path: Path) -> None:
     section = michel2019.single_heads(models_in(tmp_path))
     assert section is not None
     bars = section.figures[0].figure.axes[0].patches
+    assert section.summary == "mrpc: accuracy 0.800, with one head disabled 0.793 to 0.800"
     heads = {round(408 * (0.8 - bar.get_x() - bar.get_width() / 2), 3): bar.get_height() for bar in bars}
     assert {wrong: count for wrong, count in heads.items() if count} == {0: 3, 1: 8, 3: 1}
 
@@ -778,6 +781,7 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
     assert [row[2] for row in rows_of(section)] == ["head_gradient/example_normalised"] * 3 + ["exact"] * 3
     assert section is not None
     assert "This is I_h of the paper" in section.paragraphs[-1]
+    assert section.summary.startswith("mrpc: 6 of 12 heads pruned, −1.5 (")
     assert rows_of(michel2019.efficiency(models_in(tmp_path / "a")))[0][3] == "+43, +43"
 
 
