@@ -26,7 +26,7 @@ from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
-from bertsecrets.pruning.search import Examples, PruningSearch, Selection, as_extras, check_settings
+from bertsecrets.pruning.search import PruningSearch, Selection, as_extras, check_settings
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.progress import progress_over
@@ -94,14 +94,12 @@ class PruneHeads(HeadAnalysis):
         orders, selection = PruningSearch(
             model,
             data.task,
-            Examples(
-                lambda: data.training_sample(settings.examples),
-                lambda: data.training_share(settings.examples),
-                lambda: data.evaluation_loader(evaluation),
-                lambda: data.training_split(settings.examples),
-            ),
-            settings,
-            columns,
+            choosing=lambda: data.training_sample(settings.examples),
+            share=lambda: data.training_share(settings.examples),
+            testing=lambda: data.evaluation_loader(evaluation),
+            split=lambda: data.training_split(settings.examples),
+            settings=settings,
+            columns=columns,
             context=trainer.precision_plugin.forward_context,
             finished=finished,
             bar=partial(progress_over, visible=shows_progress(trainer), unit="set·example"),

@@ -22,8 +22,7 @@ from bertsecrets.measures.voita_roles import (
 from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
 from bertsecrets.papers.shows import published
 from bertsecrets.pruning.columns import KEPT
-from bertsecrets.pruning.experiment import curves_of
-from bertsecrets.pruning.figures import Curve, pruning_curves
+from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gates_experiment import GATE, LearnedGates
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -415,15 +414,16 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
 
 
 def _figure(name: str, content: Mapping[str, Any], learned: Sequence[_Fitted], index: int) -> FigureBlock:
-    curves: dict[str, list[Curve]] = {"of the frozen model": next(iter(curves_of(content["curves"]).values()))}
+    rows = [{**row, "score": "of the frozen model"} for row in content["curves"]]
     for how in (_LEARNED, _ALONE):
         fitted = [one for one in learned if (one.name, one.how) == (name, how) and np.isfinite(one.change.mean)]
         points = sorted(
             (float(np.mean(one.kept_R)), one.change.mean, one.change.low, one.change.high) for one in fitted
         )
-        if points:
-            kept, mean, low, high = map(list, zip(*points, strict=True))
-            curves[how] = [(kept, mean, low, high)]
+        rows += [
+            {"score": how, "seed": 0, "kept": kept, "change": mean, "low": low, "high": high}
+            for kept, mean, low, high in points
+        ]
     share_and_scores = [
         (content["heads"] * int(kept.split("/")[0]) / 48, scores) for kept, scores in _THEIRS["pruned"].items()
     ]
@@ -432,7 +432,7 @@ def _figure(name: str, content: Mapping[str, Any], learned: Sequence[_Fitted], i
         for place, how in enumerate((_LEARNED, _ALONE))
     }
     figure = pruning_curves(
-        curves,
+        rows,
         margin=_MARGIN,
         marked=None,
         title=f"{name}: change of {content['metric']} by heads kept",

@@ -1,12 +1,11 @@
 """The experiment of pruning: how it is declared and described."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
-from bertsecrets.pruning.figures import Curve, pruning_costs, pruning_curves
+from bertsecrets.pruning.figures import pruning_costs, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
@@ -41,10 +40,9 @@ class Pruning(Experiment):
         content = view.extras
         if not content:
             return None
-        curves = curves_of(content["curves"])
         selected = content["chosen"]
         figure = pruning_curves(
-            curves,
+            content["curves"],
             margin=content["margin"],
             marked=selected["kept"] if selected["holds"] else None,
             title=f"Change of {content['metric']} by heads kept",
@@ -247,21 +245,6 @@ def _range(changes: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def curves_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
-    """Rows as curves for the figure, by score; the first score that is no control comes first."""
-    names = sorted(dict.fromkeys(row["score"] for row in rows), key=lambda name: name in CONTROLS)
-    curves: dict[str, list[Curve]] = {}
-    for name in names:
-        for seed in dict.fromkeys(row["seed"] for row in rows if row["score"] == name):
-            rows_of_order = [row for row in rows if row["score"] == name and row["seed"] == seed]
-            kept, change, low, high = (
-                [math.nan if row[key] is None else row[key] for row in rows_of_order]
-                for key in ("kept", "change", "low", "high")
-            )
-            curves.setdefault(name, []).append((kept, change, low, high))
-    return curves
-
-
 def _costs_table(content: Mapping[str, Any]) -> Table:
     """The models of the chosen order: what they cost and how they score."""
     score = content["chosen"]["score"]
@@ -352,13 +335,8 @@ def _costs_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
         shares[f"ms at batch {batch}"] = [
             row["latency"][batch]["smaller"] / row["latency"][batch]["whole"] for row in rows
         ]
-    change_V, low_V, high_V = (
-        [math.nan if row[key] is None else row[key] for row in rows] for key in ("change", "low", "high")
-    )
     figure = pruning_costs(
-        change_V,
-        low_V,
-        high_V,
+        rows,
         shares,
         margin=content["margin"],
         title=f"Change of {content['metric']} by cost, heads removed by {score}",

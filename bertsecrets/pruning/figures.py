@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.pruning.scores import CONTROLS
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -17,9 +19,12 @@ from bertsecrets.results.figures.style import (
     new_figure,
     sample_size,
 )
+from bertsecrets.statistics.replicates import Interval
 
-Curve = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]
-"""Heads kept, change of the score, and its lower and upper limits."""
+Array = NDArray[np.float64]
+
+Row = Mapping[str, Any]
+"""A model of an order of removal: ``score`` and ``seed`` of the order, heads ``kept``, ``change`` of the score, ``low`` and ``high``."""
 
 _MARKERS = "osv^Dx*"
 _LINES = ("-", "--", ":")
@@ -27,8 +32,13 @@ _INSIDE = 5
 """A legend of more lines would cover them, and stands beside the axes."""
 
 
+def _points(rows: Sequence[Row]) -> list[Array]:
+    """Changes of the score and their limits, in points."""
+    return [100 * np.array([row[name] for row in rows], np.float64) for name in ("change", "low", "high")]
+
+
 def pruning_curves(
-    curves: Mapping[str, Sequence[Curve]],
+    rows: Sequence[Row],
     *,
     margin: float | None,
     marked: int | None,
@@ -40,10 +50,10 @@ def pruning_curves(
     controls: Collection[str] = (),
     published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> Figure:
-    """Change of the score against the number of heads kept, a line for each order of removal.
+    """Change of the score against the number of heads kept, a line for each order of removal; the controls come last.
 
     Args:
-        curves: Name of a score -> its orders.
+        rows: The models of all orders.
         margin: The loss that matters, drawn as a line; None for none.
         marked: Number of heads of the smallest model with the guarantee, drawn as a line; None for none.
         title: What the figure shows.
@@ -54,25 +64,27 @@ def pruning_curves(
         controls: Names of scores that are drawn in grey.
         published: Points of other people's curves, heads kept and change of the score, drawn as crosses.
     """
+    names = sorted(dict.fromkeys(row["score"] for row in rows), key=lambda name: name in CONTROLS)
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.8, title)
         axes = figure.add_subplot()
-        for index, (name, orders) in enumerate(curves.items()):
+        for index, name in enumerate(names):
             colour = QUIET if name in controls else ACCENTS[index % len(ACCENTS)]
-            for number, (kept, change, low, high) in enumerate(orders):
-                kept_V, change_V, low_V, high_V = (
-                    np.asarray(values, np.float64) for values in (kept, change, low, high)
-                )
+            seeds = list(dict.fromkeys(row["seed"] for row in rows if row["score"] == name))
+            for number, seed in enumerate(seeds):
+                order = [row for row in rows if row["score"] == name and row["seed"] == seed]
+                kept_V = np.array([row["kept"] for row in order], np.float64)
+                change_V, low_V, high_V = _points(order)
                 if bands or (bands is None and index == 0 and number == 0):
-                    axes.fill_between(kept_V, 100 * low_V, 100 * high_V, color=colour, alpha=0.2, linewidth=0)
+                    axes.fill_between(kept_V, low_V, high_V, color=colour, alpha=0.2, linewidth=0)
                 axes.plot(
                     kept_V,
-                    100 * change_V,
+                    change_V,
                     f"{_MARKERS[index % len(_MARKERS)]}{_LINES[index // len(ACCENTS) % len(_LINES)]}",
                     color=colour,
                     markersize=3,
-                    alpha=1 if len(orders) == 1 else 0.6,
-                    label=None if number else name if len(orders) == 1 else f"{name} ({len(orders)} orders)",
+                    alpha=1 if len(seeds) == 1 else 0.6,
+                    label=None if number else name if len(seeds) == 1 else f"{name} ({len(seeds)} orders)",
                 )
         for index, (name, points) in enumerate(published.items()):
             kept_V, change_V = np.transpose(points)
@@ -89,7 +101,7 @@ def pruning_curves(
         axes.set_xlabel("heads kept")
         axes.set_ylabel(POINTS)
         axes.grid(linewidth=0.4, alpha=0.5)
-        if len(curves) + len(published) > _INSIDE:
+        if len(names) + len(published) > _INSIDE:
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
             axes.legend(frameon=False)
@@ -98,9 +110,7 @@ def pruning_curves(
 
 
 def pruning_costs(
-    change_V: ArrayLike,
-    low_V: ArrayLike,
-    high_V: ArrayLike,
+    rows: Sequence[Row],
     shares: Mapping[str, ArrayLike],
     *,
     margin: float,
@@ -110,13 +120,13 @@ def pruning_costs(
     """Change of the score against what is left of each cost, a panel for each cost.
 
     Args:
-        change_V, low_V, high_V: Change of the score of V models, and its limits.
+        rows: V models.
         shares: Name of a cost -> its share of the whole model's, ``[V]``.
         margin: The loss that matters, drawn as a line.
         title: What the figure shows.
         note: Written under the figure.
     """
-    change_V, low_V, high_V = (100 * np.asarray(values, np.float64) for values in (change_V, low_V, high_V))
+    change_V, low_V, high_V = _points(rows)
     with house_style():
         figure = new_figure(PAGE_WIDTH, 2.6, title)
         panels = figure.subplots(1, len(shares), sharey=True, squeeze=False)[0]
@@ -134,11 +144,11 @@ def pruning_costs(
     return figure
 
 
-def kept_scores(lines: Mapping[str, Curve], *, title: str, metric: str, note: str) -> Figure:
+def kept_scores(lines: Mapping[str, Mapping[int, Interval]], *, title: str, metric: str, note: str) -> Figure:
     """A score against the number of heads kept, a line with error bars for each way to choose them.
 
     Args:
-        lines: Name -> heads kept, scores, and their lower and upper limits, which may be NaN.
+        lines: Name -> heads kept -> the mean score with its interval, whose limits may be NaN.
         title: What the figure shows.
         metric: Name of the score.
         note: Written under the figure.
@@ -147,9 +157,11 @@ def kept_scores(lines: Mapping[str, Curve], *, title: str, metric: str, note: st
         figure = new_figure(PAGE_WIDTH, 3.4, title)
         axes = figure.add_subplot()
         for index, (name, line) in enumerate(lines.items()):
-            kept_V, score_V, low_V, high_V = (np.asarray(values, np.float64) for values in line)
+            score_V, low_V, high_V = np.array(
+                [(line[kept].mean, line[kept].low, line[kept].high) for kept in sorted(line)]
+            ).T
             axes.errorbar(
-                kept_V,
+                sorted(line),
                 score_V,
                 np.nan_to_num(np.stack([score_V - low_V, high_V - score_V])),
                 fmt=f"{_MARKERS[index % len(_MARKERS)]}-",

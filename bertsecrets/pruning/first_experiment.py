@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
-from bertsecrets.pruning.figures import Curve, kept_scores
+from bertsecrets.pruning.figures import kept_scores
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
@@ -80,7 +80,7 @@ class FirstPruned(Experiment):
             [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, cls.title)],
             [],
         )
-        curves = {name: _curve(points) for name, points in lines.items() if len(points) > 1}
+        curves = {name: points for name, points in lines.items() if len(points) > 1}
         if not curves:
             return section
         figure = kept_scores(
@@ -112,17 +112,6 @@ def score_of(view: MeasureView) -> float:
         return math.nan
     scores = RunScores.read(path).sets.get(view.extras["evaluation"])
     return math.nan if scores is None else scores.model.get(view.extras["metric"], math.nan)
-
-
-def _curve(points: Mapping[int, Interval]) -> Curve:
-    kept = sorted(points)
-    intervals = [points[number] for number in kept]
-    return (
-        kept,
-        [point.mean for point in intervals],
-        [point.low for point in intervals],
-        [point.high for point in intervals],
-    )
 
 
 def _in_words(name: str, points: Mapping[int, Interval], metric: str) -> str:

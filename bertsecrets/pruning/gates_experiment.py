@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsecrets.grid import Column
-from bertsecrets.pruning.experiment import curves_of
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.gate_fit import FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED, roles
 from bertsecrets.results.experiment import Experiment
@@ -139,7 +138,7 @@ def _roles(view: MeasureView) -> list[list[str]]:
 
 def _path_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
     figure = pruning_curves(
-        curves_of(content["curves"]),
+        content["curves"],
         margin=None,
         marked=None,
         title=f"Change of {content['metric']} by heads kept: gates of the frozen model",

@@ -20,15 +20,13 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
+from bertsecrets.ablation.plan import Head, check_heads
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe, evaluating
 from bertsecrets.models.families.base import AttentionSite, Family, FeedForward
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
 from bertsecrets.results.files import atomic_write, folder_write, write_text
 from bertsecrets.settings import shown
-
-Head = tuple[int, int]
-"""Layer and head, both counted from 0."""
 
 _WEIGHTS = "model.safetensors"
 
@@ -117,13 +115,8 @@ def kept_heads(num_layers: int, num_heads: int, removed: Iterable[Sequence[int]]
         UserError: If a head does not exist or is named twice, or none would be kept.
     """
     heads = [(int(layer), int(head)) for layer, head in removed]
-    for layer, head in heads:
-        if not 0 <= layer < num_layers:
-            raise UserError(f"Layer {layer} does not exist: the model has layers 0 to {num_layers - 1}.")
-        if not 0 <= head < num_heads:
-            raise UserError(f"Head {head} does not exist: the model has heads 0 to {num_heads - 1}.")
-        if heads.count((layer, head)) > 1:
-            raise UserError(f"Head {head} of layer {layer} is named twice; name each head once.")
+    if heads:
+        check_heads(heads, num_layers, num_heads, "The list of heads to remove")
     layers = tuple(
         tuple(head for head in range(num_heads) if (layer, head) not in heads) for layer in range(num_layers)
     )

@@ -43,23 +43,6 @@ Bar = Callable[[int, str], AbstractContextManager[Callable[..., object]]]
 
 
 @dataclass(frozen=True)
-class Examples:
-    """The examples of a search; each call starts anew.
-
-    Args:
-        choosing: Those that choose the heads and train recovered models, the same on every process.
-        share: This process's share of them.
-        testing: This process's share of those that test the smaller models.
-        split: Those that choose the heads, as a tokenised split.
-    """
-
-    choosing: Batches
-    share: Batches
-    testing: Batches
-    split: Callable[[], EncodedSplit]
-
-
-@dataclass(frozen=True)
 class Order:
     """Nested sets of removed heads that one score chose, with their results.
 
@@ -126,7 +109,10 @@ class PruningSearch:
     Args:
         model: The model, in evaluation mode.
         task: The task; its first metric is tested.
-        examples: Examples that choose the heads, and those of the tests.
+        choosing: The examples that choose the heads and train recovered models, the same on every process; each call starts anew.
+        share: This process's share of them.
+        testing: This process's share of those that test the smaller models.
+        split: Those that choose the heads, as a tokenised split.
         settings: The settings, checked.
         columns: Columns of head tables, which may serve as scores.
         context: Entered around every batch, e.g. the trainer's autocast.
@@ -136,7 +122,10 @@ class PruningSearch:
 
     model: nn.Module
     task: Task
-    examples: Examples
+    choosing: Batches
+    share: Batches
+    testing: Batches
+    split: Callable[[], EncodedSplit]
     settings: PruneSettings
     columns: Mapping[str, Array]
     context: Context
@@ -154,19 +143,15 @@ class PruningSearch:
         # One ranking gives the sets of all sizes; scores computed anew after each step depend on the steps.
         refines = not (settings.iterative or settings.recovery_epochs or settings.keep)
         plans = self._plans([*range(1, total)] if refines else sizes)
-        choosing_results = None
-        if refines:
-            sizes, choosing_results = self._refined(plans, sizes)
-            plans = [(name, seed, _of_sizes(sets, sizes)) for name, seed, sets in plans]
         if settings.recovery_epochs:
             with self.bar(sum(len(sets) for _, _, sets in plans), "recovering") as advance:
                 orders = [self._recovered_order(advance, *plan) for plan in plans]
         else:
-            orders = self._orders(plans, choosing_results)
+            orders = self._orders(plans, sizes, refines)
         return orders, choose(orders, self.task.metrics[0], settings)
 
     def _plans(self, sizes: Sequence[int]) -> list[_Plan]:
-        settings, examples, encoder = self.settings, self.examples, describe(self.model)
+        settings, encoder = self.settings, describe(self.model)
         names = with_controls(settings.scores)
         first = next(name for name in names if name not in CONTROLS)
         # Shared by all scores: a score and its opposite, or two columns of one measure, are computed once.
@@ -175,16 +160,16 @@ class PruningSearch:
         passes = passes_of(names, self.columns, encoder.num_layers * encoder.num_heads) * (
             len(sizes) if settings.iterative else 1
         )
-        with self.bar(passes * _count(examples.share), "scoring heads") as advance:
+        with self.bar(passes * _count(self.share), "scoring heads") as advance:
             for name in names:
                 score = find_score(name, self.columns, first)
                 for seed in range(settings.seeds if name == RANDOM else 1):
                     situation = Situation(
                         self.model,
                         self.task,
-                        examples.choosing,
-                        examples.share,
-                        examples.split,
+                        self.choosing,
+                        self.share,
+                        self.split,
                         seed=settings.seed + seed,
                         context=self.context,
                         computed=computed,
@@ -209,54 +194,51 @@ class PruningSearch:
         parts = self.finished.parts
         return evaluate_sets(model, sets, batches(), self.task, context=self.context, parts=parts, progress=advance)
 
-    def _refined(self, plans: Sequence[_Plan], sizes: Sequence[int]) -> tuple[list[int], SetResults]:
-        """The sizes and others around the knee of each score's curve on the examples that choose the heads, and these curves."""
+    def _orders(self, plans: Sequence[_Plan], sizes: Sequence[int], refines: bool) -> list[Order]:
+        """All orders with their results.
+
+        Args:
+            plans: The sets of these sizes, or of all sizes where more are to be added around the knee of each score's curve on the
+                examples that choose the heads.
+            sizes: Numbers of removed heads.
+            refines: Whether to add any.
+        """
         choosers = [sets for name, _, sets in plans if name not in CONTROLS]
-
-        def curves(curve_sizes: Sequence[int], label: str) -> SetResults:
-            sets = [heads for sets_of_order in choosers for heads in _of_sizes(sets_of_order, curve_sizes)]
-            return self._evaluated(sets, self.examples.share, label)
-
-        coarse = curves(sizes, "removing heads, training examples")
-        change_OS = coarse.baseline_and_changes(self.task.metrics[0])[1].reshape(len(choosers), len(sizes))
-        refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
-        added = [size for size in refined if size not in sizes]
-        if not added:
-            return refined, coarse
-        all_results = _joined(coarse, [coarse, curves(added, "removing heads, around the knee")])
-        rows = [
-            order * len(sizes) + sizes.index(size)
-            if size in sizes
-            else len(choosers) * len(sizes) + order * len(added) + added.index(size)
-            for order in range(len(choosers))
-            for size in refined
-        ]
-        return refined, all_results.of(rows)
-
-    def _orders(self, plans: Sequence[_Plan], choosing_results: SetResults | None) -> list[Order]:
-        """All orders in one sweep over each set of examples, or with the results on those that choose the heads."""
-        choosers = [plan for plan in plans if plan[0] not in CONTROLS]
-        if choosing_results is None:
-            sets = [heads for _, _, sets_of_order in choosers for heads in sets_of_order]
-            choosing_results = self._evaluated(sets, self.examples.share, "removing heads, training examples")
-        sets = [heads for _, _, sets_of_order in plans for heads in sets_of_order]
-        test_results = self._evaluated(sets, self.examples.testing, "removing heads")
-        size = len(plans[0][2])
-        rows_of_chooser = {plan: range(size * index, size * (index + 1)) for index, plan in enumerate(choosers)}
+        training = "removing heads, training examples"
+        if refines:
+            chosen = [heads for sets in choosers for heads in _of_sizes(sets, sizes)]
+            choosing_results = self._evaluated(chosen, self.share, training)
+            change_OS = choosing_results.baseline_and_changes(self.task.metrics[0])[1].reshape(
+                len(choosers), len(sizes)
+            )
+            refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
+            added = [size for size in refined if size not in sizes]
+            if added:
+                more = [heads for sets in choosers for heads in _of_sizes(sets, added)]
+                around = self._evaluated(more, self.share, "removing heads, around the knee")
+                chosen, choosing_results = [*chosen, *more], _joined(choosing_results, [choosing_results, around])
+            plans = [(name, seed, _of_sizes(sets, refined)) for name, seed, sets in plans]
+        else:
+            chosen = [heads for sets in choosers for heads in sets]
+            choosing_results = self._evaluated(chosen, self.share, training)
+        tested = [heads for _, _, sets in plans for heads in sets]
+        test_results = self._evaluated(tested, self.testing, "removing heads")
         return [
             Order(
-                *plan,
-                test_results.of(range(size * index, size * (index + 1))),
-                choosing_results.of(rows_of_chooser[plan]) if plan in rows_of_chooser else None,
+                name,
+                seed,
+                sets,
+                test_results.of([tested.index(heads) for heads in sets]),
+                None if name in CONTROLS else choosing_results.of([chosen.index(heads) for heads in sets]),
             )
-            for index, plan in enumerate(plans)
+            for name, seed, sets in plans
         ]
 
     def _recovered_order(
         self, advance: Callable[..., object], name: str, seed: int, sets: tuple[HeadSet, ...]
     ) -> Order:
         """An order whose models are fine-tuned after each step, from the model of the step before."""
-        settings, examples = self.settings, self.examples
+        settings = self.settings
         recovery = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
         paths: list[Path] = []
         tested: list[SetResults] = []
@@ -271,7 +253,7 @@ class PruningSearch:
                 lambda before=before, heads=heads: recovered(  # type: ignore[misc]
                     before,
                     heads,
-                    examples.choosing,
+                    self.choosing,
                     self.task,
                     epochs=settings.recovery_epochs,
                     learning_rate=settings.learning_rate,
@@ -279,14 +261,14 @@ class PruningSearch:
                     context=self.context,
                 ),
             )
-            tested.append(self._results(network, [heads], examples.testing))
+            tested.append(self._results(network, [heads], self.testing))
             if name not in CONTROLS:
-                choosing.append(self._results(network, [heads], examples.share))
+                choosing.append(self._results(network, [heads], self.share))
             advance()
-        whole_tested = self._results(self.model, sets[:1], examples.testing)
+        whole_tested = self._results(self.model, sets[:1], self.testing)
         choosing_results = None
         if name not in CONTROLS:
-            choosing_results = _joined(self._results(self.model, sets[:1], examples.share), choosing)
+            choosing_results = _joined(self._results(self.model, sets[:1], self.share), choosing)
         return Order(name, seed, sets, _joined(whole_tested, tested), choosing_results, tuple(paths))
 
 

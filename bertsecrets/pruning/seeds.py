@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.pruning.figures import Curve, pruning_curves
+from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, from_table
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
@@ -128,26 +128,20 @@ def curves_over_seeds(
         published: Points of other people's curves: heads kept and change of the score.
     """
     first, seeds = contents[0], len(contents)
-    curves: dict[str, list[Curve]] = {}
-    for score, points in intervals.items():
-        means = list(points.values())
-        curves[score] = [
-            (
-                list(points),
-                [point.mean for point in means],
-                [point.low for point in means],
-                [point.high for point in means],
-            )
-        ]
+    rows = [
+        {"score": score, "seed": 0, "kept": kept, "change": point.mean, "low": point.low, "high": point.high}
+        for score, points in intervals.items()
+        for kept, point in points.items()
+    ]
     return pruning_curves(
-        curves,
+        rows,
         margin=first["margin"],
         marked=None,
         title=f"{name}: mean change of {first['metric']} over {seeds} seed{'s' * (seeds > 1)}, by heads kept",
         count=first["examples"],
         level=_LEVEL,
         over="seeds",
-        bands=len(curves) <= _READABLE_BANDS,
+        bands=len(intervals) <= _READABLE_BANDS,
         controls=CONTROLS,
         published=published,
     )

@@ -13,14 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Parts
-from bertsecrets.ablation.plan import Plan, Variant
+from bertsecrets.ablation.plan import Head, Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.models.encoder import Encoder, describe
-from bertsecrets.pruning.removal import Head
 from bertsecrets.results.components import GROUP
 
 Context = Callable[[], AbstractContextManager[Any]]

@@ -37,7 +37,7 @@ from bertsecrets.pruning.gate_fit import fit_gates
 from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import SCORES, removal_sets
-from bertsecrets.pruning.search import Examples, PruningSearch
+from bertsecrets.pruning.search import PruningSearch
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import CHECKPOINT, Run
@@ -128,14 +128,12 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
     orders, _ = PruningSearch(
         model,
         TASK,
-        Examples(
-            lambda: data.training_sample(16),
-            lambda: data.training_share(16),
-            lambda: data.evaluation_loader("val"),
-            lambda: data.training_split(16),
-        ),
-        PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"]),
-        {},
+        choosing=lambda: data.training_sample(16),
+        share=lambda: data.training_share(16),
+        testing=lambda: data.evaluation_loader("val"),
+        split=lambda: data.training_split(16),
+        settings=PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"]),
+        columns={},
         context=nullcontext,
         finished=Finished(tmp_path / "pruning", ["32", TASK.name], writes=True),
         bar=lambda total, label: nullcontext(lambda *_: None),

@@ -13,7 +13,7 @@ from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
-from bertsecrets.pruning.experiment import curves_of, guarantee_in_words
+from bertsecrets.pruning.experiment import guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
@@ -266,7 +266,7 @@ def more_than_needed(models: Studied, group: Group) -> Iterator[Part]:
 def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
     selected = content["chosen"]
     figure = pruning_curves(
-        curves_of(content["curves"]),
+        content["curves"],
         margin=content["margin"],
         marked=selected["kept"] if selected["holds"] else None,
         title=f"Change of {content['metric']} by heads kept: {name}",
