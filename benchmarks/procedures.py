@@ -99,9 +99,9 @@ def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, 
         p_loss=np.ones(len(delta_V)),
         flips=unused_V,
         smallest_effect=unused_V,
-        joint=JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits, 0.05),
     )
-    verdicts = judge_together([effects], judging or Judging(margin=MARGIN))
+    joint = JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits, 0.05)
+    verdicts = judge_together([(effects, joint)], judging or Judging(margin=MARGIN))
     return verdicts, p_V
 
 

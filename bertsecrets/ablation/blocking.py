@@ -22,7 +22,7 @@ from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
-from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds
 
@@ -181,6 +181,7 @@ class Blocking(Experiment):
 
     name = "blocking"
     title = "Attention to and from special tokens blocked"
+    of_one_run = True
     reads_task = True
 
     @classmethod
@@ -207,11 +208,6 @@ class Blocking(Experiment):
                 )
             ],
         )
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """None: shown for one run at a time."""
-        return None
 
 
 def change_in_words(row: Blocked, record: BlockingRecord) -> str:

@@ -24,7 +24,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
 
@@ -126,6 +126,7 @@ class DirectEffects(Measure):
 
     name = "direct_effect"
     title = "Direct and total effect of heads"
+    of_one_run = True
     reads_task = True
     columns = (
         Column(DIRECT, "direct effect", "rise of the loss", keep="high"),
@@ -198,11 +199,6 @@ class DirectEffects(Measure):
             [_table(view, p_CLH[2])],
             [FigureBlock(cls.name, figure, "Direct and total effects.", "Heatmaps of effects.")],
         )
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """None: effects of different models are shown for one run at a time."""
-        return None
 
 
 def take_effects(

@@ -14,7 +14,7 @@ from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import redundancy
 from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import Effects, Judging, Verdicts, effects_of, judge_together
+from bertsecrets.ablation.verdicts import Effects, JointErrors, Judging, Verdicts, effects_of, judge_together
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
@@ -103,7 +103,7 @@ def _verdicts(
 ) -> tuple[list[tuple[int, int]], Verdicts]:
     """Indices and numbers of examples of variants that are corrected together, and their verdicts."""
     tested: list[tuple[int, int]] = []
-    effects: list[Effects] = []
+    effects: list[tuple[Effects, JointErrors]] = []
     for indices, paired in parts:
         rows = [row for row, index in enumerate(indices) if index in variants]
         if rows:
@@ -180,12 +180,10 @@ def selection_checks(
         p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric}
         p_V = np.array([p_bh[outcomes.plan.variants[index].name] for index in heads])
         check = selection_check(metric, paired, p_V, seed=seed)
-        if not math.isfinite(check.claimed):
-            # The score is undefined for every choice on some half.
-            continue
-        content = {name: value for name, value in vars(check).items() if name not in ("best", "chosen")}
-        best = outcomes.plan.variants[heads[check.best]].name
-        checks[f"{metric}_{outcomes.plan.mode}"] = {"best": best, "chosen": float(check.chosen[check.best]), **content}
+        # The score may be undefined for every choice on some half.
+        if math.isfinite(check["claimed"]):
+            best = outcomes.plan.variants[heads[check["best"]]].name
+            checks[f"{metric}_{outcomes.plan.mode}"] = {**check, "best": best}
     return checks
 
 

@@ -1,8 +1,8 @@
 """Does a head that seems to hurt on one half of the set still hurt on the other half?"""
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -14,34 +14,7 @@ _LEVEL = 0.05
 _SPLITS = 200
 
 
-@dataclass(frozen=True)
-class SelectionCheck:
-    """Score of the best variant on examples that were not used to choose it.
-
-    Args:
-        best: Index of the variant chosen most often.
-        chosen: Share of the splits in which each variant was chosen, ``[V]``.
-        claimed: Mean improvement of the chosen variant on the half that chose it.
-        kept: The same on the other half.
-        low, high: 95 % limits of ``kept``.
-        positive: Share of the splits in which the score on the other half improved.
-        p_value: P-value of ``best`` on all examples (McNemar's exact test, or random swaps), corrected over the variants.
-        survives: Whether ``low`` is above 0 and ``p_value`` at most 0.05, which the claim "disabling this head improves the
-            model" requires: the halves share their examples with all other splits, and the test does not.
-    """
-
-    best: int
-    chosen: Array
-    claimed: float
-    kept: float
-    low: float
-    high: float
-    positive: float
-    p_value: float
-    survives: bool
-
-
-def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed: int) -> SelectionCheck:
+def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
     """Split the examples into two halves repeatedly; one half chooses the best variant, the other scores it.
 
     The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
@@ -52,6 +25,14 @@ def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed:
         paired: The predictions.
         p_V: P-values of each variant's change of score on all examples, corrected over the variants.
         seed: Seed of the splits.
+
+    Returns:
+        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was. ``claimed``, ``kept``: mean
+        improvement of the chosen variant on the half that chose it, and on the other; ``low``, ``high``: 95 % limits of the latter.
+        ``positive``: share of the splits in which the score on the other half improved. ``p_value``: of ``best`` on all examples
+        (McNemar's exact test, or random swaps), corrected over the variants. ``survives``: whether ``low`` is above 0 and ``p_value``
+        at most 0.05, which the claim "disabling this head improves the model" requires: the halves share their examples with all other
+        splits, and the test does not.
 
     Raises:
         UserError: If there are fewer than four examples.
@@ -75,14 +56,14 @@ def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed:
     kept = float(kept_R.mean())
     error = math.sqrt(float(kept_R.var(ddof=1)) * (1 / _SPLITS + 1)) * NormalDist().inv_cdf(0.975)
     best = int(share_V.argmax())
-    return SelectionCheck(
-        best=best,
-        chosen=share_V,
-        claimed=float(claimed_R.mean()),
-        kept=kept,
-        low=kept - error,
-        high=kept + error,
-        positive=float((kept_R > 0).mean()),
-        p_value=float(p_V[best]),
-        survives=bool(kept - error > 0 and p_V[best] <= _LEVEL),
-    )
+    return {
+        "best": best,
+        "chosen": float(share_V[best]),
+        "claimed": float(claimed_R.mean()),
+        "kept": kept,
+        "low": kept - error,
+        "high": kept + error,
+        "positive": float((kept_R > 0).mean()),
+        "p_value": float(p_V[best]),
+        "survives": bool(kept - error > 0 and p_V[best] <= _LEVEL),
+    }

@@ -22,7 +22,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
 
@@ -49,6 +49,7 @@ class Shapley(Experiment):
 
     name = "shapley"
     title = "Shapley values of heads"
+    of_one_run = True
     reads_task = True
 
     def __init__(self, metric: str) -> None:
@@ -90,11 +91,6 @@ class Shapley(Experiment):
             figures,
             head=highest(view.value(names[0])),
         )
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """None: values of different models are shown for one run at a time."""
-        return None
 
 
 def orders(num_layers: int, num_heads: int, count: int, seed: int) -> list[tuple[Head, ...]]:

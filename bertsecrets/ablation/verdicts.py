@@ -125,8 +125,9 @@ class Effects(PairedTests):
     Args:
         stderr: Bootstrap standard error of ``delta``.
         low, high: Confidence limits of ``delta``, which hold where few predictions change.
-        flips, smallest_effect: As in :class:`Verdicts`.
-        joint: How their errors go together.
+        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
+        smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for the number of tests, given
+            how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is large enough.
     """
 
     stderr: Array
@@ -134,43 +135,26 @@ class Effects(PairedTests):
     high: Array
     flips: Array
     smallest_effect: Array
-    joint: JointErrors
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """The judged effects of V variants.
+class Verdicts(Effects):
+    """The judged effects of V variants, each on its own examples.
 
     Args:
-        baseline: Score of the unedited model on each variant's examples.
-        score, delta: Score of each variant, and its difference from the baseline.
-        stderr: Bootstrap standard error of ``delta``.
-        low, high: Confidence limits of ``delta``, which hold where few predictions change, each for itself.
-        low_simultaneous, high_simultaneous: The same, which hold for all V variants together: those of a variant that was picked
-            for its ``delta``.
-        p_value, p_bh: P-values of the paired test, raw and adjusted over the V variants to the false discovery rate.
+        low_simultaneous, high_simultaneous: Limits of ``delta`` that hold for all V variants together: those of a variant that was
+            picked for its ``delta``.
+        p_bh: The p-values of the paired test, adjusted over the V variants to the false discovery rate.
         p_needed: One-sided p-values of no loss, adjusted over the V variants as ``correction`` says.
-        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
-        smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for V tests, given
-            how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is large enough.
         significant: Whether ``p_bh`` is at most the false discovery rate.
         p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants.
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
     """
 
-    baseline: Array
-    score: Array
-    delta: Array
-    stderr: Array
-    low: Array
-    high: Array
     low_simultaneous: Array
     high_simultaneous: Array
-    p_value: Array
     p_bh: Array
     p_needed: Array
-    flips: Array
-    smallest_effect: Array
     significant: NDArray[np.bool_]
     p_margin: Array
     verdict: tuple[str, ...]
@@ -202,8 +186,8 @@ def effects_of(
     judging: Judging,
     look: Look = ONLY_LOOK,
     family: int | None = None,
-) -> Effects:
-    """The effects of variants on the same examples, before any correction for their number.
+) -> tuple[Effects, JointErrors]:
+    """The effects of variants on the same examples, before any correction for their number, and how their errors go together.
 
     Limits and ``p_loss`` allow for what a screened sweep left out. Losses are not shown by what was not seen, so that
     ``p_value`` does not depend on it.
@@ -231,7 +215,7 @@ def effects_of(
     influence_VN = paired.influences(metric)
     # Either direction: errors are symmetric here, unlike the limits above.
     largest_V = np.maximum(*_largest(metric, paired, influence_VN))
-    return Effects(
+    effects = Effects(
         **vars(tests),
         stderr=stderr_V,
         low=low_V,
@@ -240,8 +224,8 @@ def effects_of(
         smallest_effect=smallest_effects(
             metric, paired, look.level(2 * judging.alpha / (family or variants)), judging.permutations
         ),
-        joint=JointErrors(error_correlation(influence_VN, largest_V), limits, alpha),
     )
+    return effects, JointErrors(error_correlation(influence_VN, largest_V), limits, alpha)
 
 
 def paired_tests(metric: str, paired: PairedPredictions, judging: Judging, look: Look = ONLY_LOOK) -> PairedTests:
@@ -307,25 +291,27 @@ def p_of_margin(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: Arra
     return p_V
 
 
-def judge_together(parts: Sequence[Effects], judging: Judging) -> Verdicts:
+def judge_together(parts: Sequence[tuple[Effects, JointErrors]], judging: Judging) -> Verdicts:
     """Correct the effects of all variants for their number, and judge them.
 
     Effects on different examples count as independent, which widens their limits at most.
 
     Args:
-        parts: Effects of variants, which may come from different examples.
+        parts: From :func:`effects_of`; variants may have different examples.
         judging: Level, correction and false discovery rate.
     """
-    names = [field.name for field in fields(Effects) if field.name != "joint"]
-    effects = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    effects = {
+        field.name: np.concatenate([getattr(part, field.name) for part, _ in parts]) for field in fields(Effects)
+    }
     # A fixed seed: the same effects get the same verdicts, whatever the seed of the resamples.
     generator = np.random.default_rng([0, 3])
-    draw_VR = np.concatenate([joint_draws(part.joint.correlation_VV, generator) for part in parts])
-    tails = [np.full(len(part.delta), simultaneous_tail(draw_VR, part.joint.alpha)) for part in parts]
-    simultaneous = [part.joint.limits(tail_V) for part, tail_V in zip(parts, tails, strict=True)]
+    draw_VR = np.concatenate([joint_draws(joint.correlation_VV, generator) for _, joint in parts])
+    simultaneous = [
+        joint.limits(np.full(len(part.delta), simultaneous_tail(draw_VR, joint.alpha))) for part, joint in parts
+    ]
     p_bh_V = corrected(effects["p_value"])
     p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
-    p_needed_V, p_margin_V, verdict = verdicts_together(p_loss_V, effects.pop("p_loss"), draw_VR, judging)
+    p_needed_V, p_margin_V, verdict = verdicts_together(p_loss_V, effects["p_loss"], draw_VR, judging)
     return Verdicts(
         **effects,
         p_bh=p_bh_V,

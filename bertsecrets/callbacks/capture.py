@@ -30,7 +30,7 @@ from bertsecrets.results.captures import (
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.report.content import HeadViewer, Section, ViewerExample
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.results.views import MeasureView
 
 _BYTES = 4
 _FEWEST_STEPS = 3
@@ -62,6 +62,7 @@ class CaptureMaps(pl.Callback, Experiment):
 
     name = "capture"
     title = "Attention maps of a few examples"
+    of_one_run = True
 
     def __init__(
         self,
@@ -186,11 +187,6 @@ class CaptureMaps(pl.Callback, Experiment):
             ]
         )
         return Section(view.title, viewer=viewer)
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """None: maps of examples are shown for one run at a time."""
-        return None
 
 
 def _spread(steps: Sequence[int], most: int) -> list[int]:

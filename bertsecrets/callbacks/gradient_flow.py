@@ -25,7 +25,7 @@ from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
-from bertsecrets.results.views import MODEL_KEY, Comparison, MeasureView
+from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 
 class GradientFlow(pl.Callback, Experiment):
@@ -48,6 +48,7 @@ class GradientFlow(pl.Callback, Experiment):
 
     name = "gradient_flow"
     title = "Gradient flow"
+    of_one_run = True
     reads_task = True
     columns = (
         Column("gradient_norm", "gradient norm before clipping", "gradient norm (L2)"),
@@ -175,11 +176,6 @@ class GradientFlow(pl.Callback, Experiment):
                 )
             ],
         )
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """None: gradient flow is shown for one run at a time."""
-        return None
 
 
 @torch.no_grad()

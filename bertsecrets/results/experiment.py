@@ -31,6 +31,9 @@ class Experiment:
     effects: ClassVar[bool] = False
     """Whether its numbers are changes of a score, whose losses are drawn from white to dark red."""
 
+    of_one_run: ClassVar[bool] = False
+    """Whether its numbers are shown for one run at a time, and not on pages that compare runs."""
+
     about: ClassVar[str] = ""
     """The last paragraph of the default section: how to read the numbers, and what they do not show."""
 
@@ -57,7 +60,7 @@ class Experiment:
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:
         """The section of a page that compares runs; None if there is nothing to compare."""
-        return compare_conditions(comparison)
+        return None if cls.of_one_run else compare_conditions(comparison)
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:

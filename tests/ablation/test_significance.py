@@ -97,7 +97,7 @@ def test_many_examples_are_resampled_in_parts_with_the_numbers_of_the_whole(
         return (
             bootstrap_changes(*data, 300, np.random.default_rng(1)),
             swap_test(*data, 1999, np.random.default_rng(2)),
-            np.array([check.claimed, check.kept, check.low, check.high, *check.chosen]),
+            np.array([check[name] for name in ("claimed", "kept", "low", "high", "best", "chosen")]),
             influences(metric, label_N, prediction_VN),
         )
 

@@ -27,7 +27,7 @@ from bertsecrets.results.figures.style import (
 )
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView
 
 _MARKERS = "os^"
 _LOWEST = 1e-4
@@ -39,6 +39,7 @@ class Sinks(Experiment):
 
     name = "sinks"
     title = "Is attention to special tokens a no-op?"
+    of_one_run = True
     reads_task = True
 
     def __init__(self, tokens: Sequence[str] = tuple(SPECIAL_TOKENS)) -> None:
@@ -75,11 +76,6 @@ class Sinks(Experiment):
             if (figure := _figure(sinks, limits, note)) is not None
             else [],
         )
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """None: runs have different sink heads, which are shown for one run at a time."""
-        return None
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
