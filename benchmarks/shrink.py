@@ -222,7 +222,7 @@ class Peers:
             "method": method,
             "seed": seed,
             "examples": self.examples,
-            "tests": [test.as_dict() for test in tests_of(self.whole, after, self.data.task, 0.01, 0.95)],
+            "tests": tests_of(self.whole, after, self.data.task, 0.01, 0.95)[0],
             "speedup": {str(size): latency.whole / latency.smaller for size, latency in latencies.items()},
             "rows": rows,
             "threads": torch.get_num_threads(),

@@ -1,7 +1,7 @@
 """Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -91,10 +91,6 @@ class BlockingRecord:
     def read(cls, extras: Mapping[str, Any]) -> "BlockingRecord | None":
         """The record in a run's extras; None if there is none."""
         return cls(**{**extras, "rows": tuple(Blocked(**row) for row in extras["rows"])}) if extras else None
-
-    def plain(self) -> dict[str, Any]:
-        """As plain values for a file."""
-        return asdict(self)
 
     def row(self, token: str, direction: str) -> Blocked | None:
         """The effect of blocking one token in one direction; None if it was not blocked."""

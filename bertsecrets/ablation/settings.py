@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bertsecrets.ablation.plan import as_groups, cumulative, groups
 from bertsecrets.ablation.verdicts import Correction, Judging
@@ -135,24 +135,17 @@ class AblationSettings(Settings):
         check_sweep_mode(name, "ablation.mode")
         return name
 
-    @field_validator("heads")
+    @field_validator("heads", "ranking")
     @classmethod
-    def _check_groups(cls, heads: list[Any] | None) -> list[Any] | None:
+    def _check_heads(cls, heads: list[Any] | None, field: ValidationInfo) -> list[Any] | None:
         try:
-            groups(as_groups(heads))
+            if field.field_name == "heads":
+                groups(as_groups(heads))
+            elif heads is not None:
+                cumulative(heads)
         except UserError as error:
-            raise UserError(f"ablation.heads is {shown(heads)}: {error}") from error
+            raise UserError(f"ablation.{field.field_name} is {shown(heads)}: {error}") from error
         return heads
-
-    @field_validator("ranking")
-    @classmethod
-    def _check_ranking(cls, ranking: list[list[int]] | None) -> list[list[int]] | None:
-        if ranking is not None:
-            try:
-                cumulative(ranking)
-            except UserError as error:
-                raise UserError(f"ablation.ranking is {shown(ranking)}: {error}") from error
-        return ranking
 
     @model_validator(mode="after")
     def _check_looks(self) -> "AblationSettings":

@@ -9,7 +9,7 @@ does one without neurons.
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Kept:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Kept":
-        """What :meth:`as_dict` gave."""
+        """From plain values, as :func:`dataclasses.asdict` gives them."""
         neurons = values["neurons"]
         return cls(
             values["num_heads"],
@@ -82,10 +82,6 @@ class Kept:
             None if neurons is None else tuple(map(tuple, neurons)),
             None if values["left_out"] is None else tuple(values["left_out"]),
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for a file."""
-        return asdict(self)
 
     @property
     def remaining(self) -> list[int]:

@@ -17,7 +17,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.allocation import allocate
 from bertsecrets.pruning.component_scores import ComponentScores, most_informative
-from bertsecrets.pruning.guarantee import Guarantee, guarantee
+from bertsecrets.pruning.guarantee import guarantee
 from bertsecrets.pruning.latency_table import LatencyTable
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.refit import refitted
@@ -38,41 +38,6 @@ class Answers:
 
     label_N: Array
     prediction_N: Array
-
-
-@dataclass(frozen=True)
-class MetricTest:
-    """The test of one metric of a smaller model.
-
-    Args:
-        metric: The metric.
-        whole, smaller: Its scores.
-        high: The largest gain that is not ruled out at the confidence.
-        outcome: Of the test of non-inferiority, with the largest loss that is not.
-    """
-
-    metric: str
-    whole: float
-    smaller: float
-    high: float
-    outcome: Guarantee
-
-    @property
-    def passed(self) -> bool:
-        """Whether a loss of the margin or more is ruled out."""
-        return self.outcome.passed == 1
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for a file."""
-        return {
-            "metric": self.metric,
-            "whole": self.whole,
-            "smaller": self.smaller,
-            "bound": float(self.outcome.bound_V[0]),
-            "high": self.high,
-            "p_value": float(self.outcome.p_V[0]),
-            "needed": self.outcome.needed,
-        }
 
 
 def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
@@ -218,18 +183,37 @@ def answers(
     return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy())
 
 
-def tests_of(whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float) -> list[MetricTest]:
-    """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982)."""
+def tests_of(
+    whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float
+) -> tuple[list[dict[str, Any]], bool]:
+    """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982).
+
+    Returns:
+        For each metric plain values: ``metric``, the scores ``whole`` and ``smaller``, the largest loss (``bound``) and gain (``high``)
+        that are not ruled out at the confidence, the test's ``p_value``, and how many examples would be ``needed``. And whether a
+        loss of the margin or more is ruled out for all of them.
+    """
     paired = (whole.label_N, whole.prediction_N, smaller.prediction_N[None])
     results = SetResults(*paired, clean_loss=math.nan, loss_V=np.array([math.nan]))
-    tests = []
+    tests, passed = [], True
     for metric in judged_metrics(task):
         before, change_1 = results.baseline_and_changes(metric)
         # Two limits, each at the confidence.
         _, high_1 = results.limits(metric, 2 * confidence - 1)
         outcome = guarantee(results, metric, margin, confidence)
-        tests.append(MetricTest(metric, before, before + float(change_1[0]), float(high_1[0]), outcome))
-    return tests
+        passed = passed and outcome.passed == 1
+        tests.append(
+            {
+                "metric": metric,
+                "whole": before,
+                "smaller": before + float(change_1[0]),
+                "bound": float(outcome.bound_V[0]),
+                "high": float(high_1[0]),
+                "p_value": float(outcome.p_V[0]),
+                "needed": outcome.needed,
+            }
+        )
+    return tests, passed
 
 
 def groups_of(whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int]) -> list[dict[str, Any]]:

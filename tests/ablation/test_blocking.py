@@ -1,6 +1,7 @@
 """Blocked attention: against the library's own masks, judged by hand, and refused where it makes no sense."""
 
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,8 +86,8 @@ def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
     assert [row.verdict for row in record.rows] == ["needed", "dispensable"]
     assert [row[-1] for row in blocking_table(record).rows] == ["needed", "can be spared"]
     assert unchanged.delta == 0
-    assert BlockingRecord.read(record.plain()) == record
-    view = SimpleNamespace(extras=record.plain(), title=Blocking.title, name="blocking")
+    assert BlockingRecord.read(asdict(record)) == record
+    view = SimpleNamespace(extras=asdict(record), title=Blocking.title, name="blocking")
     section = Blocking.describe(view)  # type: ignore[arg-type]
     assert section is not None
     assert section.findings[0].startswith(

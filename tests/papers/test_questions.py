@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ def blocking(folder: Path, to: str, away: str) -> None:
         for direction, verdict in (("to", to), ("from", away))
     )
     run.write_json(
-        run.extras_path("blocking"), {"model": BlockingRecord("accuracy", 400, 0.8, 0.95, 0.01, rows).plain()}
+        run.extras_path("blocking"), {"model": asdict(BlockingRecord("accuracy", 400, 0.8, 0.95, 0.01, rows))}
     )
     run.declare(Blocking().declaration())
 
