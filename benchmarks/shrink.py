@@ -3,7 +3,7 @@
     python -m benchmarks.shrink <run folder> ... --speedup 2 --rows 3000 --seeds 1 2 3
     python -m benchmarks.shrink --analysis <folder of analysis=shrink>         # ours, from a search that is finished
     python -m benchmarks.shrink --smaller <run folder> <run folder of a smaller model>
-    python -m benchmarks.shrink          # the table and the figure of docs/shrink.md again, from the stored results
+    python -m benchmarks.shrink          # both tables and the figure of docs/shrink.md again, from the stored results
     python -m benchmarks.shrink --check  # fail where the page differs from them
 
 Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole layers within 5 %), but for the last two:
@@ -361,15 +361,58 @@ def change_of(row: dict[str, Any]) -> float:
     return 100 * float(test["smaller"] - test["whole"])
 
 
+def fine_tunings(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
+    """Each fine-tuning by :func:`model_of`; those of one model and task stand together."""
+    runs = [row["run"] for row in rows]
+    return sorted(dict.fromkeys(map(model_of, rows)), key=lambda model: runs.index(model[0]))
+
+
+def signed(points: float) -> str:
+    """A change in points, with its sign."""
+    return f"{points:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def summary_of(rows: Sequence[dict[str, Any]]) -> str:
+    """The short table of docs/shrink.md: a row for each fine-tuning, with the means over seeds of ours and of the best of the others.
+
+    Ours is taught on the most rows; the best of the others has the highest mean score.
+    """
+    lines = [
+        f"| fine-tuned model | {OURS} | {OURS_INT8} | best of the others |",
+        "|---|---|---|---|",
+    ]
+    for model in fine_tunings(rows):
+        own = [row for row in rows if model_of(row) == model]
+        by_method = {method: [row for row in own if row["method"] == method] for method in METHODS}
+        others = [method for method, made in by_method.items() if made and method not in (OURS, UNTRAINED, OURS_INT8)]
+        best = max(others, key=lambda method: mean_of(by_method[method], change_of), default=None)
+        cells = [_in_brief(by_method[OURS]), _in_brief(by_method[OURS_INT8])]
+        cells.append("–" if best is None else f"{best}: {_in_brief(by_method[best])}")
+        lines.append(f"| {model[0]}, {own[0]['tests'][0]['metric']} {model[1]:.3f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _in_brief(rows: Sequence[dict[str, Any]]) -> str:
+    """Speed and change of score of a method, with the limits that are not ruled out; those taught on the most rows."""
+    if not rows:
+        return "–"
+    seeds = [row for row in rows if row["rows"] == max(row["rows"] for row in rows)]
+    low, high = (
+        mean_of(seeds, lambda row, name=name, sign=sign: sign * 100 * row["tests"][0][name])  # type: ignore[misc]
+        for name, sign in (("bound", -1), ("high", 1))
+    )
+    speed = mean_of(seeds, lambda row: row["speedup"][str(BATCH)])
+    return f"{speed:.1f}×, {signed(mean_of(seeds, change_of))} ({signed(low)} to {signed(high)})"
+
+
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The table of docs/shrink.md, means over seeds, and where ours loses."""
+    """The long table of docs/shrink.md, folded: means over seeds; and where ours loses."""
     lines = [
         "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (over seeds) | largest loss not ruled out |",
         "|---|---|---|---|---|---|---|",
     ]
     notes = []
-    runs = [row["run"] for row in rows]
-    for model in sorted(dict.fromkeys(map(model_of, rows)), key=lambda model: runs.index(model[0])):
+    for model in fine_tunings(rows):
         own = [row for row in rows if model_of(row) == model]
         run, first = own[0]["run"], own[0]["tests"][0]
         lines.append(
@@ -407,7 +450,15 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
                     f"{speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above {bounds[line]:.1f} in place of "
                     f"{bounds[best]:.1f} points ruled out."
                 )
-    return "\n".join([*lines, *(["", "Where ours loses:", "", *notes] if notes else [])])
+    count = len({(model_of(row), row["method"], row["rows"]) for row in rows})
+    folded = [
+        f"<details><summary>Every method on every fine-tuned model ({count} rows)</summary>",
+        "",
+        *lines,
+        "",
+        "</details>",
+    ]
+    return "\n".join([*folded, *(["", "Where ours loses:", "", *notes] if notes else [])])
 
 
 def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
@@ -442,8 +493,8 @@ def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
-    """docs/shrink.md with the table of these rows."""
-    return replaced(DOCUMENT.read_text("utf-8"), {"peers": table_of(rows)})
+    """docs/shrink.md with the tables of these rows."""
+    return replaced(DOCUMENT.read_text("utf-8"), {"summary": summary_of(rows), "peers": table_of(rows)})
 
 
 def main() -> None:

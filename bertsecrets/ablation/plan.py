@@ -78,7 +78,7 @@ class Plan:
         for variant in self.variants:
             if not variant.parts:
                 check_heads(variant.heads, self.num_layers, self.num_heads, f"Variant '{variant.name}'")
-            _layers([layer for layer, _ in variant.parts], self.num_layers)
+            check_layers([layer for layer, _ in variant.parts], self.num_layers, f"Variant '{variant.name}'")
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -251,19 +251,23 @@ def _whole(layer: int, num_heads: int) -> tuple[Head, ...]:
 
 def _layers(layers: Iterable[int] | None, num_layers: int) -> list[int]:
     checked = list(range(num_layers) if layers is None else layers)
-    for layer in checked:
-        if not 0 <= layer < num_layers:
-            raise UserError(f"Layer {layer} does not exist: the model has layers 0 to {num_layers - 1}.")
+    check_layers(checked, num_layers, "The plan")
     return checked
+
+
+def check_layers(layers: Iterable[int], num_layers: int, name: str) -> None:
+    """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the layers."""
+    for layer in layers:
+        if not 0 <= layer < num_layers:
+            raise UserError(f"{name} names layer {layer}, but the model has layers 0 to {num_layers - 1}.")
 
 
 def check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
     """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the heads, each named once."""
     if not heads:
         raise UserError(f"{name} disables nothing; give at least one head.")
+    check_layers([layer for layer, _ in heads], num_layers, name)
     for layer, head in heads:
-        if not 0 <= layer < num_layers:
-            raise UserError(f"{name} names layer {layer}, but the model has layers 0 to {num_layers - 1}.")
         if not 0 <= head < num_heads:
             raise UserError(f"{name} names head {head} of layer {layer}, but the model has heads 0 to {num_heads - 1}.")
     if len(set(heads)) < len(heads):

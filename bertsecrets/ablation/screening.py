@@ -68,6 +68,9 @@ _BOTH = 0.25
 _FEWEST_BOTH = 8
 """The least number of such pairs of an example, if it has so many."""
 
+_AT_ONCE = 0.9
+"""Share of a batch's estimated pairs that are reported as finished with the batch: a few more become active later."""
+
 _KEPT_BYTES = 2**28
 """Limit on the layers of unedited passes that a process keeps: without it memory would grow with the number of examples."""
 
@@ -454,8 +457,7 @@ def screened_sweep(
     sweep.take_active()
     record = sweep.take_audit()
     shares = sweep.shares
-    for share in shares:
-        sweep.advance(int((~(share.done_BV | share.bf16_BV)).sum()))
+    sweep.advance(sweep.left)
     collected = Collected(plan, screened=True).to(engine.device)
     for share in shares:
         assert share.batch.label_B is not None
@@ -563,6 +565,7 @@ class _Sweep:
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
                 self._save(share, self.parts)
                 self._keep(share, layers)
+            self.advance(int(_AT_ONCE * (~(share.done_BV | share.bf16_BV)).sum()))
             self.shares.append(share)
 
     def take_active(self) -> None:

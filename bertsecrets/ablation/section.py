@@ -263,17 +263,22 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
     if not defined:
         return [f"Of {subject}, {metric} is undefined for all of them."]
     needed, spared, unknown = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
-    first = (
-        f"Of {subject}, {needed} {_are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)}), {spared} "
-        f"{WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])}), and for {unknown} there are {WORDS[INCONCLUSIVE]}; "
-        f"{_largest_loss(defined, metric)}."
-    )
+    parts = [
+        f"{needed} {_are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)})"
+        if needed
+        else "none is shown to be needed",
+        f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})"
+        if spared
+        else "it is not shown that any can be spared",
+        *([f"for {unknown} there are {WORDS[INCONCLUSIVE]}"] if unknown else []),
+    ]
+    first = f"Of {subject}, {', '.join(parts[:-1])}, and {parts[-1]}; {_largest_loss(defined, metric)}."
     if len(defined) < len(rows):
         first += f" Undefined scores: {len(rows) - len(defined)}."
     better = sum(row["delta"] > 0 for row in defined)
     gain = sum(row["significant"] and row["delta"] > 0 for row in defined)
     second = (
-        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain} significant; the best of many is "
+        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain or 'none'} significant; the best of many is "
         "high by luck alone."
         if better
         else "None looks like an improvement."

@@ -24,6 +24,7 @@ from bertsecrets.ablation.plan import (
     all_but_one,
     as_groups,
     check_heads,
+    check_layers,
     cumulative,
     every_group_of_neurons,
     every_head,
@@ -54,6 +55,7 @@ from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
 from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.files import in_command
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.verdicts import INCONCLUSIVE
@@ -206,15 +208,18 @@ class Sweep:
         variants: list[Variant] = []
         for plan in self.plans:
             if plan in _OF_COMPONENTS:
+                check_layers(only or (), encoder.num_layers, "ablation.layer")
                 variants += _OF_COMPONENTS[plan](*size, only)
             elif plan == "groups":
+                check_layers(settings.layers or (), encoder.num_layers, "ablation.layers")
                 together = [[layer, head] for layer in settings.layers or () for head in range(encoder.num_heads)]
                 named = len(as_groups(settings.heads))
-                for group in groups(self.groups[:named]):
-                    check_heads(group.heads, *size, "ablation.heads")
+                for index, group in enumerate(groups(self.groups)):
+                    check_heads(group.heads, *size, "ablation.heads" if index < named else "ablation.plan_file")
                 variants += groups([*self.groups[:named], *([together] if together else []), *self.groups[named:]])
             elif plan == "cumulative":
                 assert settings.ranking is not None
+                check_heads([(layer, head) for layer, head in settings.ranking], *size, "ablation.ranking")
                 variants += cumulative(settings.ranking)
             elif plan == "random":
                 variants += random_groups(*size, settings.group_size, settings.group_count, settings.seed)
@@ -420,7 +425,7 @@ class Sweep:
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m bertsecrets analyze "
-                f"checkpoint={run.folder if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
+                f"checkpoint={in_command(run.folder) if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
             )
             return None
         _log.info(predicted.in_words(decision, wish, budget))

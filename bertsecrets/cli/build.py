@@ -18,7 +18,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
-from bertsecrets.callbacks.training_progress import TrainingProgress
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
@@ -28,6 +27,7 @@ from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
 from bertsecrets.models.loading import load_tokenizer, max_positions
 from bertsecrets.results.run import Run
+from bertsecrets.results.training_progress import TrainingProgress
 from bertsecrets.settings import Section
 
 _log = logging.getLogger(__name__)

@@ -25,6 +25,7 @@ from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
+from bertsecrets.results.files import displayed, in_command
 from bertsecrets.results.formatting import message
 from bertsecrets.results.run import MERGED, is_first_process
 from bertsecrets.settings import CONF
@@ -64,6 +65,8 @@ _FUNCTIONS = {
 }
 _RUNS = ("compare", "merge")
 """The commands about finished runs whose output folder is a run, which can be finished and resumed."""
+_ELSEWHERE = ("export", "report")
+"""The commands that write to a folder that they are given: they have no output folder."""
 
 
 def run_command(command: str) -> None:
@@ -112,8 +115,10 @@ def _run_command(command: str) -> None:
             if any(record.status == FAILED for record in records):
                 sys.exit(1)
         else:
-            folder = _output_folder(config)
-            _run_single(invocation, config, folder)
+            name = invocation.config_name
+            own_command = name if name in COMMANDS else command_of(without_hydra(config))
+            folder = None if own_command in _ELSEWHERE else _output_folder(config)
+            _run_single(invocation, own_command, config, folder)
     except LostProcessError as error:
         report_failure(type(error).__name__, str(error))
         # What is left of the connection to the lost process would keep this one from ending by itself.
@@ -135,12 +140,11 @@ def _run_command(command: str) -> None:
         stop(reason)
 
 
-def _run_single(invocation: Invocation, config: DictConfig, folder: Path) -> None:
+def _run_single(invocation: Invocation, command: str, config: DictConfig, folder: Path | None) -> None:
     """Run a single run in its folder, which the first of its processes holds before Hydra or a logger writes there."""
-    command = invocation.config_name if invocation.config_name in COMMANDS else command_of(without_hydra(config))
     if command == "analyze":
         limit_kept_products()
-    if not is_first_process():
+    if folder is None or not is_first_process():
         invocation.run(partial(_perform, command), config)
         raise_task_error()
         return
@@ -150,7 +154,7 @@ def _run_single(invocation: Invocation, config: DictConfig, folder: Path) -> Non
         if not unfinished:
             again = "" if resume else "; add overwrite=true to run it again"
             if settings.get("save") is not None:
-                again += f", or write its model with python -m bertsecrets export folder={settings['save']} checkpoint={folder}"
+                again += f", or write its model with python -m bertsecrets export folder={settings['save']} checkpoint={in_command(folder)}"
             print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
             return
         invocation.run(partial(_perform, command), config)
@@ -244,7 +248,7 @@ def _interrupted(folder: Path | None) -> str:
         return signals.NOTHING_SAVED
     # Of the folder's own configuration these count only if they are given again.
     again = [argument for argument in sys.argv[1:] if may_be_given_again(key_of(argument))]
-    return f"Interrupted; continue with {shlex.join([f'resume={folder}', *again])}"
+    return f"Interrupted; continue with {shlex.join([f'resume={displayed(folder)}', *again])}"
 
 
 def _output_folder(config: DictConfig) -> Path:
@@ -274,7 +278,7 @@ def _merge(folder: Path, parts: Sequence[str]) -> None:
     if target.exists() and not is_finished(target, plain(without_hydra(config))):
         # Of fewer layers, or of parts that ran again.
         set_aside(target)
-    _run_single(invocation, config, target)
+    _run_single(invocation, "merge", config, target)
 
 
 def stop(sentence: str) -> NoReturn:

@@ -18,6 +18,7 @@ from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.console import print_lines
+from bertsecrets.results.files import in_command
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.run_folder import check_unchanged
 from bertsecrets.sweeps.sweep import SWEEP_FILE
@@ -71,7 +72,7 @@ def compare_runs(config: DictConfig) -> list[Path]:
             " ".join(
                 [
                     f"runs names one finished run, '{runs[0].folder}'; give at least two, or make the page of one with "
-                    f"python -m bertsecrets report run={runs[0].folder}.",
+                    f"python -m bertsecrets report run={in_command(runs[0].folder)}.",
                     *left_out(unfinished),
                 ]
             )

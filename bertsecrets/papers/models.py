@@ -25,6 +25,7 @@ from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.files import displayed
 from bertsecrets.results.run import INITIAL, Declaration, Run
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView, Replicates
@@ -84,9 +85,9 @@ class Model(FinishedRun):
     def checkpoint(self) -> str:
         """What a command names to analyse it."""
         if self.training is not None:
-            return str(self.training.folder)
+            return str(displayed(self.training.folder))
         trained = self.parts[0].config.get("trained") or {}
-        return str(trained.get("folder") or self.parts[0].source)
+        return str(displayed(Path(str(trained.get("folder") or self.parts[0].source))))
 
     def view(self, experiment: str, ready: Ready) -> MeasureView | None:
         """The first view of an experiment for which ``ready`` is true."""

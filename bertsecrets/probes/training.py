@@ -12,7 +12,6 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
-from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -21,6 +20,7 @@ from torch.utils.data import DataLoader
 from bertsecrets.probes.batches import NO_RELATION, ProbeBatch, ProbeDataset, ProbeSampler
 from bertsecrets.probes.models import Probe
 from bertsecrets.probes.sentences import Sentences
+from bertsecrets.results.training_progress import TrainingProgress
 
 Counts = NDArray[np.int64]
 TrainingT = TypeVar("TrainingT", bound=pl.LightningModule)
@@ -222,8 +222,7 @@ def fit_and_predict(
             enable_checkpointing=False,
             enable_model_summary=False,
             enable_progress_bar=progress,
-            # Rich allows one live display, which is that of the trainer around this one.
-            callbacks=[TQDMProgressBar(leave=False)] if progress else [],
+            callbacks=[TrainingProgress("training a probe")] if progress else [],
             use_distributed_sampler=False,
             default_root_dir=str(folder),
         )

@@ -20,7 +20,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.files import displayed, write_parquet
+from bertsecrets.results.files import displayed, in_command, write_parquet
 from bertsecrets.results.formatting import low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
@@ -244,7 +244,7 @@ def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
         ),
         NextStep(
             "What is in a single run?",
-            f"python -m bertsecrets report run={shlex.quote(str(displayed(runs[0].folder)))}",
+            f"python -m bertsecrets report run={in_command(runs[0].folder)}",
             "about 30 s",
         ),
     ]

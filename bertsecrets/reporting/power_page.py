@@ -36,7 +36,7 @@ from bertsecrets.results.components import HEAD
 from bertsecrets.results.figures.grids import draw_grid, write_in_cells
 from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
-from bertsecrets.results.files import write_text
+from bertsecrets.results.files import in_command, write_text
 from bertsecrets.results.formatting import number
 from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.run import Run
@@ -171,7 +171,7 @@ def _sweep(run: FinishedRun) -> RunSweep:
     _, view = run.experiments.get("ablation", (None, None))
     if view is None or not HEAD.of(latest_rows(view.run.ablation_table())):
         raise UserError(
-            f"Run '{run.folder}' disabled no heads one by one; run python -m bertsecrets analyze checkpoint={run.folder} analysis=disable."
+            f"Run '{run.folder}' disabled no heads one by one; run python -m bertsecrets analyze checkpoint={in_command(run.folder)} analysis=disable."
         )
     sweep = read_sweep(view, HEAD.name)
     if sweep is None:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -241,5 +242,11 @@ def check_yaml(text: str) -> None:
 
 
 def displayed(path: Path) -> Path:
-    """A path as a user reads it: relative to the current folder if it lies there."""
+    """A path as a user reads it: relative to the current folder if it lies below it, else absolute."""
+    path = Path(os.path.abspath(path))
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def in_command(path: Path) -> str:
+    """A path in a command that a user copies into a shell: as :func:`displayed`, quoted."""
+    return shlex.quote(str(displayed(path)))

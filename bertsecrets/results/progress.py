@@ -26,7 +26,8 @@ class _Tenths:
         """Count finished units."""
         self.done += count
         tenth, seconds = 10 * self.done // max(self.total, 1), time.monotonic() - self.started
-        if tenth > self.printed and (seconds >= _DELAY or self.printed):
+        # Work that ends as its first line is due needs none.
+        if tenth > self.printed and (self.printed or (seconds >= _DELAY and tenth < 10)):
             self.printed = tenth
             tqdm.write(f"{self.label}: {10 * tenth} % after {seconds:.0f} s", file=sys.stderr)
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
-from bertsecrets.results.files import displayed, write_text
+from bertsecrets.results.files import in_command, write_text
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -140,7 +139,7 @@ class Run:
     def analysed(self) -> str:
         """Folder of the run that this one analysed, or its own, quoted for a shell."""
         trained = self.config().get("trained") or {}
-        return shlex.quote(str(trained.get("folder") or displayed(self.folder)))
+        return in_command(Path(trained.get("folder") or self.folder))
 
     @property
     def analyze_command(self) -> str:

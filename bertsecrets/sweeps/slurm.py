@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertsecrets.results.files import displayed
+from bertsecrets.results.files import in_command
 
 _PAUSE = 5
 """Seconds between two looks at the queue."""
@@ -62,10 +61,9 @@ def rejection(error: BaseException, folder: Path) -> str | None:
         return None
     # A line for each reason, the last of which says that submission failed.
     reasons = [line.removeprefix("sbatch: error:").strip() for line in str(error).splitlines() if line.strip()]
-    again = shlex.quote(f"folder={displayed(folder)}")
     return (
         f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: python -m "
-        f"bertsecrets resume {again} hydra.launcher.<option>=<value>."
+        f"bertsecrets resume folder={in_command(folder)} hydra.launcher.<option>=<value>."
     )
 
 

@@ -80,7 +80,7 @@ def test_wrong_plans() -> None:
         Plan("zero", 2, 2, (variant((0, 1), (0, 1)),))
     with pytest.raises(UserError, match="'group-000' is in the plan twice"):
         Plan("zero", 2, 2, (variant((0, 1)), variant((1, 1))))
-    with pytest.raises(UserError, match="Layer 7 does not exist"):
+    with pytest.raises(UserError, match="The plan names layer 7, but the model has layers 0 to 1"):
         every_head(2, 2, [7])
     with pytest.raises(UserError, match="Head 1 of layer 0 is in the ranking twice"):
         cumulative([(0, 1), (0, 1)])

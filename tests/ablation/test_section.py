@@ -82,6 +82,17 @@ def test_words_carry_the_numbers() -> None:
     assert sorted(figures) == [f"ablation_head_uniform_accuracy{end}" for end in ("", "_sorted", "_volcano")]
 
 
+def test_counts_of_zero_are_words() -> None:
+    without = [row("l00h01", 0.012, heads="0-1", layer=0, head=1), row("l01h01", -0.01, heads="1-1", layer=1, head=1)]
+    undecided = without[1:]
+    assert "(uniform), none is shown to be needed, 1 can be spared (a loss of 1.0 point" in written(without)[0]
+    words = written(undecided)[0]
+    assert "none is shown to be needed, it is not shown that any can be spared, and for 1 there are not enough" in words
+    decided = written(HEADS[:2])[0]
+    assert "and 1 can be spared (a loss of 1.0 point or more is ruled out); the largest" in decided
+    assert "1 looks like an improvement, of which none significant" in decided
+
+
 SPARED = {
     "metric": "accuracy",
     "mode": "uniform",
@@ -124,7 +135,7 @@ def test_the_level_asked_for_is_shown() -> None:
 
 def test_noise_is_called_noise() -> None:
     words, _, _ = written([{**each, "significant": False, "verdict": "inconclusive"} for each in HEADS])
-    assert "0 are needed" in words
+    assert "none is shown to be needed" in words
     assert "the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance" in words
 
 
@@ -141,7 +152,7 @@ def test_a_gain_is_not_called_a_loss() -> None:
 
 def test_a_significant_loss_within_the_margin_is_dispensable() -> None:
     words, _, _ = written([row("l00h00", -0.004, True, verdict="dispensable")])
-    assert "0 are needed" in words
+    assert "none is shown to be needed" in words
     assert "1 can be spared" in words
     assert "−0.4 points (−2.4 to +1.6), is significant but within the margin" in words
 

@@ -89,7 +89,15 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
         ({"plans": ["head"]}, r"Unknown disabling plan 'head'; did you mean 'heads'"),
         ({"plans": []}, r"No disabling plan is given"),
         ({"mode": "zeros"}, r"Unknown ablation\.mode 'zeros'; did you mean 'zero'"),
-        ({"layer": 7}, r"Layer 7 does not exist: the model has layers 0 to 2"),
+        ({"layer": 7}, r"^ablation\.layer names layer 7, but the model has layers 0 to 2"),
+        (
+            {"plans": ["groups"], "layers": [0, 99]},
+            r"^ablation\.layers names layer 99, but the model has layers 0 to 2",
+        ),
+        (
+            {"plans": ["cumulative"], "ranking": [[0, 1], [99, 0]]},
+            r"^ablation\.ranking names layer 99, but the model has layers 0 to 2",
+        ),
         (
             {"plans": ["groups"], "heads": [[0, 9]]},
             r"^ablation\.heads names head 9 of layer 0, but the model has heads 0 to 3",

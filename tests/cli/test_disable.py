@@ -284,7 +284,10 @@ def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: P
 @pytest.mark.slow
 def test_mistakes_are_told_in_one_sentence(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
     for extra, message in (
-        (["analysis=disable_heads", "ablation.layer=7"], "Layer 7 does not exist: the model has layers 0 to 2"),
+        (
+            ["analysis=disable_heads", "ablation.layer=7"],
+            "ablation.layer names layer 7, but the model has layers 0 to 2",
+        ),
         (
             ["analysis=disable_heads", "ablation.evaluation=test"],
             "ablation.evaluation is 'test', which task 'demo_paraphrase' does not have; valid names: val.",

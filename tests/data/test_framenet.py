@@ -15,6 +15,7 @@ from bertsecrets.data.framenet.corpus import Exemplar, FrameNetCorpus, FrameNetF
 from bertsecrets.data.framenet.selection import Filters, select
 from bertsecrets.data.framenet.source import FrameNetSource, read_published
 from bertsecrets.errors import UserError
+from bertsecrets.results import progress
 
 OPEN = {"core": "any", "max_words": None, "single_target": False, "max_element_words": None, "min_words_between": None}
 
@@ -216,6 +217,19 @@ def test_published_sentences_are_read(tmp_path: Path) -> None:
     assert first.texts == ("He was agitated . ",)
     assert linked_forms(first) == ("agitated", ["He"])
     assert linked_forms(second) == ("saw", ["The men", "she"])
+
+
+def test_reading_tells_its_progress_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
+    ours = corpus(write_framenet(tmp_path / "fn"))
+    list(ours.exemplars(progress=False))
+    assert capsys.readouterr() == ("", "")
+    list(ours.exemplars(progress=True))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("reading FrameNet: 100 % after")
+    assert all(line.startswith("reading FrameNet: ") for line in lines)
 
 
 @pytest.mark.parametrize("line", ["", "He was .", "He was agitated . calm ['He']", "He was agitated . agitated [He]"])

@@ -173,6 +173,7 @@ def exported(folder: Path, outcome: Outcome) -> None:
     model = AutoModelForSequenceClassification.from_pretrained(folder / "model", attn_implementation="eager").eval()
     logits_BC, _ = forward(model, encoded(folder / "model", [texts[index] for index in table["index"]], settings))
     np.testing.assert_allclose(table.filter(like="logit").to_numpy(), logits_BC, atol=LOGITS)
+    assert [path.name for path in folder.iterdir()] == ["model"]
 
 
 def export(name: str, sentence: str, *words: str, arrange: Arrange | None = None) -> Case:

@@ -79,7 +79,6 @@ OTHERS = {
     "analyze": analyze(hydra__run__dir="{run}"),
     "merge": ("analyze.py", "merge={analysis}", "hydra.run.dir={run}"),
     "compare": ("analyze.py", "compare=[{run}]", "hydra.run.dir={run}"),
-    "report": ("analyze.py", "report={analysis}", "hydra.run.dir={run}"),
 }
 FOLDERS = {"name": ("checkpoints", "csv", "tokenizer", ".hydra", "figures", "predictions")}
 FILES = ("heads.parquet", "scores.json", "report.html", "begun.json", "train.log", ".lock", "experiments.json")

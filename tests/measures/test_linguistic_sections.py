@@ -93,6 +93,7 @@ def test_no_head_above_random_words_is_said_so() -> None:
 def test_features_of_words_alone_make_no_figure_of_special_tokens() -> None:
     section, figures = features({name: FEATURES[name] for name in FEATURES if name.startswith("nouns")})
     assert figures == {"features_words"}
+    assert section.figures[0].caption.endswith("(section 4.4 of Kovaleva et al.).")
     assert len(section.findings) == 1
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.shrink import DOCUMENT, RESULTS, page, speed_figure, table_of
+from benchmarks.shrink import DOCUMENT, RESULTS, page, speed_figure, summary_of, table_of
 
 
 def row(method: str, seed: int, smaller: float, speedup: float = 2.0, taught: int = 3000) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def row(method: str, seed: int, smaller: float, speedup: float = 2.0, taught: in
         "method": method,
         "seed": seed,
         "examples": 872,
-        "tests": [{"metric": "accuracy", "whole": 0.85, "smaller": smaller, "bound": 0.01 * seed}],
+        "tests": [{"metric": "accuracy", "whole": 0.85, "smaller": smaller, "bound": 0.01 * seed, "high": 0.02}],
         "speedup": {"1": speedup / 2, "32": speedup},
         "rows": taught,
     }
@@ -40,6 +40,17 @@ def test_the_table_has_means_over_seeds_and_says_where_ours_loses() -> None:
     # A lower score, but less of a loss left open and no less speed.
     assert "to int8: −0.5 points" in table_of([*rows[:3], row("int8", 1, 0.845)])
     assert "loses" not in table_of([*rows[:3], row("int8", 1, 0.845, 1.9)])
+
+
+def test_the_summary_has_a_row_for_each_fine_tuning_with_the_best_of_the_others() -> None:
+    other = row("ours, int8", 1, 0.89, 4.0)
+    other["tests"][0]["whole"] = 0.9
+    rows = [row("ours", 1, 0.84), row("ours", 2, 0.86), row("ours", 1, 0.7, taught=100), row("layers", 3, 0.83), other]
+    rows.append(row("int8", 1, 0.855, 2.5, taught=0))
+    assert summary_of(rows).splitlines()[2:] == [
+        "| minilm on sst2, accuracy 0.850 | 2.0×, +0.0 (−1.5 to +2.0) | – | int8: 2.5×, +0.5 (−1.0 to +2.0) |",
+        "| minilm on sst2, accuracy 0.900 | – | 4.0×, −1.0 (−1.0 to +2.0) | – |",
+    ]
 
 
 def test_two_fine_tunings_of_a_model_are_not_mixed() -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.files import atomic_write, folder_write, new_folder, remove_leftovers
+from bertsecrets.results.files import atomic_write, folder_write, in_command, new_folder, remove_leftovers
 
 
 def test_success_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -171,3 +171,18 @@ def test_a_folders_writer_names_the_systems_error_that_safetensors_tells(tmp_pat
     with pytest.raises(UserError, match=r"model' cannot be written \(no space left on device\)"), new_folder(target):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
     assert os.listdir(tmp_path) == []
+
+
+def test_paths_below_the_current_folder_are_relative_and_others_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for path, shown in (
+        ("outputs/run", "outputs/run"),
+        (tmp_path / "here" / "outputs" / "run", "outputs/run"),
+        ("../there/run", str(tmp_path / "there" / "run")),
+        (tmp_path / "there" / "run", str(tmp_path / "there" / "run")),
+        ("my run", "'my run'"),
+    ):
+        assert in_command(Path(path)) == shown

@@ -19,6 +19,15 @@ def test_a_file_gets_a_line_for_each_tenth(monkeypatch: pytest.MonkeyPatch, caps
     ]
 
 
+def test_work_that_ends_as_its_first_line_is_due_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
+    with progress_over(1, "comparing heads") as advance:
+        advance()
+    assert capsys.readouterr() == ("", "")
+
+
 def test_short_work_and_work_that_is_not_to_be_shown_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for visible in (True, False):
         with progress_over(3, "heads", visible) as advance:

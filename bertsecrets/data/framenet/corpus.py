@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
 
-from tqdm.auto import tqdm
-
 from bertsecrets.data.example import Annotation, Example, Frame, FrameElement, Word
 from bertsecrets.errors import UserError
+from bertsecrets.results.progress import progress_over, reported
 
 VERSIONS = ("1.5", "1.6", "1.7")
 """Releases that share one layout."""
@@ -200,10 +199,11 @@ class FrameNetCorpus:
             UserError: If a file is missing or damaged.
         """
         annotated = [unit for unit in self.units if unit.get("hasAnnotation") != "false"]
-        for unit in tqdm(annotated, desc="FrameNet", unit="lexical unit", leave=False, delay=5, disable=not progress):
-            root = self.files.parse(f"lu/lu{unit['ID']}.xml")
-            for sentence in root.iter(f"{_NAMESPACE}sentence"):
-                yield _exemplar(sentence, unit["name"], unit["frameName"])
+        with progress_over(len(annotated), "reading FrameNet", progress, unit="lexical unit") as advance:
+            for unit in reported(annotated, advance):
+                root = self.files.parse(f"lu/lu{unit['ID']}.xml")
+                for sentence in root.iter(f"{_NAMESPACE}sentence"):
+                    yield _exemplar(sentence, unit["name"], unit["frameName"])
 
 
 def _roles(frame: ElementTree.Element) -> FrameRoles:

@@ -227,7 +227,8 @@ def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
         signed=True,
         ticks={float(power): _times(power) for power in range(_LOWEST, -_LOWEST + 1)},
     )
-    return [FigureBlock(f"{view.name}_words", figure, f"{title}.", "Heatmaps of heads, one for each feature.")]
+    caption = f"{title} (section 4.4 of Kovaleva et al.)."
+    return [FigureBlock(f"{view.name}_words", figure, caption, "Heatmaps of heads, one for each feature.")]
 
 
 def _early_and_late(view: MeasureView, special: Sequence[str]) -> list[str]:

@@ -245,8 +245,9 @@ def more_than_needed(models: Studied, group: Group) -> Iterator[Part]:
     size = None if effect is None else effect.delta_RLH.shape[1:]
     if effect is not None and size is not None and effect.judged:
         needed, spared = (int(mask_LH.sum()) for mask_LH in (effect.needed_LH, effect.dispensable_LH))
+        how_many = f"{needed} {'is' if needed == 1 else 'are'}" if needed else "none is shown to be"
         sentences.append(
-            f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {needed} are needed, and "
+            f"The model has {size[0]} layers of {size[1]} heads. Disabled one at a time, {how_many} needed, and "
             f"{spared} of {size[0] * size[1]} can be spared: a loss of {effect.metric} that matters is ruled out on "
             f"{effect.count:,} examples{', judged over seeds' if len(effect.delta_RLH) > 1 else ''}."
         )
