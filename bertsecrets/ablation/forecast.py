@@ -1,5 +1,6 @@
-"""What a sweep will cost and can show, told before it runs."""
+"""What a sweep will cost and can show, and how long other work takes, told before it runs."""
 
+import logging
 import math
 import time
 from collections import Counter
@@ -36,6 +37,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
+
+_log = logging.getLogger(__name__)
 
 EXACT_UP_TO = 10.0
 """Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
@@ -199,8 +202,6 @@ def forecast(
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
     """
     encoder, context = subject.encoder, subject.context
-    batches, lengths = subject.batches(settings.max_examples), subject.split.lengths
-    tokens = sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
     # An exact sweep takes a pass for each draw of other examples.
     draws = settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1
     reason = why_not(subject.task, plan, encoder)
@@ -210,7 +211,11 @@ def forecast(
     # All processes must decide alike: by the most tokens, and by what suits every processor.
     # A maximum also serves as "any".
     shared = Reduced(torch.zeros(3, dtype=torch.float64), "max").to(device)
-    here = [_nominal_seconds(encoder, tokens), by_processor == FP32, not by_onednn_here]
+    here = [
+        _nominal_seconds(encoder, _tokens(subject, settings.max_examples)),
+        by_processor == FP32,
+        not by_onednn_here,
+    ]
     shared.update(torch.tensor(here, dtype=torch.float64, device=device))
     nominal, any_fp32, any_without = shared.compute().tolist()
     measured = precision == MEASURED
@@ -224,12 +229,7 @@ def forecast(
         contexts["onednn"] = by_onednn(context)
     if wanted != FP32 and no_bf16 is None:
         contexts["bf16"] = in_bf16(context, device.type)
-    slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(device)
-    for batch in batches:
-        spent = _seconds_per_token(encoder.model, batch.to(device), [*contexts.values()])
-        slowest.update(tokens * torch.tensor(spent, dtype=torch.float64, device=device))
-        break
-    seconds = dict(zip(contexts, slowest.compute().view(-1).tolist(), strict=True))
+    seconds = dict(zip(contexts, _seconds(subject, settings.max_examples, [*contexts.values()]), strict=True))
     uses_onednn = "onednn" in contexts and (bool(onednn) or seconds["trainer"] >= FASTER * seconds["onednn"])
     fp32 = seconds["onednn" if uses_onednn else "trainer"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
@@ -255,6 +255,39 @@ def forecast(
         family=max(Counter(variant.kind for variant in plan.variants).values()),
         arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
     )
+
+
+def announce(work: str, subject: Subject, evaluations: float, max_examples: int | None = None) -> None:
+    """Say in one line how long work on all processes takes, predicted as for a sweep.
+
+    Args:
+        work: What is done, as the beginning of a sentence.
+        subject: The model and the examples.
+        evaluations: What the work costs, in forward passes over the examples.
+        max_examples: Size of the random sample of them; None for all.
+    """
+    [seconds] = _seconds(subject, max_examples, [subject.context])
+    _log.info(f"{work}: about {duration(evaluations * seconds)}.")
+
+
+def _seconds(
+    subject: Subject, max_examples: int | None, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
+) -> list[float]:
+    """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes of a batch."""
+    device = next(subject.encoder.base.parameters()).device
+    slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(device)
+    for batch in subject.batches(max_examples):
+        spent = _seconds_per_token(subject.encoder.model, batch.to(device), contexts)
+        slowest.update(_tokens(subject, max_examples) * torch.tensor(spent, dtype=torch.float64, device=device))
+        break
+    return [float(seconds) for seconds in slowest.compute().view(-1)]
+
+
+def _tokens(subject: Subject, max_examples: int | None) -> int:
+    """Tokens of this process's batches, padding included."""
+    lengths = subject.split.lengths
+    batches = subject.batches(max_examples)
+    return sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
 
 
 def _nominal_seconds(encoder: Encoder, tokens: int) -> float:

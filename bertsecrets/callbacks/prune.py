@@ -10,10 +10,12 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
+from bertsecrets.ablation.forecast import announce
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
 from bertsecrets.callbacks.measures import MeasureHeads
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
@@ -21,7 +23,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import write_smaller
-from bertsecrets.pruning.latency import Latency, compare_latency
+from bertsecrets.pruning.latency import WARM_UP, Latency, compare_latency
 from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
@@ -91,7 +93,7 @@ class PruneHeads(HeadAnalysis):
             self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )
         columns = self._columns()
-        orders, selection = PruningSearch(
+        search = PruningSearch(
             model,
             data.task,
             choosing=lambda: data.training_sample(settings.examples),
@@ -103,13 +105,21 @@ class PruneHeads(HeadAnalysis):
             context=trainer.precision_plugin.forward_context,
             finished=finished,
             bar=partial(progress_over, visible=shows_progress(trainer), unit="set·example"),
-        ).run()
+        )
+        lengths = data.evaluation_dataset(evaluation).lengths
+        choosing, testing = min(settings.examples, len(data.encoded(TRAIN))), len(lengths)
+        timed = self._timed(len(check_settings(settings, describe(model))))
+        announce(
+            f"Removing heads in the order of {len(self.scores)} scores, on {choosing:,} training examples and {testing:,} others",
+            self.subject(trainer, model),
+            search.evaluations(choosing / testing) + timed / testing,
+        )
+        orders, selection = search.run()
         if finished.loaded:
             _log.info(f"Resumed an interrupted search: {finished.loaded} steps were already finished.")
         if not trainer.is_global_zero:
             return None
-        lengths = data.evaluation_dataset(evaluation).lengths
-        costs = cost(model, max(1, round(sum(lengths) / len(lengths))))
+        costs = cost(model, max(1, round(sum(lengths) / testing)))
         latencies = self._latencies(trainer, model, selection, costs.length)
         extras = as_extras(
             orders, selection, columns, data.task.metrics[0], settings, costs, latencies, module.device.type
@@ -125,6 +135,11 @@ class PruneHeads(HeadAnalysis):
             with torch.inference_mode(False):
                 self._save(model, selection, data, finished)
         finished.clear()
+
+    def _timed(self, models: int) -> int:
+        """Examples in all passes that time so many smaller models beside the whole one."""
+        rounds = self.settings.latency_rounds
+        return 2 * sum(_BATCHES) * (max(2, rounds) + WARM_UP) * models if rounds else 0
 
     def _latencies(
         self, trainer: pl.Trainer, model: nn.Module, selection: Selection, length: int

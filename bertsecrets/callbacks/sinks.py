@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 import torch
 from pydantic import Field
 
+from bertsecrets.ablation.forecast import announce
 from bertsecrets.attention.values import watch_values
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
@@ -104,6 +105,12 @@ class InterveneOnSinks(HeadAnalysis):
                 is_sink(norm_grid.column(name + ATTENTION).numpy(), self.limits)
             ).nonzero()
         ]
+        if sinks:
+            subject = self.subject(trainer, module.model)
+            examples = len(subject.positions(self.max_examples))
+            work = f"Turning attention away from special tokens, {len(sinks)} times on {examples:,} examples"
+            # Each is redirected and cut.
+            announce(work, subject, 1 + 2 * len(sinks), self.max_examples)
         limits = data.task.label_range
         width = None if limits is None else limits[1] - limits[0]
         effects = SinkEffects(encoder.num_layers, encoder.num_heads, ids, sinks, width).to(host)

@@ -1,5 +1,6 @@
 """PruningSearch for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertsecrets.ablation.forecast import pair_evaluations
+from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -149,6 +152,28 @@ class PruningSearch:
         else:
             orders = self._orders(plans, sizes, refines)
         return orders, choose(orders, self.task.metrics[0], settings)
+
+    def evaluations(self, share: float) -> float:
+        """What :meth:`run` costs, in forward passes over the examples of the tests; without scores from elsewhere.
+
+        Args:
+            share: Number of examples that choose the heads, over that of those.
+        """
+        encoder, settings = describe(self.model), self.settings
+        layers, heads = encoder.num_layers, encoder.num_heads
+        names, sizes = with_controls(settings.scores), len(check_settings(settings, encoder))
+        # Passes begin at the lowest layer with a removed head: of sets mostly the first one.
+        one_by_one = pair_evaluations(encoder, Plan("zero", layers, heads, tuple(every_head(layers, heads))))
+        lowest = pair_evaluations(encoder, Plan("zero", layers, heads, tuple(every_head(layers, heads, [0])[:1])))
+        scoring = passes_of(names, self.columns, math.ceil(one_by_one)) * (sizes if settings.iterative else 1)
+        if not (settings.iterative or settings.recovery_epochs or settings.keep):
+            sizes += _FINER
+        choosers = sum(name not in CONTROLS for name in names)
+        orders = sum(settings.seeds if name == RANDOM else 1 for name in names)
+        removing = sizes * lowest * (choosers * share + orders)
+        # A step of training takes about three passes.
+        recovering = sizes * orders * 3 * settings.recovery_epochs * share
+        return scoring * share + removing + recovering
 
     def _plans(self, sizes: Sequence[int]) -> list[_Plan]:
         settings, encoder = self.settings, describe(self.model)

@@ -1,6 +1,7 @@
 """Pruning and gates, as callbacks in trainings of seconds."""
 
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -117,6 +118,21 @@ def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> N
     assert removed in ([6, 11], [2, 3, 4, 6, 11], [6, 7, 8, 10, 11])
     for score in ("random", "reversed"):
         assert [12 - row["kept"] for row in content["curves"] if row["score"] == score] == removed
+
+
+def test_the_time_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: [2.0])
+    caplog.set_level(logging.INFO, "bertsecrets.ablation.forecast")
+    settings = PruneSettings(step=0.5, seeds=1, examples=16, scores=["exact"], latency_rounds=0, save=False)
+    validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
+    # By hand, of 3 layers of 4 heads whose last layer costs nothing, on 16 of 24 examples for the score: its sweep takes 4 passes on them;
+    # then five sizes in three orders, of which one on these examples, too, each from the first layer's 1.75 / 3 of a pass.
+    assert pytest.approx(26.7, abs=0.05) == 2 * (4 * 16 / 24 + 5 * 1.75 / 3 * (16 / 24 + 3))
+    assert caplog.messages[-1:] == [
+        "Removing heads in the order of 3 scores, on 16 training examples and 24 others: about 27 s."
+    ]
 
 
 def test_losses_on_the_training_examples_are_those_of_the_tested_sets(

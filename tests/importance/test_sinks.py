@@ -1,6 +1,7 @@
 """Sink heads: norms and effects against naive loops, kinds by hand, and the pass over a model."""
 
 import json
+import logging
 import math
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from bertsecrets.ablation.subject import Subject
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.sinks import InterveneOnSinks
 from bertsecrets.data.batch import Batch
@@ -40,8 +42,12 @@ IDS = {"sep": 3, "cls": 2}
 CLASSES = Task(name="toy", metrics=("accuracy",), texts=2, labels=("a", "b", "c"))
 
 
+def a_split() -> EncodedSplit:
+    return EncodedSplit([Example(i, text, i % 3) for i, text in enumerate(TEXTS)], wordpiece(), 64)
+
+
 def batches() -> list[Batch]:
-    split = EncodedSplit([Example(i, text, i % 3) for i, text in enumerate(TEXTS)], wordpiece(), 64)
+    split = a_split()
     return [split[[0, 1]], split[[2, 3]]]
 
 
@@ -55,6 +61,7 @@ def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
 def callback(folder: Path, **settings: Any) -> InterveneOnSinks:
     built = InterveneOnSinks(Run(folder, "run", "tiny", "toy", "pretrained"), **settings)
     built.loader = lambda trainer: batches()  # type: ignore[method-assign,assignment,return-value]
+    built.subject = lambda trainer, model: Subject.of_split(model, CLASSES, a_split(), 2)  # type: ignore[method-assign]
     return built
 
 
@@ -173,6 +180,16 @@ def test_effects_equal_a_run_for_each_head_and_text(tmp_path: Path) -> None:
             assert measured == pytest.approx(np.mean(numbers, 0).tolist(), abs=1e-5)
     assert checked >= 2
     assert not model.training
+
+
+def test_the_time_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: [2.0])
+    caplog.set_level(logging.INFO, "bertsecrets.ablation.forecast")
+    grid_of(callback(tmp_path, attention=1e-9), trainer_of(CLASSES), model_of_tokens())
+    # Each of 12 heads is a sink of both tokens: a pass of the model and two for each of 24.
+    assert caplog.messages == ["Turning attention away from special tokens, 24 times on 4 examples: about 98 s."]
 
 
 def test_scores_change_by_their_share_of_the_range() -> None:
