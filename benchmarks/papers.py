@@ -76,7 +76,9 @@ FIGURES = {
 BLOCKED = {
     "mpnet-sst2-sep": "MPNet on SST-2",
     "mpnet-control-none-1-blocked": "MPNet on MRPC",
-    "control-none-1-questions": "MiniLM on MRPC",
+    "control-none-1-questions": "MiniLM on MRPC, seed 1",
+    "control-none-2-questions": "MiniLM on MRPC, seed 2",
+    "control-none-3-questions": "MiniLM on MRPC, seed 3",
 }
 """Runs with blocked attention that the documentation shows beside each other."""
 
@@ -259,9 +261,10 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         disabling = ["analysis=disable_heads", "ablation.mode=zero", f"ablation.evaluation={genre}"]
         yield f"genres-{genre}", ["analyze.py", f"checkpoint={out / 'genres'}", *disabling]
     if base is not None:
-        for control in BASE_CONTROLS:
-            command = ["train.py", *of_base(base), *settings, *of_pairs, f"control={control}", "seed=1"]
-            yield f"mpnet-control-{control}-1", command
+        for seed in QUESTION_SEEDS:
+            for control in BASE_CONTROLS:
+                command = ["train.py", *of_base(base), *settings, *of_pairs, f"control={control}", f"seed={seed}"]
+                yield f"mpnet-control-{control}-{seed}", command
         checkpoint = f"checkpoint={out / 'mpnet-control-none-1'}"
         yield "mpnet-control-none-1-blocked", ["analyze.py", checkpoint, "analysis=block_attention", *watching]
         # Twenty random pairs for each pair of heads, on all examples, would take a day.

@@ -241,7 +241,7 @@ class Patterns(Measure):
 
     name = "patterns"
     title = "Attention patterns"
-    columns = tuple(Column(name, name.replace("_", " + "), _SHARE) for name in (*PATTERNS, UNCERTAIN))
+    columns = tuple(Column(name, name.replace("_", " + "), _SHARE, (0.0, 1.0)) for name in (*PATTERNS, UNCERTAIN))
     tracked = ()
 
     @typed
