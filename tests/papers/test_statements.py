@@ -33,6 +33,8 @@ from bertsecrets.papers.statements.judge import (
     HOLDS_HERE,
     UNTOLD,
     Entry,
+    _plain,
+    _reading,
     depends_on,
     judge,
 )
@@ -767,6 +769,36 @@ def test_only_what_is_missing_or_changed_is_read_again(tmp_path: Path, monkeypat
     Run.open(made).add(Run.open(tmp_path / "run2").table().select(column="sep_total"))
     ledger(tmp_path, *statements)
     assert read[6:] == ["seed 1", "seed 2"] * 2
+
+
+def test_kept_readings_are_json_and_older_ones_are_read(tmp_path: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    columns = {"bits": LAYERS}
+    make_run(tmp_path / "run", measured=[("checkpoint", "entropy", columns)], p_constant=0.001, stderr=0.005)
+    statement = statement_of({"kind": "mean", "column": "entropy/bits", "above": 0.3})
+    first = ledger(tmp_path, statement)
+    path = tmp_path / "page" / "statements" / "made_up.json"
+    kept = path.read_text()
+    assert only(first[0]).finding.readings[0].limits == (-math.inf, math.inf)
+    [entry] = json.loads(kept, parse_constant=refuse).values()
+    # As older versions kept them: with the constants of Python, or without limits.
+    unlimited = {**entry["reading"], "limits": [-math.inf, math.inf]}
+    without = {key: value for key, value in entry["reading"].items() if key != "limits"}
+    for old in (unlimited, without):
+        path.write_text(json.dumps({key: {**of, "reading": old} for key, of in json.loads(kept).items()}))
+        assert ledger(tmp_path, statement) == first
+    # A reading of another run is written beside the older one.
+    path.write_text(json.dumps({"other": {**entry, "reading": unlimited}}))
+    ledger(tmp_path, statement)
+    assert len(json.loads(path.read_text(), parse_constant=refuse)) == 2
+
+
+def test_limits_that_are_kept_are_those_that_were_read() -> None:
+    for limits in ((-math.inf, math.inf), (0.0, math.inf), (-math.inf, 0.5), (0.0, 1.0)):
+        reading = Reading(0.5, 0.1, 10, limits=limits)
+        assert _reading(json.loads(json.dumps(_plain(reading), allow_nan=False))) == reading
 
 
 def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:

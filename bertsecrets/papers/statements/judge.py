@@ -17,7 +17,7 @@ from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Group, Studied, analysis_command, studied
 from bertsecrets.papers.statements import sheet as sheet_module
 from bertsecrets.papers.statements import test as test_module
-from bertsecrets.papers.statements.sheet import About, LackingError, Sheet
+from bertsecrets.papers.statements.sheet import UNLIMITED, About, LackingError, Sheet
 from bertsecrets.papers.statements.statement import Statement, check_columns, files, read_statements
 from bertsecrets.papers.statements.test import Finding, Reading, Test
 from bertsecrets.reporting.runs import FinishedRun
@@ -170,7 +170,7 @@ class Readings:
         reading = replace(reading, detail="; ".join(dict.fromkeys(filter(None, [reading.detail, *origins]))))
         self.taken += 1
         stored[key] = {"fingerprint": fingerprint, "reading": _plain(reading)}
-        write_text(self._path(statement), json.dumps(stored, indent=1))
+        write_text(self._path(statement), json.dumps(stored, indent=1, allow_nan=False))
         return reading
 
     def _path(self, statement: Statement) -> Path:
@@ -181,7 +181,8 @@ class Readings:
         if not path.is_file():
             return {}
         try:
-            content = json.loads(path.read_text("utf-8"))
+            # Older files have -Infinity and Infinity, which are no JSON, for limits that there are not.
+            content = json.loads(path.read_text("utf-8"), parse_constant=lambda _: None)
         except ValueError:
             # Half a file of an interrupted copy: everything of this statement is read again.
             return {}
@@ -485,9 +486,11 @@ def _code(kind: type[Test]) -> str:
 
 
 def _plain(reading: Reading) -> dict[str, Any]:
+    """A reading to keep; what is not finite is null, as JSON has no word for it."""
+    content = asdict(reading)
+    content["limits"] = [end if math.isfinite(end) else None for end in reading.limits]
     return {
-        key: None if isinstance(value, float) and not np.isfinite(value) else value
-        for key, value in asdict(reading).items()
+        key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in content.items()
     }
 
 
@@ -499,7 +502,7 @@ def _reading(content: object) -> Reading | None:
         math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr", "reliability")
     )
     p = content["p_value"]
-    low, high = map(float, content["limits"])
+    low, high = (float(none if end is None else end) for end, none in zip(content["limits"], UNLIMITED, strict=True))
     return Reading(
         value,
         stderr,
