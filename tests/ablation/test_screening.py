@@ -705,6 +705,18 @@ def test_arithmetic_follows_the_processor_or_a_measurement(
     assert built.arithmetic == expected
 
 
+def test_a_forecast_corrects_for_the_variants_of_one_kind() -> None:
+    """The loss that is found is said of heads, which are corrected for one another and not for layers."""
+    model = scaled_model()
+    encoder = describe(model)
+    layers, heads = encoder.num_layers, encoder.num_heads
+    both = Plan("zero", layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
+    split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
+    subject = Subject.of_split(model, task("demo_sentiment"), split, 4)
+    built = forecast_module.forecast(subject, both, AblationSettings(), FP32)
+    assert (built.variants, built.family) == (layers * heads + layers, layers * heads)
+
+
 @pytest.mark.parametrize(
     ("capability", "bf16", "intel", "expected"),
     [
