@@ -58,7 +58,7 @@ from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tes
 from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import number, with_limits
 from bertsecrets.results.run import Run
 
 DOCUMENT = ROOT / "docs" / "shrink.md"
@@ -367,18 +367,13 @@ def fine_tunings(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
     return sorted(dict.fromkeys(map(model_of, rows)), key=lambda model: runs.index(model[0]))
 
 
-def signed(points: float) -> str:
-    """A change in points, with its sign."""
-    return f"{points:+.1f}".replace("-", "\N{MINUS SIGN}")
-
-
 def summary_of(rows: Sequence[dict[str, Any]]) -> str:
     """The short table of docs/shrink.md: a row for each fine-tuning, with the means over seeds of ours and of the best of the others.
 
     Ours is taught on the most rows; the best of the others has the highest mean score.
     """
     lines = [
-        f"| fine-tuned model | {OURS} | {OURS_INT8} | best of the others |",
+        f"| fine-tuned model | {OURS} | {OURS_INT8} | the others' highest score |",
         "|---|---|---|---|",
     ]
     for model in fine_tunings(rows):
@@ -402,7 +397,7 @@ def _in_brief(rows: Sequence[dict[str, Any]]) -> str:
         for name, sign in (("bound", -1), ("high", 1))
     )
     speed = mean_of(seeds, lambda row: row["speedup"][str(BATCH)])
-    return f"{speed:.1f}×, {signed(mean_of(seeds, change_of))} ({signed(low)} to {signed(high)})"
+    return f"{speed:.1f}×, {with_limits(mean_of(seeds, change_of), low, high, 1, signed=True)}"
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
