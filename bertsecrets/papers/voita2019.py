@@ -230,8 +230,9 @@ def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlo
     ]
 
 
-_LEARNED, _ALONE = "learned in training", "open heads alone, from the start"
-"""What the rows of gates are called; the second kind fine-tunes the heads that gates left open, without the others."""
+_FROZEN, _LEARNED, _ALONE = "of the frozen model", "learned in training", "open heads alone, from the start"
+"""What the rows of gates are called; the last kind fine-tunes the heads that gates left open, without the others."""
+_IN_LEGEND = {_FROZEN: f"gates {_FROZEN}", _LEARNED: f"gates {_LEARNED}", _ALONE: _ALONE}
 
 
 def gates(models: Studied) -> Section | None:
@@ -247,7 +248,7 @@ def gates(models: Studied) -> Section | None:
     rows = [
         [
             name,
-            "of the frozen model",
+            _FROZEN,
             f"{row['penalty']:g}",
             f"{row['kept']} of {content['heads']}",
             MISSING if row["change"] is None else number(content["baseline"] + row["change"]),
@@ -414,21 +415,23 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
 
 
 def _figure(name: str, content: Mapping[str, Any], learned: Sequence[_Fitted], index: int) -> FigureBlock:
-    rows = [{**row, "score": "of the frozen model"} for row in content["curves"]]
+    rows = [{**row, "score": _IN_LEGEND[_FROZEN]} for row in content["curves"]]
     for how in (_LEARNED, _ALONE):
         fitted = [one for one in learned if (one.name, one.how) == (name, how) and np.isfinite(one.change.mean)]
         points = sorted(
             (float(np.mean(one.kept_R)), one.change.mean, one.change.low, one.change.high) for one in fitted
         )
         rows += [
-            {"score": how, "seed": 0, "kept": kept, "change": mean, "low": low, "high": high}
+            {"score": _IN_LEGEND[how], "seed": 0, "kept": kept, "change": mean, "low": low, "high": high}
             for kept, mean, low, high in points
         ]
     share_and_scores = [
         (content["heads"] * int(kept.split("/")[0]) / 48, scores) for kept, scores in _THEIRS["pruned"].items()
     ]
     published = {
-        f"paper, {how}": [(kept, (scores[place] - _THEIRS["whole"]) / 100) for kept, scores in share_and_scores]
+        f"paper (BLEU), {_IN_LEGEND[how]}": [
+            (kept, (scores[place] - _THEIRS["whole"]) / 100) for kept, scores in share_and_scores
+        ]
         for place, how in enumerate((_LEARNED, _ALONE))
     }
     figure = pruning_curves(
