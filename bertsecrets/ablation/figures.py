@@ -3,6 +3,7 @@
 In every figure ``title`` is what it shows.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -109,11 +110,15 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
         }
         write_in_cells(axes, mesh, texts, bold=certain)
         colour_bar(figure, mesh, axes, POINTS)
-        reach = f"a loss of {number(100 * smallest_effect, 1)} points is found with 80 % power (median {column})"
+        reach = (
+            f"a loss of {number(100 * smallest_effect, 1)} points is found with 80 % power (median {column}); "
+            if math.isfinite(smallest_effect)
+            else ""
+        )
         footnote(
             figure,
             f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all {column}s); pale blue: "
-            f"{WORDS[DISPENSABLE]}{within(rows[0]['margin'])}; hatched: {WORDS[INCONCLUSIVE]}; {reach}; "
+            f"{WORDS[DISPENSABLE]}{within(rows[0]['margin'])}; hatched: {WORDS[INCONCLUSIVE]}; {reach}"
             f"{_count(rows)}; layers and {column}s count from 0",
         )
     return figure

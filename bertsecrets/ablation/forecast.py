@@ -165,7 +165,7 @@ class Forecast:
         smallest = self.smallest(decision.examples)
         shown = (
             f"; a loss of {number(100 * smallest, 1)} points of accuracy or more is found with 80 % power if 1 % of the predictions "
-            "change besides"
+            "also change at random"
             if math.isfinite(smallest)
             else ""
         )

@@ -236,8 +236,8 @@ _ONE_BY_ONE = (
 
 _RULED_OUT = (
     "That no single head loses so much is read off the largest of the heads' one-sided limits, which needs no correction; an interval has "
-    "two sides and holds for all heads together, so it may reach further. The loss that is found with 80 % power is neither: it is what a "
-    "head would have to lose to be shown to be needed."
+    "two sides and holds for all heads together, so it may reach further. The loss that is found with 80 % power is neither: of heads "
+    "that lose so much, four in five are shown to be needed."
 )
 
 ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."

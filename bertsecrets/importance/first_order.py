@@ -96,15 +96,15 @@ def _answer(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
     top = highest(np.where(matters_LH, value_LH, np.nan) if matter else value_LH)
     rise = with_error(value_LH[top], stderr_LH[top])
     how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {LEVEL:.0%}".replace("%", " %")
-    of_heads = f"Estimated to first order in mode {mode}, {matter or 'none'} of {heads} heads"
+    estimates = f"{'has a' if matter == 1 else 'have a'} first-order estimate significantly above 0"
     if not matter:
         largest = f"the largest, {rise} without {head_label(*top)}, may be chance"
         return (
-            f"{of_heads} is shown to matter: no rise of the loss is significant ({how}); "
+            f"None of {heads} heads has a first-order estimate significantly above 0 in mode {mode} ({how}); "
             f"{largest if value_LH[top] > 0 else 'no estimate is above 0'}."
         ), top
     alike = like_the_extreme(value_LH, stderr_LH, count_LH) if top == highest(value_LH) else ""
     return (
-        f"{of_heads} {'is shown to matter,' if matter == 1 else 'are shown to matter, most of all'} {head_label(*top)}: the loss "
-        f"rises by {rise} without it ({how}). {alike}"
+        f"{matter} of {heads} heads {estimates}{', most of all' if matter > 1 else ':'} {head_label(*top)}"
+        f"{':' if matter > 1 else ','} the loss is estimated to rise by {rise} without it in mode {mode} ({how}). {alike}"
     ).strip(), top

@@ -141,7 +141,7 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     untold = sum(entry.verdict == UNTOLD for entry in entries)
     why = {
         "an analysis is missing": lacking,
-        "no run fits": len(unread) - lacking,
+        "no run fits or has learned its task": len(unread) - lacking,
         "the numbers leave it open": untold - len(unread),
     }
     reasons = ", ".join(f"for {number} {reason}" for reason, number in why.items() if number)

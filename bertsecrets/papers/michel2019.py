@@ -208,7 +208,7 @@ def other_data(models: Studied) -> Section | None:
     rows = []
     for group in models.tuned:
         for model in group.models:
-            for (first, first_effects), (second, second_effects) in combinations(_by_set(model).items(), 2):
+            for (first, first_effects), (second, second_effects) in combinations(by_evaluation_set(model).items(), 2):
                 rows.append(
                     [f"{group.name}, seed {model.seed}: {first}", second, *_agreement(first_effects, second_effects)]
                 )
@@ -229,14 +229,14 @@ def other_data(models: Studied) -> Section | None:
     )
 
 
-def _by_set(model: Model) -> dict[str, Effects]:
+def by_evaluation_set(model: Model) -> dict[str, Effects]:
     """The effects of all single heads in a model by the evaluation set that they were measured on."""
     by_set: dict[str, Effects] = {}
     for part in model.parts:
         if "ablation" in part.experiments:
             view = part.experiments["ablation"][1]
             sets = {row["evaluation"] for row in view.run.ablation_table().rows() if row["mode"] == "zero"}
-            effect = effects(Replicates([view]), HEAD.name) if len(sets) == 1 else None
+            effect = effects(Replicates([view]), HEAD.name, mode="zero") if len(sets) == 1 else None
             if effect is not None and np.isfinite(effect.delta_RLH).all():
                 by_set.setdefault(f"{sets.pop()} ({effect.count:,} examples)", effect)
     return by_set
@@ -287,7 +287,8 @@ def curves(models: Studied) -> Section | None:
             Table(
                 header,
                 rows,
-                f"Change of score by heads pruned; the paper's: accuracy of BERT-base on MNLI; {sample_size(counts)}",
+                f"Change of score by heads pruned, {seeds_in_words([len(contents) for _, contents in pruned])}; the paper's: accuracy "
+                f"of BERT-base on MNLI; {sample_size(counts)}",
             )
         ],
         figures=blocks,

@@ -49,9 +49,9 @@ def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]])
                     tasks.setdefault((f"{wanted}", f"{ours[setting]}"), []).append(task)
             for (wanted, other), differing in tasks.items():
                 where = "" if len(differing) == len(measured) else f" ({', '.join(dict.fromkeys(differing))})"
-                parts.append(f"{setting}={other}{where}, the paper's: {wanted}")
+                parts.append(f"{setting}={other} here{where}, {wanted} in the paper")
         title = KINDS[name].title if name in KINDS else name.replace("_", " ").capitalize()
-        sentences += [f"{title}, measured otherwise than in the paper: {'; '.join(parts)}."] if parts else []
+        sentences += [f"{title}: {'; '.join(parts)}."] if parts else []
     return sentences
 
 

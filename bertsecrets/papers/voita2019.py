@@ -122,7 +122,9 @@ def figure_1(models: Studied) -> Section | None:
         ],
         tables=[Table(header, rows, caption)] if rows else [],
         figures=blocks,
-        summary=f"{rows[0][0]}: of the most relevant head of each layer, {rows[0][1]} have a function" if rows else "",
+        summary=f"{rows[0][0]}: of the most relevant head of each layer, {rows[0][1]} have a function"
+        if rows and rows[0][1] != MISSING
+        else "",
     )
 
 
@@ -258,9 +260,13 @@ def gates(models: Studied) -> Section | None:
         for name, content in frozen.items()
         for row in content["curves"]
     ]
-    for name, score_R in {fitted.name: fitted.whole_R for fitted in learned if len(fitted.whole_R)}.items():
-        heads = next(fitted.heads for fitted in learned if fitted.name == name)
-        rows.append([name, "none", MISSING, f"{heads} of {heads}", _by_seed(score_R), MISSING, MISSING])
+    # Gates of another penalty may have been learned with other seeds.
+    most_seeds = {fitted.name: fitted for fitted in sorted(learned, key=lambda fitted: len(fitted.whole_R))}
+    rows += [
+        [name, "none", MISSING, f"{whole.heads} of {whole.heads}", _by_seed(whole.whole_R), MISSING, MISSING]
+        for name, whole in most_seeds.items()
+        if len(whole.whole_R)
+    ]
     for fitted in learned:
         change = fitted.change
         rows.append(

@@ -136,9 +136,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         for name, section in sections.items()
         if analysis and disabled is None and (section.summary or section.steps)
     }
-    # What changed is asked where one model is compared; beside two, where the first measure has no answer of its own.
+    # What changed leads where the first measure has no answer of its own.
     first = next(iter(sections.values()), None)
-    asked = len(config.get("compare_with") or []) == 1 or (first is not None and first.descriptive)
+    asked = first is not None and first.descriptive
     leads = bool(compared) and asked and analysis and not nothing_learned and disabled is None and not opening
     sections = {**opening, **(compared if leads else {}), **sections}
     others = [section for name, section in sections.items() if name not in opening]
@@ -155,8 +155,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         else replace(section, viewer=replace(section.viewer, start=start, histories=followed))
         for section in flat
     ]
-    findings = [[line for part in section.flat() for line in part.findings] for section in sections.values()]
-    firsts = [lines[0] for lines in findings if lines]
+    findings = {name: [line for part in section.flat() for line in part.findings] for name, section in sections.items()}
+    firsts = [lines[0] for name, lines in findings.items() if lines and name not in compared]
+    if leads:
+        firsts = [lines[0] for name, lines in findings.items() if lines and name in compared][:1] + firsts
     together = heads_together([(view, kinds[name]) for name, view in views.items()])
     of_scores = [_scores_section(scores)] if scores.lines() else []
     of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []

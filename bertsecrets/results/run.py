@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
-from bertsecrets.results.files import in_command, write_text
+from bertsecrets.results.files import write_text
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -137,9 +138,9 @@ class Run:
 
     @property
     def analysed(self) -> str:
-        """Folder of the run that this one analysed, or its own, quoted for a shell."""
+        """Folder of the run that this one analysed, or its own, quoted for a shell; absolute, as pages are read anywhere."""
         trained = self.config().get("trained") or {}
-        return in_command(Path(trained.get("folder") or self.folder))
+        return shlex.quote(os.path.abspath(trained.get("folder") or self.folder))
 
     @property
     def analyze_command(self) -> str:

@@ -356,13 +356,13 @@ def test_wrong_settings_are_reported(make: Callable[[], Measure], words: str) ->
 @pytest.mark.parametrize(
     ("mode", "t_4", "words"),
     [
-        ("uniform", (9.0, 5.0, 0.1, -9.0), "in mode uniform, 2 of 4 heads are shown to matter, most of all layer 0 · head 0:"),
-        ("zero", (0.1, -9.0, 5.0, 0.0), "in mode zero, 1 of 4 heads is shown to matter, layer 1 · head 0:"),
-        ("mean", (0.1, 0.2, 0.3, 0.1), "in mode mean, none of 4 heads is shown to matter:"),
+        ("uniform", (9.0, 5.0, 0.1, -9.0), "2 of 4 heads have a first-order estimate significantly above 0, most of all layer 0 · head 0: "),
+        ("zero", (0.1, -9.0, 5.0, 0.0), "1 of 4 heads has a first-order estimate significantly above 0: layer 1 · head 0, "),
+        ("mean", (0.1, 0.2, 0.3, 0.1), "None of 4 heads has a first-order estimate significantly above 0 in mode mean ("),
         ("uniform", (-1.0, -2.0, -3.0, -9.0), "no estimate is above 0."),
-        ("zero", (math.nan, 9.0, math.nan, math.nan), "in mode zero, 1 of 1 heads is shown to matter, layer 0 · head 1:"),
+        ("zero", (math.nan, 9.0, math.nan, math.nan), "1 of 1 heads has a first-order estimate significantly above 0: layer 0 · head 1, the loss is estimated to rise by"),
         # A mode without an estimate is that of the first column.
-        ("resample", (9.0, 5.0, 0.1, -9.0), "in mode uniform, 2 of 4"),
+        ("resample", (9.0, 5.0, 0.1, -9.0), "without it in mode uniform ("),
     ],
 )  # fmt: skip
 def test_first_order_says_which_heads_matter_in_the_mode_of_the_run(
@@ -381,7 +381,7 @@ def test_first_order_says_which_heads_matter_in_the_mode_of_the_run(
     assert words in finding
     p_N = stats.t.sf([t for t in t_4 if not math.isnan(t)], count - 1)
     shown = int((stats.false_discovery_control(p_N) <= 0.05).sum())
-    assert f"{shown or 'none'} of" in finding
+    assert f"{shown or 'None'} of" in finding
     assert ("may be chance" in finding) == (mode == "mean")
 
 
@@ -396,7 +396,7 @@ def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
     view = view_of(tmp_path, measure, grid, extras)
     section = kind.describe(view)
     assert section is not None
-    named = "in mode uniform, 4 of 4 heads are shown" if kind is FirstOrder else "ayer 1 · head 1 has the highest"
+    named = "4 of 4 heads have a first-order estimate" if kind is FirstOrder else "ayer 1 · head 1 has the highest"
     assert named in section.findings[0]
     assert section.paragraphs
     if kind is Confidence:

@@ -322,9 +322,9 @@ def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Pa
     def sentences(page: str, title: str) -> list[str]:
         report = pages[page].report(find_runs([str(tmp_path)])[0], tmp_path / "statements")
         section = next(section for section in report.sections if title in section.title)
-        return [text for text in section.paragraphs if "otherwise than in the paper" in text]
+        return [text for text in section.paragraphs if text.endswith(" in the paper.")]
 
-    said = "{}, measured otherwise than in the paper: {}={}{}, the paper's: {}."
+    said = "{}: {}={} here{}, {} in the paper."
     assert sentences("kovaleva2019", "figure 5") == [said.format("Drift", "padding", "exclude", " (mrpc)", "kovaleva")]
     # Of the numbers of figure 8 those of MRPC and QQP are F1.
     title = "Single heads disabled"
@@ -925,3 +925,6 @@ def test_the_effects_of_a_mode_are_read_from_a_run_with_two(tmp_path: Path) -> N
         effect = group.effects("head", mode)
         assert effect is not None
         assert (effect.mode, np.unique(effect.delta_RLH).tolist()) == (read, [delta])
+    # Figure 2 of Michel et al. has the heads set to zero.
+    (zeroed,) = michel2019.by_evaluation_set(group.models[0]).values()
+    assert np.unique(zeroed.delta_RLH).tolist() == [-0.07]

@@ -11,7 +11,7 @@ from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.results.report.content import FigureBlock
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import MeasureView
 
 _SEP = "sep"
@@ -28,8 +28,9 @@ def what_sep_is_for(models: Studied, group: Group) -> Iterator[Part]:
     record = over_seeds(records)
     verdicts = {direction: _verdict(record, direction) for direction in ("to", "from")}
     short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
+    words = OVER_SEEDS if len(records) > 1 else WORDS
     changes = "; ".join(
-        f"{direction} [SEP]: {change_in_words(row, record)}, {WORDS[row.verdict]}"
+        f"{direction} [SEP]: {change_in_words(row, record)}, {words[row.verdict]}"
         for direction in ("to", "from")
         if (row := record.row(_SEP, direction)) is not None
     )
