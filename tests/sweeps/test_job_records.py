@@ -85,7 +85,7 @@ def test_the_last_line_says_how_to_run_failed_jobs_again(
     JobRecord(1, ["seed=2"], "b", RUNNING).write(records)
     sweep.close(ignore, ignore)
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Run what is missing (1 of 2 jobs): python -m bertsecrets resume 'folder=my sweep'"
+        "Run what is missing (1 of 2 jobs): python -m bertsecrets resume folder='my sweep'"
     )
 
 
