@@ -1,8 +1,11 @@
 """Shapley head values (Held and Yang 2023): each head's fair share of what all heads together are worth."""
 
 import random
+import shutil
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +22,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
@@ -119,12 +123,53 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)
 
 
+@dataclass(frozen=True)
+class KeptOrders:
+    """What an interrupted estimate has finished: the worths of whole orders, and batches of the one that was under way.
+
+    Args:
+        folder: Folder of the files.
+        identity: From :func:`bertsecrets.ablation.outcomes.fingerprint`: of all that worths depend on, examples and labels too.
+        writes: Whether this process writes worths and removes files; each writes its own batches.
+    """
+
+    folder: Path
+    identity: str
+    writes: bool = True
+
+    def parts(self, index: int) -> Parts:
+        """The finished batches of an order."""
+        return Parts(self._path(index).with_suffix(""), f"{self.identity} {index}")
+
+    def worths(self, index: int) -> Array | None:
+        """The worths of a finished order, see :func:`worths`; None if it is not finished or its file is unreadable."""
+        try:
+            return cast(Array, np.load(self._path(index)))
+        except (OSError, EOFError, ValueError):
+            return None
+
+    def finish(self, index: int, worth_KC: Array) -> None:
+        """Keep the worths of an order, in place of its batches."""
+        if self.writes:
+            with atomic_write(self._path(index)) as temporary:
+                np.save(temporary, worth_KC)
+            self.parts(index).clear()
+
+    def clear(self) -> None:
+        """Remove all files, once the results are written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, index: int) -> Path:
+        return self.folder / f"{self.identity[:24]}-{index}.npy"
+
+
 def take_worths(
     model: nn.Module,
     plans: Sequence[Plan],
     parts: Sequence[Parts | None],
     batches: Callable[[], Iterable[Batch]],
     task: Task,
+    kept: KeptOrders | None = None,
     **options: Any,
 ) -> Array:
     """:func:`worths` of P orders of N heads, ``[P, N + 1, 2]``, each from an exact sweep.
@@ -135,14 +180,18 @@ def take_worths(
         parts: Where finished batches of each are saved; None to keep nothing.
         batches: Makes this process's share of the examples, for each order anew.
         task: Decides losses and scores.
+        kept: Where worths of finished orders are kept, in place of their batches; None to keep none.
         options: Further arguments of :func:`bertsecrets.ablation.exact.exact_sweep`.
     """
-    return np.stack(
-        [
-            worths(exact_sweep(model, plan, batches(), parts=parts_of_plan, **options), task)
-            for plan, parts_of_plan in zip(plans, parts, strict=True)
-        ]
-    )
+    worth_PKC = []
+    for index, (plan, parts_of_plan) in enumerate(zip(plans, parts, strict=True)):
+        worth_KC = None if kept is None else kept.worths(index)
+        if worth_KC is None:
+            worth_KC = worths(exact_sweep(model, plan, batches(), parts=parts_of_plan, **options), task)
+            if kept is not None:
+                kept.finish(index, worth_KC)
+        worth_PKC.append(worth_KC)
+    return np.stack(worth_PKC)
 
 
 def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array) -> HeadGrid:

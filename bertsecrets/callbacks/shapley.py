@@ -8,7 +8,7 @@ from pydantic import Field
 from bertsecrets.ablation.outcomes import Parts, fingerprint
 from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, orders, plan_of, take_worths, value_grid
+from bertsecrets.ablation.shapley import PERMUTATIONS, KeptOrders, Shapley, orders, plan_of, take_worths, value_grid
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
 from bertsecrets.callbacks.trainer_state import stage_of
 from bertsecrets.measures.base import MaxExamples
@@ -21,8 +21,9 @@ from bertsecrets.settings import typed
 class ShapleyHeads(HeadAnalysis):
     """Estimate the Shapley value of every head from random orders of disabling all of them.
 
-    An order costs one engine sweep with as many variants as heads. Finished batches of a checkpoint's analysis are kept, so
-    that an interrupted one is resumed and more orders add to fewer. Any number of processes gives the values of one.
+    An order costs one engine sweep with as many variants as heads. Of a checkpoint's analysis, worths of finished orders and
+    finished batches of the one under way are kept until it is done, so that an interrupted one is resumed, also with more
+    orders. Any number of processes gives the values of one.
 
     Args:
         run: The run to write results to.
@@ -60,12 +61,18 @@ class ShapleyHeads(HeadAnalysis):
         drawn = orders(layers, heads, self.permutations, self.settings.seed)
         plans = [plan_of(order, mode, layers, heads) for order in drawn]
         batches = subject.batches(self.max_examples)
+        kept: KeptOrders | None = None
         parts: list[Parts | None] = [None] * len(plans)
         if stage_of(trainer) == CHECKPOINT:
-            key = [trainer.precision, task.name, self.max_examples, *self.settings.model_dump().items()]
+            batch = subject.split[subject.positions(self.max_examples)]
+            tensors = (batch.input_ids_BS, batch.attention_mask_BS, batch.label_B)
+            examples = [None if tensor is None else tensor.tolist() for tensor in tensors]
+            key = [trainer.precision, task.name, examples, *self.settings.model_dump().items()]
             identity = fingerprint(module.model, plans[0], key)
-            parts = [Parts(self.run.folder / Shapley.name, f"{identity} {index}") for index in range(len(plans))]
-        total = sum(len(spec.positions) for spec in batches.sampler) * len(plans) * layers * heads
+            kept = KeptOrders(self.run.folder / Shapley.name, identity, writes=trainer.is_global_zero)
+            parts = [kept.parts(index) for index in range(len(plans))]
+        missing = len(plans) if kept is None else sum(kept.worths(index) is None for index in range(len(plans)))
+        total = sum(len(spec.positions) for spec in batches.sampler) * missing * layers * heads
         with progress_over(total, "Shapley values", visible=subject.progress, unit="variant·example") as advance:
             worth_PKC = take_worths(
                 module.model,
@@ -73,6 +80,7 @@ class ShapleyHeads(HeadAnalysis):
                 parts,
                 lambda: batches,
                 task,
+                kept,
                 replacements=prepare(subject, plans[0], self.settings),
                 max_tokens=self.settings.max_tokens,
                 context=subject.context,
@@ -87,4 +95,5 @@ class ShapleyHeads(HeadAnalysis):
                 for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
             },
         }
-        return Result(experiment, value_grid(task.metrics[0], drawn, worth_PKC), extras)
+        grid = value_grid(task.metrics[0], drawn, worth_PKC)
+        return Result(experiment, grid, extras, finish=None if kept is None else kept.clear)
