@@ -48,7 +48,7 @@ def test_the_summary_has_a_row_for_each_fine_tuning_with_the_best_of_the_others(
     rows = [row("ours", 1, 0.84), row("ours", 2, 0.86), row("ours", 1, 0.7, taught=100), row("layers", 3, 0.83), other]
     rows.append(row("int8", 1, 0.855, 2.5, taught=0))
     assert summary_of(rows).splitlines()[2:] == [
-        "| minilm on sst2, accuracy 0.850 | 2.0×, +0.0 (−1.5 to +2.0) | – | int8: 2.5×, +0.5 (−1.0 to +2.0) |",
+        "| minilm on sst2, accuracy 0.850 | 2.0×, 0.0 (−1.5 to +2.0) | – | int8: 2.5×, +0.5 (−1.0 to +2.0) |",
         "| minilm on sst2, accuracy 0.900 | – | 4.0×, −1.0 (−1.0 to +2.0) | – |",
     ]
 
