@@ -22,7 +22,7 @@ class Column:
         name: Name in tables and in W&B.
         label: Name on pages and in figures.
         unit: What the number measures, on axes and colour bars.
-        limits: The least and the greatest possible number: the ends of the colour scale and of intervals. None without any; the
+        limits: The smallest and the largest possible number: the ends of the colour scale and of intervals. None without any; the
             scale then has the range of the values.
         role: ``value``; ``baseline`` for numbers that any model has, such as the weight of uniform attention, and differences
             from them, which are not compared between models; ``p_value``, which is neither averaged nor compared.

@@ -21,8 +21,8 @@ from bertsecrets.settings import typed
 class ShapleyHeads(HeadAnalysis):
     """Estimate the Shapley value of every head from random orders of disabling all of them.
 
-    An order costs one engine sweep with as many variants as heads. Of a checkpoint's analysis, worths of finished orders and
-    finished batches of the one under way are kept until it is done, so that an interrupted one is resumed, also with more
+    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps the worths of finished
+    orders and the finished batches of the current one until it is done; an interrupted one can be resumed, also with more
     orders. Any number of processes gives the values of one.
 
     Args:

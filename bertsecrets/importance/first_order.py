@@ -71,7 +71,7 @@ class FirstOrder(OutputMeasure):
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
-        """Which heads the estimates show to matter, in the run's mode of disabling, and every mode by head."""
+        """Which heads have estimates significantly above 0 in the run's mode of disabling, and every mode by head."""
         section = super().describe(view)
         mode = _mode(view)
         if section is None or mode is None:
@@ -89,22 +89,22 @@ def _mode(view: MeasureView) -> str | None:
 
 
 def _answer(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
-    """A sentence on how many heads raise the loss significantly by their estimates, and the first of them."""
+    """A sentence on the heads whose estimates are significantly above 0, and the first of them."""
     value_LH, stderr_LH, count_LH = view.grid(mode)
     matters_LH = view.beyond({mode: 0.0})[mode]
     matter, heads = int(matters_LH.sum()), int(np.isfinite(value_LH).sum())
     top = highest(np.where(matters_LH, value_LH, np.nan) if matter else value_LH)
     rise = with_error(value_LH[top], stderr_LH[top])
     how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {LEVEL:.0%}".replace("%", " %")
-    estimates = f"{'has a' if matter == 1 else 'have a'} first-order estimate significantly above 0"
+    above = "first-order estimate significantly above 0"
     if not matter:
         largest = f"the largest, {rise} without {head_label(*top)}, may be chance"
         return (
-            f"None of {heads} heads has a first-order estimate significantly above 0 in mode {mode} ({how}); "
+            f"None of {heads} heads has a {above} in mode {mode} ({how}); "
             f"{largest if value_LH[top] > 0 else 'no estimate is above 0'}."
         ), top
+    which = f"has a {above}: {head_label(*top)}," if matter == 1 else f"have a {above}, most of all {head_label(*top)}:"
     alike = like_the_extreme(value_LH, stderr_LH, count_LH) if top == highest(value_LH) else ""
     return (
-        f"{matter} of {heads} heads {estimates}{', most of all' if matter > 1 else ':'} {head_label(*top)}"
-        f"{':' if matter > 1 else ','} the loss is estimated to rise by {rise} without it in mode {mode} ({how}). {alike}"
+        f"{matter} of {heads} heads {which} the loss is estimated to rise by {rise} without it in mode {mode} ({how}). {alike}"
     ).strip(), top

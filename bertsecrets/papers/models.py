@@ -165,7 +165,7 @@ class Group(Condition):
         return effects(Replicates(views), kind, mode=mode) if views else None
 
     def sweeps(self, kind: str, mode: str | None = None) -> tuple[list[MeasureView], str | None]:
-        """The views, one for each seed that has one, in which every component of a kind was disabled, and the mode to read.
+        """One view for each seed in which every component of a kind was disabled, and the mode to read.
 
         Args:
             kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
@@ -376,7 +376,7 @@ def studied(runs: Sequence[FinishedRun]) -> Studied:
 def _name(condition: Condition, varying: Sequence[str], conditions: Sequence[Condition]) -> str:
     """What distinguishes models from the others of a page.
 
-    A setting is named where models of the same task and model differ in it, and nothing is said of what was done as usual.
+    A setting is named only where runs of the same model and task differ in it; usual callbacks are not named.
     """
     identity = [condition.factors[name] for name in _SUBJECT]
     alike = [other for other in conditions if [other.factors[name] for name in _SUBJECT] == identity]

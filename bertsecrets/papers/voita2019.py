@@ -297,8 +297,8 @@ def gates(models: Studied) -> Section | None:
         ]
     header = ["task", "gates", "penalty", "heads kept", "score", "change, points", "95 % interval"]
     caption = (
-        "Heads kept by gates, by seed; of the frozen model the first seed, with intervals over examples, else over seeds. "
-        "Heads of the paper: encoder/decoder/between them"
+        "Heads kept by gates, by seed. Intervals are over seeds; for the frozen model, whose first seed is shown, over examples. "
+        "Paper: heads of encoder, decoder and cross-attention"
     )
     return Section(
         "",

@@ -54,7 +54,7 @@ def ties_in_words(
         p_LH: Corrected p-values of each head equalling the first; NaN where that cannot be tested.
         count_LH: Numbers of examples.
         tests: What the p-values are from.
-        ahead: What is said of the first if no other head can be the first.
+        ahead: The sentence if every other head is significantly behind the first.
         top: Which end of the order is meant.
         layers: Whether the rows are whole layers, ``[layers, 1]``.
     """

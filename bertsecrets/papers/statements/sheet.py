@@ -75,7 +75,7 @@ class Grid:
         value_LH, stderr_LH: Values and standard errors ``[layers, heads]``.
         count: The largest number of examples of a head.
         origin: What else distinguishes the numbers, e.g. their metric and sample; empty for nothing.
-        limits: The least and the greatest that a value can be.
+        limits: The smallest and the largest possible value.
     """
 
     value_LH: Array

@@ -35,7 +35,7 @@ class Reading:
         reliability: Of a rank correlation, the largest that noise leaves where the true one is 1; NaN where unknown.
         p_value: Two-sided p-value of the number being equal to the threshold, for a test that has one of its own; None
             for that of the standard error.
-        limits: The least and the greatest that the number can be, where its columns say so.
+        limits: The smallest and the largest possible number, where the columns declare them.
     """
 
     value: float
@@ -87,10 +87,10 @@ class Test(Settings, ABC):
     tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
 
     bounds: ClassVar[tuple[float, float]] = UNLIMITED
-    """The least and the greatest that the number can be, before its absolute value is taken."""
+    """The smallest and the largest possible number, before its absolute value is taken."""
 
     def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
-        """The least and the greatest that the number can be, whatever the models."""
+        """The smallest and the largest possible number, whatever the models."""
         ends = zip(self.bounds, *(reading.limits for reading in readings), strict=True)
         low, high = (choose(values) for choose, values in zip((max, min), ends, strict=True))
         return (max(0.0, low), max(-low, high)) if getattr(self, "absolute", False) else (low, high)
