@@ -8,13 +8,17 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cache
+from itertools import chain
+from statistics import median
 from typing import Any
 
 import jmespath
 import yaml
 
 from benchmarks.jobs import ROOT, write_page
+from benchmarks.papers import PAGES
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.results.formatting import MISSING, number
 
@@ -30,8 +34,14 @@ Every table, figure and experiment of Kovaleva et al. 2019, Clark et al. 2019, V
 readers asked: the command, the page with more, one number from real data beside the published one, and what is missing.
 Numbers are taken from stored results by `python -m benchmarks.coverage`. *MiniLM* is all-MiniLM-L6-v2 and *MPNet* all-mpnet-base-v2,
 encoders tuned for sentence embeddings and not masked language models. The papers' numbers are of BERT-base or of translation
-models. Several seeds are averaged, or stand one after the other; *a (b to c)* is a number with its 95 % interval. On one core a run takes
-1 to 20 minutes with MiniLM and 20 to 50 with MPNet.
+models. Several seeds are averaged, or stand one after the other; *a (b to c)* is a number with its 95 % interval. How long the runs take
+is [at the end](#time).
+"""
+
+TIME = """## Time
+
+Minutes of one core per run of `python -m benchmarks.papers ... --only <runs>`: the median and, of several, the lowest and highest.
+The machine, with AVX512-BF16, did other work beside them. Runs made before times were stored are missing.
 """
 
 _HEADER = ("", "item", "command", "models, tasks, seeds", "here", "paper", "not done, or different")
@@ -136,7 +146,19 @@ def rendered() -> str:
         cells = (row["id"], item, command, row["models"], ours, row["theirs"], filled(row["gap"]))
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     total = f"Of {counts['rows']} rows {counts['command']} have a command and {counts['number']} a stored number."
-    return "\n".join([lines[0], total, *lines[1:], ""])
+    return "\n".join([lines[0], total, *lines[1:], "", TIME, *times(), ""])
+
+
+def times() -> list[str]:
+    """The rows of the table of minutes: each pattern of a page's runs that some stored run fits."""
+    lines = ["| runs | minutes |", "|---|---|"]
+    for pattern in dict.fromkeys(chain(*PAGES.values())):
+        times = [minutes for name, minutes in stored("papers")["minutes"].items() if fnmatch(name, pattern)]
+        if times:
+            low, high = round(min(times)), round(max(times))
+            limits = f" ({len(times)} runs: {low} to {high})" if low < high else ""
+            lines.append(f"| `{pattern}` | {round(median(times))}{limits} |")
+    return lines
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ PAGES = {
     "voita2019": ["sst2-[0-9]", "sst2-[0-9]-*", "sst2-gates-*", "sst2-shape-*", "treebank"],
     "clark2019": ["treebank", "treebank-probes", "coreference"],
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
-    "questions": ["control-*"],
+    "questions": ["control-*-[0-9]", "control-*-questions", "control-*-clusters"],
     "questions mpnet": ["mpnet-control-*-[0-9]", "mpnet-control-none-1-blocked", "mpnet-control-none-1-redundancy"],
     "michel2019 mpnet": ["mpnet-control-none-1", "mpnet-control-none-1-zero", "mpnet-control-none-1-pruned"],
     "voita2019 mpnet": [
@@ -381,6 +381,14 @@ def scores(out: Path) -> dict[str, Any]:
     return finished
 
 
+def minutes(out: Path) -> dict[str, float]:
+    """How long each finished run took beside whatever else the machine did; a resumed one, since it was resumed."""
+    return {
+        path.parent.name: round(json.loads(path.read_text("utf-8"))["seconds"] / 60, 1)
+        for path in sorted(out.glob("*/finished.json"))
+    }
+
+
 def tables(out: Path) -> list[dict[str, Any]]:
     """Every table of every page; the pages are written beside the runs."""
     rows: list[dict[str, Any]] = []
@@ -432,12 +440,17 @@ def measured(out: Path, data: Path) -> dict[str, Any]:
     return {
         "tables": tables(out),
         "scores": scores(out),
+        "minutes": minutes(out),
         "blocking": blocked(out),
         "figure_8": figure_8(effects["mpnet"], data / "reference_values"),
         "shared_heads": {
             model: shared_heads(effects[model], layers) for model, layers in LAYERS.items() if len(effects[model]) > 1
         },
     }
+
+
+_BY_RUN = ("scores", "minutes", "blocking", "figure_8", "shared_heads")
+"""What is stored beside the tables, by the names of runs, tasks or models."""
 
 
 def merged(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
@@ -447,7 +460,7 @@ def merged(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     order = [*PAGES, SEEDS_OF]
     return {
         "tables": sorted([*kept, *new["tables"]], key=lambda table: order.index(table["page"])),
-        **{name: {**stored[name], **new[name]} for name in ("scores", "blocking", "figure_8", "shared_heads")},
+        **{name: {**stored[name], **new[name]} for name in _BY_RUN},
     }
 
 

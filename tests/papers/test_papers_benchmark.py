@@ -103,14 +103,14 @@ def test_the_papers_rows_are_the_published_numbers() -> None:
 
 
 def test_every_stored_score_is_of_a_run_that_is_made() -> None:
-    stored = json.loads(papers.RESULTS.read_text("utf-8"))["scores"]
+    stored = json.loads(papers.RESULTS.read_text("utf-8"))
     folder = Path()
     made = chain(
         papers.jobs(folder, folder, folder),
         papers.dark_secrets(folder, folder, "32-true"),
         papers.questions(folder, folder, folder, "32-true"),
     )
-    assert set(stored) <= {name for name, _ in made}
+    assert {*stored["scores"], *stored["minutes"]} <= {name for name, _ in made}
 
 
 def test_trainings_that_disable_nothing_have_no_effects(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_what_takes_absent_files_is_left_out(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_page_made_alone_leaves_the_others_as_they_are_stored() -> None:
     stored = json.loads(papers.RESULTS.read_text("utf-8"))
-    nothing = {"tables": [], "scores": {}, "blocking": {}, "figure_8": {}, "shared_heads": {}}
+    nothing = {"tables": [], "scores": {}, "minutes": {}, "blocking": {}, "figure_8": {}, "shared_heads": {}}
     assert papers.merged(stored, nothing) == stored
     table = {"page": "michel2019", "section": "s", "caption": "c", "header": ["a"], "rows": [["1"]]}
     merged = papers.merged(stored, {**nothing, "tables": [table], "scores": {"sst2-1": {"count": 1}}})
