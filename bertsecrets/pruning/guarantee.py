@@ -11,7 +11,7 @@ from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.sets import SetResults
 from bertsecrets.statistics.intervals import exceeds
-from bertsecrets.statistics.power import POWER
+from bertsecrets.statistics.power import POWER, examples_to_rule_out
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     """Test examples to show a model's loss below the margin with 80 % power, if loss and variance are as observed.
 
     n = ((z_confidence + z_power) s / (margin - loss))^2, s^2 the variance of the examples' influences on the change of
-    score, and at least what the exact limits need without any changed prediction: log(2 (1 - confidence)) / log(1 - margin).
+    score, and at least what the exact limits need without any changed prediction.
 
     Returns:
         A whole number, or infinity if the observed loss is the margin or more.
@@ -85,6 +85,4 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     influence_N = results.of([model]).influences(metric)[0]
     quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
     spread = math.sqrt(float((influence_N**2).mean()))
-    # A margin of the whole score has no logarithm.
-    unchanged = math.log(2 * (1 - confidence)) / math.log(1 - min(margin, 0.999)) if confidence > 0.5 else 0.0
-    return float(math.ceil(max((quantiles * spread / room) ** 2, unchanged)))
+    return float(math.ceil(max((quantiles * spread / room) ** 2, examples_to_rule_out(margin, confidence))))

@@ -25,6 +25,7 @@ from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.sets import Context, SetResults
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
 
 _CHANGED = 0.02
 """Share of changed answers for which :func:`check_examples` states the smallest loss that can be ruled out."""
@@ -59,24 +60,15 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
     return list(requested)
 
 
-def smallest_loss(count: int, confidence: float) -> float:
-    """The smallest loss of accuracy that N examples can rule out where no answer changes."""
-    low, _ = paired_proportions(np.array([0]), np.array([0]), count)(np.array([1 - confidence]))
-    return -float(low[0])
-
-
 def check_examples(count: int, margin: float, confidence: float) -> str:
     """State before the work what the examples can show.
 
     Raises:
         UserError: If they cannot rule out a loss of the margin even if no answer changes.
     """
-    least = smallest_loss(count, confidence)
+    least = loss_ruled_out(count, confidence)
     if least >= margin:
-        # The limits are exact and have no closed form: search upward from a guess.
-        needed = math.ceil(count * least / margin)
-        while smallest_loss(needed, confidence) >= margin:
-            needed = math.ceil(1.02 * needed) + 1
+        needed = math.floor(examples_to_rule_out(margin, confidence)) + 1
         raise UserError(
             f"{count:,} examples cannot rule out a loss of {100 * margin:g} points at {confidence:.0%} confidence, even if no answer "
             f"changes: they rule out {100 * least:.1f}. Judge on {needed:,} examples or more, or give shrink.max_loss="

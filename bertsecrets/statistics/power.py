@@ -1,4 +1,4 @@
-"""The smallest loss that a paired test finds."""
+"""The smallest loss that a paired test finds, and the smallest that examples rule out."""
 
 import math
 from functools import lru_cache
@@ -117,3 +117,17 @@ def detectable_change(stderr: float, step: float, examples: int, alpha: float, p
             return after
         change = after
     return math.nan
+
+
+def loss_ruled_out(examples: int, confidence: float) -> float:
+    """The smallest loss of accuracy that paired examples rule out where no answer changes, from 0 to 1.
+
+    The one-sided mid-p limit of a binomial proportion without a success, :func:`~bertsecrets.statistics.intervals.paired_proportions`.
+    """
+    return float(1 - min(2 * (1 - confidence), 1) ** (1 / examples))
+
+
+def examples_to_rule_out(loss: float, confidence: float) -> float:
+    """Examples that rule out a loss of accuracy, above 0, where no answer changes; the inverse of :func:`loss_ruled_out`."""
+    # A loss of the whole accuracy has no logarithm.
+    return math.log(min(2 * (1 - confidence), 1)) / math.log(1 - min(loss, 0.999))

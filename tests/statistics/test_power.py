@@ -10,7 +10,14 @@ from scipy.stats import binom, binomtest, multinomial, norm
 
 from benchmarks.verdicts import power
 from bertsecrets.ablation.significance import mcnemar_exact
-from bertsecrets.statistics.power import detectable_change, detectable_loss, mcnemar_power
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.power import (
+    detectable_change,
+    detectable_loss,
+    examples_to_rule_out,
+    loss_ruled_out,
+    mcnemar_power,
+)
 
 
 @pytest.mark.parametrize(("lost", "won", "alpha"), [(0.3, 0.1, 0.05), (0.5, 0.0, 0.01), (0.2, 0.2, 0.05)])
@@ -34,6 +41,16 @@ def test_the_smallest_loss_is_found_four_times_in_five(examples: int, flips: flo
     else:
         assert loss <= 1
         assert mcnemar_power(flips / 2 + loss, flips / 2, examples, alpha) == pytest.approx(0.8, abs=2e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 5000), st.floats(0.5, 0.999))
+def test_a_loss_is_ruled_out_by_the_limit_of_no_changed_answer(examples: int, confidence: float) -> None:
+    low, _ = paired_proportions(np.array([0]), np.array([0]), examples)(np.array([1 - confidence]))
+    loss = loss_ruled_out(examples, confidence)
+    assert loss == pytest.approx(-float(low[0]), rel=1e-6, abs=1e-9)
+    if confidence > 0.51 and loss < 0.99:
+        assert examples_to_rule_out(loss, confidence) == pytest.approx(examples)
 
 
 @pytest.mark.parametrize(("examples", "flips", "variants"), [(277, 0.0, 72), (277, 0.02, 72), (1000, 0.1, 156)])
