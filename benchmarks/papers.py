@@ -281,10 +281,10 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         roles = ["measure=[voita_roles,confidence,offsets]", "compare_with=[initial]", *PARSED]
         for seed in QUESTION_SEEDS:
             name = f"mpnet-control-none-{seed}"
-            trained = ["analyze.py", f"checkpoint={out / name}", "logger=none"]
-            yield f"{name}-roles", [*trained, *roles]
-            yield f"{name}-relevance", [*trained, "analysis=relevance"]
-            yield f"{name}-gates", [*trained, "analysis=gates"]
+            analysed = ["analyze.py", f"checkpoint={out / name}", "logger=none"]
+            yield f"{name}-roles", [*analysed, *roles]
+            yield f"{name}-relevance", [*analysed, "analysis=relevance"]
+            yield f"{name}-gates", [*analysed, "analysis=gates"]
 
 
 def split_genres(source: Path, target: Path) -> None:
