@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,35 +240,19 @@ _IN_LEGEND = {_FROZEN: f"gates {_FROZEN}", _LEARNED: f"gates {_LEARNED}", _ALONE
 
 def gates(models: Studied) -> Section | None:
     """Section 6: how many heads gates leave open, and at which score; None if no run fitted or learned gates."""
-    frozen: dict[str, Mapping[str, Any]] = {}
-    for group in models.tuned:
-        views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.extras.get("curves")))
-        if views:
-            frozen[group.name] = {**views[0].extras, "heads": views[0].value("pushed_shut").size}
+    frozen = [(group, path) for group in models.tuned if (path := _path(group))]
     learned = [fitted for group in models.tuned if (fitted := _fitted(models, group)) is not None]
     if not frozen and not learned:
         return None
-    rows = [
-        [
-            name,
-            _FROZEN,
-            f"{row['penalty']:g}",
-            f"{row['kept']} of {content['heads']}",
-            MISSING if row["change"] is None else number(content["baseline"] + row["change"]),
-            MISSING if row["change"] is None else number(100 * row["change"], 1, signed=True),
-            MISSING if row["low"] is None else low_to_high(100 * row["low"], 100 * row["high"], 1),
-        ]
-        for name, content in frozen.items()
-        for row in content["curves"]
-    ]
     # Gates of another penalty may have been learned with other seeds.
-    most_seeds = {fitted.name: fitted for fitted in sorted(learned, key=lambda fitted: len(fitted.whole_R))}
-    rows += [
+    fits = [*chain.from_iterable(path for _, path in frozen), *learned]
+    most_seeds = {fitted.name: fitted for fitted in sorted(fits, key=lambda fitted: len(fitted.whole_R))}
+    rows = [
         [name, "none", MISSING, f"{whole.heads} of {whole.heads}", _by_seed(whole.whole_R), MISSING, MISSING]
         for name, whole in most_seeds.items()
         if len(whole.whole_R)
     ]
-    for fitted in learned:
+    for fitted in fits:
         change = fitted.change
         rows.append(
             [
@@ -297,7 +282,7 @@ def gates(models: Studied) -> Section | None:
         ]
     header = ["task", "gates", "penalty", "heads kept", "score", "change, points", "95 % interval"]
     caption = (
-        "Heads kept by gates, by seed. Intervals are over seeds; for the frozen model, whose first seed is shown, over examples. "
+        "Heads kept by gates, by seed. Intervals are over seeds; for the frozen model of one seed, over examples. "
         "Paper: heads of encoder, decoder and cross-attention"
     )
     return Section(
@@ -307,23 +292,24 @@ def gates(models: Studied) -> Section | None:
             "together with fine-tuning. Its encoder translates from English to Russian."
         ],
         tables=[Table(header, rows, caption)],
-        figures=[_figure(name, content, learned, index) for index, (name, content) in enumerate(frozen.items())],
+        figures=[_figure(group, [*path, *learned], index) for index, (group, path) in enumerate(frozen)],
         summary=_in_words(learned),
     )
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Models of several seeds whose gates were learned, or of whose heads some were left out from the start.
+    """Models of several seeds with gates, frozen or learned, or of whose heads some were left out from the start.
 
     Args:
         name: Name of the same models with all heads, or their own where there are none.
-        how: Which of the two.
-        penalty: The gates' penalty; a dash for the second kind.
+        how: Which of the three.
+        penalty: The gates' penalty; a dash for the last kind.
         heads: Number of heads.
         kept_R: Heads kept, by seed.
         score_R: Score, by seed.
         whole_R: Score with all heads of the same seeds; empty where some seed has none.
+        of_examples: The change of a single seed with its interval over examples, where that is known.
     """
 
     name: str
@@ -333,11 +319,31 @@ class _Fitted:
     kept_R: list[int]
     score_R: list[float]
     whole_R: list[float]
+    of_examples: Interval | None = None
 
     @property
     def change(self) -> Interval:
         """Mean change of the score without the other heads, over seeds."""
+        if self.of_examples is not None:
+            return self.of_examples
         return mean_interval(np.subtract(self.score_R, self.whole_R) if self.whole_R else [])
+
+
+def _path(group: Group) -> list[_Fitted]:
+    """The models on the path of gates of the frozen model, by penalty, where every seed has their score; empty without gates."""
+    views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.extras.get("curves")))
+    path = []
+    for of_seeds in zip(*(view.extras["curves"] for view in views), strict=False):
+        same = len({row["penalty"] for row in of_seeds}) == 1
+        if same and all(row["change"] is not None for row in of_seeds):
+            whole_R = [view.extras["baseline"] for view in views]
+            score_R = [whole + row["change"] for whole, row in zip(whole_R, of_seeds, strict=True)]
+            row, *others = of_seeds
+            alone = None if others or row["low"] is None else Interval(row["change"], row["low"], row["high"], 1)
+            kept_R = [row["kept"] for row in of_seeds]
+            heads = views[0].value("pushed_shut").size
+            path.append(_Fitted(group.name, _FROZEN, f"{row['penalty']:g}", heads, kept_R, score_R, whole_R, alone))
+    return path
 
 
 def _fitted(models: Studied, group: Group) -> _Fitted | None:
@@ -420,39 +426,39 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
     return f"{int((role_LH & kept_LH).sum())} of {int(role_LH.sum())}"
 
 
-def _figure(name: str, content: Mapping[str, Any], learned: Sequence[_Fitted], index: int) -> FigureBlock:
-    rows = [{**row, "score": _IN_LEGEND[_FROZEN]} for row in content["curves"]]
-    for how in (_LEARNED, _ALONE):
-        fitted = [one for one in learned if (one.name, one.how) == (name, how) and np.isfinite(one.change.mean)]
-        points = sorted(
-            (float(np.mean(one.kept_R)), one.change.mean, one.change.low, one.change.high) for one in fitted
-        )
+def _figure(group: Group, fits: Sequence[_Fitted], index: int) -> FigureBlock:
+    of_group = [one for one in fits if one.name == group.name and np.isfinite(one.change.mean)]
+    rows = []
+    for how, legend in _IN_LEGEND.items():
+        points = [(float(np.mean(one.kept_R)), one.change) for one in of_group if one.how == how]
+        points.sort(key=itemgetter(0))
         rows += [
-            {"score": _IN_LEGEND[how], "seed": 0, "kept": kept, "change": mean, "low": low, "high": high}
-            for kept, mean, low, high in points
+            {"score": legend, "seed": 0, "kept": kept, "change": of.mean, "low": of.low, "high": of.high}
+            for kept, of in points
         ]
-    share_and_scores = [
-        (content["heads"] * int(kept.split("/")[0]) / 48, scores) for kept, scores in _THEIRS["pruned"].items()
-    ]
+    heads = of_group[0].heads
     published = {
         f"paper (BLEU), {_IN_LEGEND[how]}": [
-            (kept, (scores[place] - _THEIRS["whole"]) / 100) for kept, scores in share_and_scores
+            (heads * int(kept.split("/")[0]) / 48, (scores[place] - _THEIRS["whole"]) / 100)
+            for kept, scores in _THEIRS["pruned"].items()
         ]
         for place, how in enumerate((_LEARNED, _ALONE))
     }
+    first_set = group.models[0].first_set
     figure = pruning_curves(
         rows,
         margin=_MARGIN,
         marked=None,
-        title=f"{name}: change of {content['metric']} by heads kept",
-        count=content["examples"],
-        level=content["level"],
+        title=f"{group.name}: change of {next(iter(first_set['model']))} by heads kept",
+        count=first_set["count"],
+        level=0.95,
+        over="seeds" if len(group.models) > 1 else "examples",
         published=published,
     )
     return FigureBlock(
         f"voita_gates_{index}",
         figure,
-        f"Figure 7 and table 2 for {name}: gates of the frozen model (first seed), and means over seeds; crosses: the paper's, in points of "
-        "BLEU, at the same share of the encoder's heads.",
+        f"Figure 7 and table 2 for {group.name}, means over seeds; crosses: the paper's, in points of BLEU, at the same share of the "
+        "encoder's heads.",
         "Line chart of scores by heads kept.",
     )

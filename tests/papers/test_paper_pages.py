@@ -790,12 +790,22 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     models = models_in(tmp_path)
     assert rows_of(voita2019.roles(models)) == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
     rows = [row[3:] for row in rows_of(voita2019.gates(models))]
-    assert rows[:2] == [["9 of 12", "0.795", "−0.5", "−1.0 to 0.0"], ["3 of 12", "0.850", "+5.0", "0.0 to 10.0"]]
+    assert rows[0] == ["12 of 12", "0.800", "–", "–"]
+    assert rows[1:3] == [["9 of 12", "0.795", "−0.5", "−1.0 to 0.0"], ["3 of 12", "0.850", "+5.0", "0.0 to 10.0"]]
     # Table 2 of the paper: BLEU of 29.36 with 12 heads of the encoder after gates, 28.95 with the same from the start, 29.6 with all.
-    assert rows[4] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
-    assert rows[8] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
+    assert rows[5] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
+    assert rows[9] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
     row = rows_of(voita2019.last_to_go(models))[0]
     assert row == ["mrpc", "1", "frozen, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
+
+
+def test_gates_of_the_frozen_model_are_averaged_over_seeds(tmp_path: Path) -> None:
+    for seed, kept, change in ((1, 9, -0.02), (2, 8, -0.01), (3, 7, 0.0)):
+        gated_run(tmp_path, np.eye(3, 4), [(kept, change - 0.1, change + 0.1)], seed=seed)
+    row = rows_of(voita2019.gates(models_in(tmp_path)))[1]
+    interval = stats.t.interval(0.95, 2, -1.0, stats.sem([-2.0, -1.0, 0.0]))
+    low, high = (f"{end:.1f}".replace("-", "−") for end in interval)
+    assert row[3:] == ["9, 8, 7 of 12", "0.780, 0.790, 0.800", "−1.0", f"{low} to {high}"]
 
 
 GATES = "bertsecrets.callbacks.train_gates.TrainGates"
