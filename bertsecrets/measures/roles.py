@@ -288,28 +288,18 @@ def _role_table(view: MeasureView, tests: Mapping[str, NDArray[np.bool_]]) -> Ta
         value_LH, stderr_LH, _ = view.grid(column.name)
         top = highest(value_LH)
         rows.append(
-            [
-                column.label,
-                f"{view.extras['thresholds'][column.name]:g}",
-                str(int(tests[column.name].sum())),
-                ", ".join(str(int(count)) for count in tests[column.name].sum(1)),
-                head_label(*top),
-                with_error(value_LH[top], stderr_LH[top], 2),
-                number(float(np.nanmean(value_LH)), 2),
-                f"{view.count(column.name):,}",
-            ]
+            {
+                "role": column.label,
+                "threshold": f"{view.extras['thresholds'][column.name]:g}",
+                "heads": str(int(tests[column.name].sum())),
+                "by layer": ", ".join(str(int(count)) for count in tests[column.name].sum(1)),
+                "highest head": head_label(*top),
+                "score ± standard error": with_error(value_LH[top], stderr_LH[top], 2),
+                "mean score": number(float(np.nanmean(value_LH)), 2),
+                "examples": f"{view.count(column.name):,}",
+            }
         )
-    header = [
-        "role",
-        "threshold",
-        "heads",
-        "by layer",
-        "highest head",
-        "score ± standard error",
-        "mean score",
-        "examples",
-    ]
-    return Table(header, rows, "Roles by the sieve bias test")
+    return Table.of(rows, "Roles by the sieve bias test")
 
 
 def _pattern_table(view: MeasureView) -> Table | None:

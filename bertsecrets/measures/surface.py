@@ -17,7 +17,7 @@ from bertsecrets.measures.linguistic.features import attention_received
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerLine, layer_scatter
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.formatting import MISSING, head_label, number, with_error
 from bertsecrets.results.ranking import like_the_extreme
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
@@ -213,17 +213,14 @@ def _table(view: MeasureView) -> Table:
         if not np.isfinite(value_LH).any():
             continue
         top = highest(value_LH)
-        uniform = number(float(np.nanmean(view.value(name + UNIFORM)))) if name in CLASSES else "–"
-        most = with_error(value_LH[top], stderr_LH[top])
         rows.append(
-            [
-                label,
-                number(float(np.nanmean(value_LH))),
-                uniform,
-                str(int(np.nanmean(value_LH, axis=1).argmax())),
-                head_label(*top),
-                most,
-            ]
+            {
+                "attention to": label,
+                "mean over heads": number(float(np.nanmean(value_LH))),
+                "uniform": number(float(np.nanmean(view.value(name + UNIFORM)))) if name in CLASSES else MISSING,
+                "highest layer": str(int(np.nanmean(value_LH, axis=1).argmax())),
+                "highest head": head_label(*top),
+                "value ± standard error": with_error(value_LH[top], stderr_LH[top]),
+            }
         )
-    header = ["attention to", "mean over heads", "uniform", "highest layer", "highest head", "value ± standard error"]
-    return Table(header, rows, "Special tokens and punctuation")
+    return Table.of(rows, "Special tokens and punctuation")

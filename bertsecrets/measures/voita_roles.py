@@ -334,24 +334,16 @@ def _table(view: MeasureView) -> Table:
             continue
         limit = limits.get(column.name)
         top = highest(value_LH)
+        count = view.extras["baselines"].get(relation, {}).get("count", view.count(column.name))
         rows.append(
-            [
-                column.label,
-                head_label(*top),
-                with_error(value_LH[top], stderr_LH[top], 3),
-                MISSING if column.name not in judged else number(judged[column.name], 3),
-                MISSING if limit is None else number(limit, 3),
-                MISSING if limit is None else str(int((value_LH >= limit).sum())),
-                f"{view.extras['baselines'].get(relation, {}).get('count', view.count(column.name)):,}",
-            ]
+            {
+                "largest weight": column.label,
+                "best head": head_label(*top),
+                "share ± standard error": with_error(value_LH[top], stderr_LH[top], 3),
+                "most frequent distance": MISSING if column.name not in judged else number(judged[column.name], 3),
+                "threshold": MISSING if limit is None else number(limit, 3),
+                "heads": MISSING if limit is None else str(int((value_LH >= limit).sum())),
+                "pairs or texts": f"{count:,}",
+            }
         )
-    header = [
-        "largest weight",
-        "best head",
-        "share ± standard error",
-        "most frequent distance",
-        "threshold",
-        "heads",
-        "pairs or texts",
-    ]
-    return Table(header, rows, "Best heads; relations with too few pairs have no threshold")
+    return Table.of(rows, "Best heads; relations with too few pairs have no threshold")

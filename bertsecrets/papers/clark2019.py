@@ -89,25 +89,20 @@ def states(models: Studied, experiment: str) -> list[State]:
     return measured
 
 
-def _tables(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, apart: bool = False) -> list[Table]:
+def _tables(rows: Sequence[Mapping[str, str]], caption: str, *, apart: bool = False) -> list[Table]:
     """Rows of several models, which the column ``model`` names, as a table; of one model its caption says so instead.
 
     Args:
-        header, rows, caption: Of the table.
+        rows, caption: Of the table.
         apart: Whether each model gets a table of its own.
     """
-    place = list(header).index("model")
-    names = list(dict.fromkeys(row[place] for row in rows))
-    if not apart and len(names) > 1:
-        return [filled_table(header, rows, caption)]
-    return [
-        filled_table(
-            [*header[:place], *header[place + 1 :]],
-            [[*row[:place], *row[place + 1 :]] for row in rows if row[place] == name],
-            f"{caption} ({name})",
-        )
-        for name in names
-    ]
+    of_model: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        without_name = {heading: cell for heading, cell in row.items() if heading != "model"}
+        of_model.setdefault(row["model"], []).append(without_name)
+    if not apart and len(of_model) > 1:
+        return [filled_table(Table.of(rows, caption))]
+    return [filled_table(Table.of(own_rows, f"{caption} ({name})")) for name, own_rows in of_model.items()]
 
 
 _READABLE = 30
@@ -214,19 +209,18 @@ def positions(models: Studied) -> Section | None:
         following: ("next", _THEIRS["positions"]["next"]),
     }
     rows = [
-        [
-            f"{name} token",
-            model.name,
-            f"{head_label(*(head := highest(model.view.value(column))))}: {number(model.view.value(column)[head])}",
-            _heads(np.argwhere(model.view.value(column) > _HALF)),
-            _heads(theirs),
-        ]
+        {
+            "attention to the": f"{name} token",
+            "model": model.name,
+            "highest head": f"{head_label(*(head := highest(model.view.value(column))))}: {number(model.view.value(column)[head])}",
+            "heads above one half": _heads(np.argwhere(model.view.value(column) > _HALF)),
+            "paper": _heads(theirs),
+        }
         for column, (name, theirs) in {**names, same: ("current", ())}.items()
         for model in measured
         if model.view.has(column)
     ]
-    header = ["attention to the", "model", "highest head", "heads above one half", "paper"]
-    tables = _tables(header, rows, f"Heads that attend to neighbours, {_texts(measured, previous)}")
+    tables = _tables(rows, f"Heads that attend to neighbours, {_texts(measured, previous)}")
     lines = {
         label: [LayerLine(label, model.view.value(column))]
         for column, label in ((previous, "previous token"), (same, "current token"), (following, "next token"))
@@ -310,9 +304,9 @@ def _layer_means(
         for model in measured:
             if model.view.has(column):
                 mean_L = model.layer_means(column) / (model.layer_means(over) if over else 1.0)
-                rows.append([label, model.name, by_layer(mean_L), beside_ours])
+                rows.append((label, model.name, by_layer(mean_L), beside_ours))
         if published_L != beside_ours:
-            rows.append([label, "paper (figure)", published_L, MISSING])
+            rows.append((label, "paper (figure)", published_L, MISSING))
     first = measured[0]
     lines: dict[str, list[LayerLine]] = {}
     for column, (panel, line) in columns.items():
@@ -325,8 +319,7 @@ def _layer_means(
     return Section(
         "",
         tables=_tables(
-            [unit, "model", "mean by layer", "paper (figure)"],
-            rows,
+            [dict(zip((unit, "model", "mean by layer", "paper (figure)"), row, strict=True)) for row in rows],
             f"{title}; mean over heads, from layer 0, {_texts(measured, next(iter(columns)))}",
         ),
         figures=_figure(name, lines, first, next(iter(columns)), title, unit, top),
@@ -367,16 +360,6 @@ def sinks(models: Studied) -> Section | None:
         for limits in [Limits(**model.view.extras["limits"])]
         for name, token in sinks_of(model.view, limits).items()
     ]
-    header = [
-        "token",
-        "model",
-        "heads",
-        "nop by norms",
-        "answers move: cut",
-        "redirected",
-        "loss rises",
-        "largest change",
-    ]
     caption = "Sink heads of each token: how many change the answers when cut or redirected, and raise the loss when redirected"
     return Section(
         "",
@@ -386,25 +369,25 @@ def sinks(models: Studied) -> Section | None:
             "variation distance of the predicted probabilities, or the mean change of the score over its range. The "
             "paper's statement is about [SEP]; in some models the sink is [CLS]."
         ],
-        tables=_tables(header, rows, caption),
+        tables=_tables(rows, caption),
     )
 
 
-def _sink_row(model: State, name: str, token: TokenSinks, limits: Limits) -> list[str]:
+def _sink_row(model: State, name: str, token: TokenSinks, limits: Limits) -> dict[str, str]:
     heads = token.heads
     largest = max(heads, key=lambda head: max(head.redirect, head.cut), default=None)
-    return [
-        SPECIAL_TOKENS[name],
-        model.name,
-        str(len(heads)),
-        str(sum(head.by_norms == NOP for head in heads)),
-        str(sum(head.cut >= limits.change for head in heads)),
-        str(sum(head.redirect >= limits.change for head in heads)),
-        str(sum(head.loss_changes and head.redirect_loss > 0 for head in heads)),
-        MISSING
+    return {
+        "token": SPECIAL_TOKENS[name],
+        "model": model.name,
+        "heads": str(len(heads)),
+        "nop by norms": str(sum(head.by_norms == NOP for head in heads)),
+        "answers move: cut": str(sum(head.cut >= limits.change for head in heads)),
+        "redirected": str(sum(head.redirect >= limits.change for head in heads)),
+        "loss rises": str(sum(head.loss_changes and head.redirect_loss > 0 for head in heads)),
+        "largest change": MISSING
         if largest is None
         else f"{head_label(largest.layer, largest.head)}: {number(max(largest.redirect, largest.cut), 3)}",
-    ]
+    }
 
 
 def roles(models: Studied) -> Section | None:
@@ -420,11 +403,16 @@ def roles(models: Studied) -> Section | None:
                 continue
             value_LH = model.view.value(role)
             top = highest(value_LH)
-            heads_L = " ".join(str(int(heads)) for heads in tests[role].sum(1))
-            best = f"{head_label(*top)}: {number(float(value_LH[top]), 2)}"
-            threshold = f"{model.view.extras['thresholds'][role]:g}"
-            rows.append([role, model.name, threshold, str(int(tests[role].sum())), heads_L, best])
-    header = ["role", "model", "threshold", "heads", "heads by layer", "highest score"]
+            rows.append(
+                {
+                    "role": role,
+                    "model": model.name,
+                    "threshold": f"{model.view.extras['thresholds'][role]:g}",
+                    "heads": str(int(tests[role].sum())),
+                    "heads by layer": " ".join(str(int(heads)) for heads in tests[role].sum(1)),
+                    "highest score": f"{head_label(*top)}: {number(float(value_LH[top]), 2)}",
+                }
+            )
     return Section(
         "",
         paragraphs=[
@@ -432,7 +420,7 @@ def roles(models: Studied) -> Section | None:
             "role names, over its attention to an average token (1 under uniform attention), and test the score over "
             "examples; here with a false discovery rate of 5 % over heads and roles. A head may have several roles."
         ],
-        tables=_tables(header, rows, f"Heads with each role, {_texts(measured, LOCAL)}"),
+        tables=_tables(rows, f"Heads with each role, {_texts(measured, LOCAL)}"),
     )
 
 
@@ -455,17 +443,6 @@ def dependency(models: Studied) -> Section | None:
     if not records:
         return None
     rows = [_relation_row(model, score) for model, record in records for score in record.relations]
-    header = [
-        "model",
-        "relation",
-        "words",
-        "head",
-        "accuracy, % [95 %]",
-        "offset: baseline, %",
-        "difference [95 %]",
-        "p",
-    ]
-    header += ["paper, %", "paper's head"]
     model, record = records[0]
     scores = [
         IntervalRow(
@@ -499,10 +476,12 @@ def dependency(models: Studied) -> Section | None:
             "and scored on the same sentences of the Wall Street Journal, with Stanford labels. Where a treebank of "
             "Universal Dependencies has the same relation under another name, the paper's number stands beside it. "
             "P-values, against every offset, are corrected for the number of relations.",
-            *without_counterpart(_THEIRS["relations"], {_UNIVERSAL.get(row[1], row[1]) for row in rows}),
+            *without_counterpart(
+                _THEIRS["relations"], {_UNIVERSAL.get(row["relation"], row["relation"]) for row in rows}
+            ),
         ],
         tables=_tables(
-            header, rows, "Table 1: the best head of each relation; paper: its best head and best offset", apart=True
+            rows, "Table 1: the best head of each relation; paper: its best head and best offset", apart=True
         ),
         figures=figures,
     )
@@ -514,14 +493,13 @@ def coreference(models: Studied) -> Section | None:
     if not measured:
         return None
     rows = [row for model in measured for kind in model.view.extras["kinds"] for row in _mention_rows(model, kind)]
-    header = ["model", "mentions", "number", "finder", "accuracy, % [95 %]", "paper (CoNLL-2012)"]
     return Section(
         "",
         paragraphs=[
             "The head is chosen on a third of the documents and scored on the others, over random splits; the paper does not "
             "say how its head 4-3 (from 0) was chosen."
         ],
-        tables=_tables(header, rows, "Table 2: antecedents found", apart=True),
+        tables=_tables(rows, "Table 2: antecedents found", apart=True),
     )
 
 
@@ -531,14 +509,14 @@ def probes(models: Studied) -> Section | None:
     if not measured:
         return None
     rows = [
-        [
-            model.name,
-            LABELS.get(score["name"], score["name"]),
-            percents(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
-            percents(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
-            percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
-            str(_THEIRS["probes"].get(score["name"], MISSING)),
-        ]
+        {
+            "model": model.name,
+            "probe": LABELS.get(score["name"], score["name"]),
+            "heads right, % [95 %]": percents(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
+            "with relation, % [95 %]": percents(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
+            "selectivity": percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
+            "paper (WSJ)": str(_THEIRS["probes"].get(score["name"], MISSING)),
+        }
         for model in measured
         for score in model.view.extras["scores"]
     ]
@@ -551,21 +529,27 @@ def probes(models: Studied) -> Section | None:
             vectors.add(
                 f"Word vectors: {record.vectors}; {record.without_vector:,} of {record.words:,} scored words have none."
             )
-    header = ["model", "probe", "heads right, % [95 %]", "with relation, % [95 %]", "selectivity", "paper (WSJ)"]
     return Section(
         "",
         paragraphs=sorted(vectors),
-        tables=_tables(header, rows, "Table 3: words with the right head; structural probes: edges found", apart=True),
+        tables=_tables(rows, "Table 3: words with the right head; structural probes: edges found", apart=True),
     )
 
 
-def _structural_rows(model: str, score: StructuralScore) -> list[list[str]]:
+def _structural_rows(model: str, score: StructuralScore) -> list[dict[str, str]]:
     states = {"neighbouring words": score.neighbours}
     for state in sorted({0, score.state}):
         states[f"structural, vectors of {state_label(state)}"] = score.uuas[state]
     theirs = [MISSING] * (len(states) - 1) + [str(_THEIRS["probes"]["structural"])]
     return [
-        [model, label, percents(share.value, share.low, share.high), MISSING, MISSING, paper]
+        {
+            "model": model,
+            "probe": label,
+            "heads right, % [95 %]": percents(share.value, share.low, share.high),
+            "with relation, % [95 %]": MISSING,
+            "selectivity": MISSING,
+            "paper (WSJ)": paper,
+        }
         for (label, share), paper in zip(states.items(), theirs, strict=True)
     ]
 
@@ -575,23 +559,23 @@ def _share(published: Sequence[float] | None) -> float:
     return np.nan if published is None else published[0] / 100
 
 
-def _relation_row(model: State, score: RelationScore) -> list[str]:
+def _relation_row(model: State, score: RelationScore) -> dict[str, str]:
     theirs = _THEIRS["relations"].get(_UNIVERSAL.get(score.relation, score.relation))
-    return [
-        model.name,
-        score.relation,
-        f"{score.count:,}",
-        f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
-        percents(score.accuracy, score.low, score.high),
-        f"{number(score.offset, 0, signed=True)}: {percent(score.baseline)}",
-        percents(score.gain, score.gain_low, score.gain_high, signed=True),
-        p_value(score.p_value),
-        MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
-        MISSING if theirs is None or len(theirs) < 4 else head_label(*theirs[2:]),
-    ]
+    return {
+        "model": model.name,
+        "relation": score.relation,
+        "words": f"{score.count:,}",
+        "head": f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
+        "accuracy, % [95 %]": percents(score.accuracy, score.low, score.high),
+        "offset: baseline, %": f"{number(score.offset, 0, signed=True)}: {percent(score.baseline)}",
+        "difference [95 %]": percents(score.gain, score.gain_low, score.gain_high, signed=True),
+        "p": p_value(score.p_value),
+        "paper, %": MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
+        "paper's head": MISSING if theirs is None or len(theirs) < 4 else head_label(*theirs[2:]),
+    }
 
 
-def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
+def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[dict[str, str]]:
     column = _KINDS.get(kind["kind"])
     head = head_label(kind["layer"], kind["head"])
     finders = [
@@ -599,16 +583,16 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[list[str]]:
         *((_BASELINES.get(entry["name"], entry["name"]), entry["name"], entry) for entry in kind["baselines"]),
     ]
     return [
-        [
-            model.name,
-            kind["kind"],
-            f"{kind['count']:,}",
-            label,
-            percents(entry["accuracy"], entry["low"], entry["high"]),
-            MISSING
+        {
+            "model": model.name,
+            "mentions": kind["kind"],
+            "number": f"{kind['count']:,}",
+            "finder": label,
+            "accuracy, % [95 %]": percents(entry["accuracy"], entry["low"], entry["high"]),
+            "paper (CoNLL-2012)": MISSING
             if column is None or name not in _THEIRS["coreference"]
             else str(_THEIRS["coreference"][name][column]),
-        ]
+        }
         for label, name, entry in finders
     ]
 
@@ -622,18 +606,19 @@ def groups(models: Studied) -> Section | None:
     if not measured:
         return None
     rows = [
-        [
-            model.name,
-            number(record.within),
-            number(record.between),
-            p_value(record.p),
-            str(max(record.groups) + 1),
-            str(sum(value >= _STABLE for value in record.stability)) if record.replicates else MISSING,
-            number(record.stress, 2),
-        ]
+        {
+            "model": model.name,
+            "within layers, nats": number(record.within),
+            "between layers": number(record.between),
+            "p": p_value(record.p),
+            "groups": str(max(record.groups) + 1),
+            "of these stable": str(sum(value >= _STABLE for value in record.stability))
+            if record.replicates
+            else MISSING,
+            "stress": number(record.stress, 2),
+        }
         for model, record in measured
     ]
-    header = ["model", "within layers, nats", "between layers", "p", "groups", "of these stable", "stress"]
     model, record = measured[0]
     figure = head_space(
         record.points,
@@ -646,7 +631,6 @@ def groups(models: Studied) -> Section | None:
     return Section(
         "",
         tables=_tables(
-            header,
             rows,
             f"Distances between heads and their groups, {_texts([model for model, _ in measured], 'within_layer')}",
         ),

@@ -140,7 +140,7 @@ def score_table(tasks: Sequence[Sequence[Scores]]) -> Table:
         for metrics in tasks
         for scores in metrics
     ]
-    return filled_table(header, [*rows, *_gain(tasks)], "Table 1")
+    return filled_table(Table(header, [*rows, *_gain(tasks)], "Table 1"))
 
 
 def _beyond(scores: Scores) -> str:
@@ -407,11 +407,9 @@ def relations(models: Studied) -> Section | None:
         maps = relation_maps(drawn)
         blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
     rows = [_relation_row(sentences, count) for sentences, count in zip(sets, counts, strict=True)]
-    header = ["source", "sentences", "highest heads", "highest beyond position"]
-    header += ["heads that follow the relation", "mean", "paper (figure)"]
     return Section(
         "",
-        tables=[filled_table(header, rows, "Heads by their weight on annotated relations, and what explains it")],
+        tables=[filled_table(Table.of(rows, "Heads by their weight on annotated relations, and what explains it"))],
         figures=blocks,
     )
 
@@ -422,20 +420,20 @@ def _equal(first: _Sentences, second: _Sentences) -> bool:
     )
 
 
-def _relation_row(sentences: _Sentences, count: int) -> list[str]:
+def _relation_row(sentences: _Sentences, count: int) -> dict[str, str]:
     grids = sentences.grids
     top = grids.heads[:_LISTED]
     verdicts = {head: f" ({grids.verdict(head)})" if grids.tested else "" for head in top}
     follow = sum(grids.verdict(head) == RELATION for head in grids.heads) if grids.tested else 0
-    return [
-        sentences.name,
-        f"{count:,}",
-        "; ".join(f"{_at_head(head, grids.value['weight'][head])}{verdicts[head]}" for head in top),
-        number(grids.value["over_position"][top[0]], signed=True),
-        f"{follow} of {len(grids.heads)}" if grids.tested else MISSING,
-        number(float(np.nanmean(grids.value["weight"]))),
-        "; ".join(_at_head(head, value) for *head, value in _THEIRS["relation_heads"]),
-    ]
+    return {
+        "source": sentences.name,
+        "sentences": f"{count:,}",
+        "highest heads": "; ".join(f"{_at_head(head, grids.value['weight'][head])}{verdicts[head]}" for head in top),
+        "highest beyond position": number(grids.value["over_position"][top[0]], signed=True),
+        "heads that follow the relation": f"{follow} of {len(grids.heads)}" if grids.tested else MISSING,
+        "mean": number(float(np.nanmean(grids.value["weight"]))),
+        "paper (figure)": "; ".join(_at_head(head, value) for *head, value in _THEIRS["relation_heads"]),
+    }
 
 
 def features_before_and_after(models: Studied) -> Section | None:
@@ -449,22 +447,21 @@ def features_before_and_after(models: Studied) -> Section | None:
             uniform = group.grids("features", column + UNIFORM)
             theirs = _THEIRS["features"].get(group.task, {}).get(column, ())
             rows.append(
-                [
-                    group.name,
-                    feature_label(column),
-                    number(float(np.nanmean([change.other_LH for change in changes]))),
-                    number(float(np.nanmean([change.model_LH for change in changes]))),
-                    MISSING if uniform is None else number(float(np.nanmean(uniform.value_RLH))),
-                    number(float(np.mean([change.risen for change in changes])), 0),
-                    number(float(np.mean([change.fallen for change in changes])), 0),
-                    " → ".join(number(value) for value in theirs) or MISSING,
-                ]
+                {
+                    "task": group.name,
+                    "tokens": feature_label(column),
+                    "before": number(float(np.nanmean([change.other_LH for change in changes]))),
+                    "after": number(float(np.nanmean([change.model_LH for change in changes]))),
+                    "uniform attention": MISSING if uniform is None else number(float(np.nanmean(uniform.value_RLH))),
+                    "heads up": number(float(np.mean([change.risen for change in changes])), 0),
+                    "heads down": number(float(np.mean([change.fallen for change in changes])), 0),
+                    "paper (notebook)": " → ".join(number(value) for value in theirs) or MISSING,
+                }
             )
-    header = ["task", "tokens", "before", "after", "uniform attention", "heads up", "heads down", "paper (notebook)"]
-    caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
     if not rows:
         return None
-    return Section("", tables=[filled_table(header, rows, f"{caption} ({seeds_in_words(seeds)})")])
+    caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
+    return Section("", tables=[filled_table(Table.of(rows, f"{caption} ({seeds_in_words(seeds)})"))])
 
 
 _SEPARATOR, _FIRST, _ALL_SEPARATORS = _SPECIAL = ("sep", "cls", "sep_total")
@@ -485,23 +482,16 @@ def token_to_token(models: Studied) -> Section | None:
     tables = []
     if rows:
         seeds = seeds_in_words([len(grids.value_RLH) for _, kinds in attended for grids in kinds.values()])
-        header = ["task", "[CLS] attends to", "paper (notebook)"]
-        tables.append(
-            filled_table(
-                header,
-                rows,
-                f"Last layer, mean over heads, {seeds}: the largest weight from [CLS] on each kind of token",
-            )
-        )
-    rows = [row for group, replicates in measured for row in _pair_rows(group, replicates)]
-    if rows:
-        header = ["task", "words", "highest head", "its mean", "of that beyond position", "paper (notebook)"]
+        caption = f"Last layer, mean over heads, {seeds}: the largest weight from [CLS] on each kind of token"
+        tables.append(filled_table(Table(["task", "[CLS] attends to", "paper (notebook)"], rows, caption)))
+    pair_rows = [row for group, replicates in measured for row in _pair_rows(group, replicates)]
+    if pair_rows:
         counts = [len(replicates.views) for _, replicates in measured]
         caption = (
             "The head with the largest attention to each kind of linked words, and its mean attention to all of them, "
             f"{seeds_in_words(counts)}"
         )
-        tables.append(filled_table(header, rows, caption))
+        tables.append(filled_table(Table.of(pair_rows, caption)))
     figures = [_attended_figure({group.title: kinds for group, kinds in attended})] if attended else []
     return Section("", tables=tables, figures=figures)
 
@@ -539,7 +529,7 @@ def _in_order(means: Mapping[str, float]) -> str:
     return ", ".join(f"{feature_label(kind)} {number(value)}" for kind, value in means.items()) or MISSING
 
 
-def _pair_rows(group: Group, replicates: Replicates) -> list[list[str]]:
+def _pair_rows(group: Group, replicates: Replicates) -> list[dict[str, str]]:
     """The highest head for each kind of linked words."""
     rows = []
     for column in _columns(replicates):
@@ -554,14 +544,14 @@ def _pair_rows(group: Group, replicates: Replicates) -> list[list[str]]:
         weight, mean, beyond = (float(value_LH[head]) for value_LH in values)
         theirs = _THEIRS["pairs"].get(group.task, {}).get(pair, ())
         rows.append(
-            [
-                group.name,
-                pair_label(pair),
-                _at_head(head, weight),
-                number(mean),
-                number(beyond, signed=True),
-                "; ".join(_at_head(head, value) for *head, value in theirs) or MISSING,
-            ]
+            {
+                "task": group.name,
+                "words": pair_label(pair),
+                "highest head": _at_head(head, weight),
+                "its mean": number(mean),
+                "of that beyond position": number(beyond, signed=True),
+                "paper (notebook)": "; ".join(_at_head(head, value) for *head, value in theirs) or MISSING,
+            }
         )
     return rows
 
@@ -602,13 +592,15 @@ def disabled_layers(models: Studied) -> Section | None:
     for group, effect in measured:
         theirs_L, whole = _THEIRS["layers"].get(group.task), _THEIRS["heads"].get(group.task)
         rows.append(
-            [
-                group.name,
-                f"{effect.count:,}",
-                number(effect.baseline_R.mean()),
-                _points(effect.delta_RLH[:, :, 0].mean(axis=0)),
-                MISSING if theirs_L is None or whole is None else _points(np.array(theirs_L) - whole[0]),
-            ]
+            {
+                "task": group.name,
+                "examples": f"{effect.count:,}",
+                "score": number(effect.baseline_R.mean()),
+                "change by layer, points": _points(effect.delta_RLH[:, :, 0].mean(axis=0)),
+                "paper (figure)": MISSING
+                if theirs_L is None or whole is None
+                else _points(np.array(theirs_L) - whole[0]),
+            }
         )
     figure = layer_panels(
         [
@@ -620,10 +612,9 @@ def disabled_layers(models: Studied) -> Section | None:
         note="dots: seeds; bars: their mean, pale where significant in at most half of them; "
         f"{sample_size([effect.count for _, effect in measured])}",
     )
-    header = ["task", "examples", "score", "change by layer, points", "paper (figure)"]
     return Section(
         "",
-        tables=[filled_table(header, rows, "Change of score by disabled layer, from layer 0")],
+        tables=[filled_table(Table.of(rows, "Change of score by disabled layer, from layer 0"))],
         figures=[
             FigureBlock(
                 "paper_figure9",

@@ -168,7 +168,7 @@ def all_but_one(models: Studied) -> Section | None:
             "intervals from the medians of 97.5 % limits. The paper's table 3 chooses and tests on the same examples, as the column "
             "“chosen on the same” does; for its table 6 a head is chosen on training examples."
         ],
-        tables=[filled_table(header, rows, f"Each layer with its best head alone, {sample_size(counts)}")],
+        tables=[filled_table(Table(header, rows, f"Each layer with its best head alone, {sample_size(counts)}"))],
         summary=f"{rows[0][0]}: with one head of a layer left {low_to_high(min(changes), max(changes), 1, signed=True)} points",
     )
 

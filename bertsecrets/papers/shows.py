@@ -169,7 +169,9 @@ def disabled_heads(
         "",
         paragraphs=counterparts,
         tables=[
-            filled_table(header, rows, f"One head disabled, {seeds_in_words(replicated)}; numbers of heads are means")
+            filled_table(
+                Table(header, rows, f"One head disabled, {seeds_in_words(replicated)}; numbers of heads are means")
+            )
         ],
         figures=[FigureBlock(name, figure, caption, "Heatmaps of changes by layer and head.")],
     )
@@ -203,7 +205,7 @@ def layers(
     return Section(
         "",
         paragraphs=_other_tasks({task: 0 for about in columns.values() for task in about.get("published", {})}, tasks),
-        tables=[filled_table(header if len(columns) == 1 else [name, *header], rows, caption)],
+        tables=[filled_table(Table(header if len(columns) == 1 else [name, *header], rows, caption))],
     )
 
 
@@ -216,7 +218,8 @@ def _short(text: str) -> str:
     return re.sub(r"^([+−]?)0(?=[.])", r"\1", text)
 
 
-def filled_table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+def filled_table(table: Table) -> Table:
     """A table without the columns that no row fills."""
-    shown = [column for column in range(len(header)) if any(row[column] != MISSING for row in rows)]
-    return Table([header[column] for column in shown], [[row[column] for column in shown] for row in rows], caption)
+    shown = [column for column in range(len(table.header)) if any(row[column] != MISSING for row in table.rows)]
+    header, *rows = [[cells[column] for column in shown] for cells in (table.header, *table.rows)]
+    return Table(header, rows, table.caption)

@@ -164,27 +164,18 @@ def dependencies(models: Studied) -> Section | None:
             about = view.extras["baselines"][relation]
             distributions.setdefault(relation, about.get("distances", {}))
             rows.append(
-                [
-                    name,
-                    f"{relation}, {'from' if back else 'to'} the head",
-                    f"{about['count']:,}",
-                    head_label(*top),
-                    f"{percent(value_LH[top])} ± {percent(1.96 * stderr_LH[top])}",
-                    percent(baseline),
-                    MISSING if theirs is None else f"{theirs[back][0]}: {theirs[back][1]}",
-                ]
+                {
+                    "model and task": name,
+                    "relation": f"{relation}, {'from' if back else 'to'} the head",
+                    "pairs": f"{about['count']:,}",
+                    "best head": head_label(*top),
+                    "pairs found, %": f"{percent(value_LH[top])} ± {percent(1.96 * stderr_LH[top])}",
+                    "most frequent distance, %": percent(baseline),
+                    "paper (WMT)": MISSING if theirs is None else f"{theirs[back][0]}: {theirs[back][1]}",
+                }
             )
     if not rows:
         return None
-    header = [
-        "model and task",
-        "relation",
-        "pairs",
-        "best head",
-        "pairs found, %",
-        "most frequent distance, %",
-        "paper (WMT)",
-    ]
     return Section(
         "",
         paragraphs=[
@@ -192,10 +183,8 @@ def dependencies(models: Studied) -> Section | None:
             "pairs, as in the paper's table 1, so that its share is somewhat too high; ± is 1.96 standard errors over texts."
         ],
         tables=[
-            Table(
-                header,
-                rows,
-                "Relations, in both directions, first seed; paper: its best head, then its most frequent distance",
+            Table.of(
+                rows, "Relations, in both directions, first seed; paper: its best head, then its most frequent distance"
             )
         ],
         figures=_distances(distributions),

@@ -456,18 +456,17 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
         common = heads_label(divmod(head, heads) for head in common_heads) or "none"
         ordered = math.isfinite(mean)
         rows.append(
-            [
-                label,
-                str(len(value_RLH)),
-                number(mean, 2),
-                number(least, 2),
-                number(intraclass_correlation(value_NR), 2),
-                lowest if ordered else number(math.nan),
-                common if ordered else number(math.nan),
-            ]
+            {
+                "condition": label,
+                "seeds": str(len(value_RLH)),
+                "rank correlation, mean": number(mean, 2),
+                "smallest": number(least, 2),
+                "ICC": number(intraclass_correlation(value_NR), 2),
+                "lowest layer": lowest if ordered else MISSING,
+                f"among the lowest {_TOP} in every seed": common if ordered else MISSING,
+            }
         )
-    header = ["condition", "seeds", "rank correlation, mean", "smallest", "ICC", "lowest layer"]
-    return Table([*header, f"among the lowest {_TOP} in every seed"], rows, caption)
+    return Table.of(rows, caption)
 
 
 def _lowest(value_N: Array) -> set[int]:

@@ -122,16 +122,16 @@ def _group_table(record: ClusterRecord, distance_NN: Array, heads: int) -> Table
         named = heads_label(divmod(int(member), heads) for member in members[:_NAMED])
         more = f"; {len(members) - _NAMED} more" if len(members) > _NAMED else ""
         rows.append(
-            [
-                str(group),
-                str(len(members)),
-                number(mean),
-                number(record.stability[group], 2),
-                ", ".join(map(str, layers)),
-                named + more,
-            ]
+            {
+                "group": str(group),
+                "heads": str(len(members)),
+                "mean distance": number(mean),
+                "stability": number(record.stability[group], 2),
+                "layers": ", ".join(map(str, layers)),
+                "members": named + more,
+            }
         )
-    return Table(["group", "heads", "mean distance", "stability", "layers", "members"], rows, "Groups of heads")
+    return Table.of(rows, "Groups of heads")
 
 
 def _pair_table(distance_NN: Array, heads: int) -> Table:

@@ -265,26 +265,17 @@ def _how(record: DependencyRecord) -> str:
 
 def _table(scores: list[RelationScore]) -> Table:
     rows = [
-        [
-            score.relation,
-            f"{score.count:,}",
-            f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''} ({score.chosen:.0%})",
-            percents(score.accuracy, score.low, score.high),
-            f"{percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
-            percents(score.gain, score.gain_low, score.gain_high, signed=True),
-            p_value(score.p_value),
-            percent(score.chosen_on_all),
-        ]
+        {
+            "relation": score.relation,
+            "words": f"{score.count:,}",
+            "head (chosen in)": f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''} "
+            f"({score.chosen:.0%})",
+            "accuracy, %": percents(score.accuracy, score.low, score.high),
+            "baseline (offset)": f"{percent(score.baseline)} ({number(score.offset, 0, signed=True)})",
+            "difference": percents(score.gain, score.gain_low, score.gain_high, signed=True),
+            "p, corrected": p_value(score.p_value),
+            "chosen on the same": percent(score.chosen_on_all),
+        }
         for score in scores
     ]
-    header = [
-        "relation",
-        "words",
-        "head (chosen in)",
-        "accuracy, %",
-        "baseline (offset)",
-        "difference",
-        "p, corrected",
-        "chosen on the same",
-    ]
-    return Table(header, rows, "Table 1 of Clark et al.: the best head of each relation")
+    return Table.of(rows, "Table 1 of Clark et al.: the best head of each relation")

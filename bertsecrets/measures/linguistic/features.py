@@ -288,21 +288,19 @@ def _significantly(count: int, heads: int) -> str:
 
 
 def _table(view: MeasureView, names: Sequence[str]) -> Table:
-    header = ["feature", "examples", "mean of heads", "uniform", "as many random words", "heads above that"]
-    header.append("highest head ± standard error")
     rows = [
-        [
-            feature_label(name),
-            f"{view.count(name):,}",
-            number(float(np.nanmean(view.value(name)))),
-            number(float(np.nanmean(view.value(name + UNIFORM)))),
-            number(float(np.nanmean(view.value(name + RANDOM)))),
-            f"{int(certain_LH.sum())} of {certain_LH.size}",
-            strongest(view, name),
-        ]
+        {
+            "feature": feature_label(name),
+            "examples": f"{view.count(name):,}",
+            "mean of heads": number(float(np.nanmean(view.value(name)))),
+            "uniform": number(float(np.nanmean(view.value(name + UNIFORM)))),
+            "as many random words": number(float(np.nanmean(view.value(name + RANDOM)))),
+            "heads above that": f"{int(certain_LH.sum())} of {certain_LH.size}",
+            "highest head ± standard error": strongest(view, name),
+        }
         for name, certain_LH in _over_random(view, names).items()
     ]
-    return Table(header, rows, "Features, over all heads, compared with as many random words")
+    return Table.of(rows, "Features, over all heads, compared with as many random words")
 
 
 def _over_random(view: MeasureView, names: Sequence[str]) -> dict[str, NDArray[np.bool_]]:

@@ -319,35 +319,25 @@ def _pair_figures(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]) -
 
 
 def _pair_table(view: MeasureView, names: Sequence[str], certain: Mapping[str, NDArray[np.bool_]]) -> Table:
-    header = [
-        "words",
-        "examples",
-        "highest head ± standard error",
-        "its mean",
-        "of that beyond position",
-        "of that beyond the word",
-        "it far apart",
-    ]
-    header += ["heads beyond both", "furthest beyond position ± standard error"]
     rows = []
     for name, certain_LH in certain.items():
         top = highest(view.value(name))
         far = float(view.value(name + FAR)[top]) if name + FAR in names else float("nan")
         rows.append(
-            [
-                pair_label(name),
-                f"{view.count(name):,}",
-                strongest(view, name),
-                number(view.value(name + MEAN)[top]),
-                number(view.value(name + BEYOND)[top]),
-                number(view.value(name + BEYOND_WORD)[top]),
-                number(far),
-                f"{int(certain_LH.sum())} of {certain_LH.size}",
-                strongest(view, name + BEYOND),
-            ]
+            {
+                "words": pair_label(name),
+                "examples": f"{view.count(name):,}",
+                "highest head ± standard error": strongest(view, name),
+                "its mean": number(view.value(name + MEAN)[top]),
+                "of that beyond position": number(view.value(name + BEYOND)[top]),
+                "of that beyond the word": number(view.value(name + BEYOND_WORD)[top]),
+                "it far apart": number(far),
+                "heads beyond both": f"{int(certain_LH.sum())} of {certain_LH.size}",
+                "furthest beyond position ± standard error": strongest(view, name + BEYOND),
+            }
         )
     caption = "Linked words, and how much of the highest head's mean attention to them is left without position or word"
-    return Table(header, rows, caption)
+    return Table.of(rows, caption)
 
 
 def _beyond_both(view: MeasureView, pairs: Sequence[str]) -> dict[str, NDArray[np.bool_]]:

@@ -161,19 +161,18 @@ def _most_together(rows: Sequence[Row]) -> Row:
 
 def _group_table(rows: Sequence[Row]) -> Table:
     cells = [
-        [
-            row["heads"],
-            number(100 * row["delta"], 1, signed=True),
-            WORDS[row["verdict"]],
-            number(100 * row["interaction"], 1, signed=True),
-            low_to_high(100 * row["interaction_low"], 100 * row["interaction_high"], 1, signed=True),
-            p_value(row["p_controls"]),
-            "yes" if row["redundant"] else "not shown",
-        ]
+        {
+            "heads": row["heads"],
+            "together, points": number(100 * row["delta"], 1, signed=True),
+            "verdict": WORDS[row["verdict"]],
+            "beyond the sum": number(100 * row["interaction"], 1, signed=True),
+            "interval": low_to_high(100 * row["interaction_low"], 100 * row["interaction_high"], 1, signed=True),
+            "p, random groups": p_value(row["p_controls"]),
+            "redundant": "yes" if row["redundant"] else "not shown",
+        }
         for row in rows
     ]
-    header = ["heads", "together, points", "verdict", "beyond the sum", "interval", "p, random groups", "redundant"]
-    return Table(header, cells, "Groups of heads with similar maps, the largest loss beyond the sum first")
+    return Table.of(cells, "Groups of heads with similar maps, the largest loss beyond the sum first")
 
 
 def relation_heads(models: Studied, group: Group) -> Iterator[Part]:

@@ -40,6 +40,16 @@ class Table:
             if len(row) != len(self.header):
                 raise ValueError(f"Table '{self.caption}': a row of {len(row)} cells under {len(self.header)} headings")
 
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, str]], caption: str = "") -> "Table":
+        """A table from the cells of each row by heading; all rows have those of the first.
+
+        >>> Table.of([{"head": "layer 0 · head 1", "cosine": "0.412"}])
+        Table(header=['head', 'cosine'], rows=[['layer 0 · head 1', '0.412']], caption='', folded=False, links=())
+        """
+        header = list(rows[0]) if rows else []
+        return cls(header, [[row[heading] for heading in header] for row in rows], caption)
+
 
 @dataclass(frozen=True)
 class FigureBlock:
