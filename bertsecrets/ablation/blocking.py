@@ -1,8 +1,8 @@
 """Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import MeasureView, Record
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds
 
@@ -68,7 +68,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class BlockingRecord:
+class BlockingRecord(Record):
     """What a run keeps of blocked attention.
 
     Args:
@@ -86,11 +86,6 @@ class BlockingRecord:
     level: float
     margin: float
     rows: tuple[Blocked, ...]
-
-    @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> "BlockingRecord | None":
-        """The record in a run's extras; None if there is none."""
-        return cls(**{**extras, "rows": tuple(Blocked(**row) for row in extras["rows"])}) if extras else None
 
     def row(self, token: str, direction: str) -> Blocked | None:
         """The effect of blocking one token in one direction; None if it was not blocked."""

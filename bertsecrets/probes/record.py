@@ -1,8 +1,9 @@
 """What a run keeps of its probes: table 3 of Clark et al. 2019."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from bertsecrets.results.views import Record
 
 RIGHT_BRANCHING = "right_branching"
 ATTENTION = "attention"
@@ -108,7 +109,7 @@ class StructuralScore:
 
 
 @dataclass(frozen=True)
-class ProbesRecord:
+class ProbesRecord(Record):
     """The probes of a model on a treebank.
 
     Args:
@@ -146,23 +147,6 @@ class ProbesRecord:
     differences: list[ProbeDifference]
     structural: StructuralScore | None = None
 
-    @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> "ProbesRecord | None":
-        """The record in a run's extras; None if there is none."""
-        if not extras:
-            return None
-        scores = [ProbeScore(**{**entry, **_shares(entry)}) for entry in extras["scores"]]
-        differences = [ProbeDifference(**{**entry, **_shares(entry)}) for entry in extras["differences"]]
-        structural = None
-        if entry := extras.get("structural"):
-            uuas = [Share(**value) for value in entry["uuas"]]
-            structural = StructuralScore(**{**entry, **_shares(entry), "uuas": uuas})
-        return cls(**{**extras, "scores": scores, "differences": differences, "structural": structural})
-
     def score(self, name: str) -> ProbeScore | None:
         """The scores of a probe; None if it was not trained."""
         return next((score for score in self.scores if score.name == name), None)
-
-
-def _shares(entry: Mapping[str, Any]) -> dict[str, Share]:
-    return {key: Share(**value) for key, value in entry.items() if isinstance(value, Mapping)}

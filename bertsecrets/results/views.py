@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from typing_extensions import Self
 
 from bertsecrets.grid import Column
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
@@ -24,6 +26,19 @@ MODEL_KEY = "model"
 
 LEVEL = 0.05
 """Level of tests of heads, mostly their false discovery rate."""
+
+
+class Record:
+    """What an experiment keeps beside the head table; a subclass is a dataclass, whose fields may hold others."""
+
+    @classmethod
+    def read(cls, extras: Mapping[str, Any]) -> Self | None:
+        """The record in a run's extras; None if there is none.
+
+        Raises:
+            ValueError: If the extras lack a field, or have a value of another type.
+        """
+        return TypeAdapter(cls).validate_python(extras) if extras else None
 
 
 @dataclass(frozen=True)

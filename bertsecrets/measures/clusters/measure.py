@@ -1,7 +1,6 @@
 """Distances between all pairs of heads, of the model and of the model before fine-tuning (methods C8)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any
 
@@ -20,13 +19,13 @@ from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same
 from bertsecrets.results.figures.scatters import head_space, moved_heads
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView, Record
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
 
 
 @dataclass(frozen=True)
-class ClusterRecord:
+class ClusterRecord(Record):
     """Distances, points and groups of N heads, in order of layers.
 
     Args:
@@ -55,11 +54,6 @@ class ClusterRecord:
     between: float
     p: float
     before: "ClusterRecord | None" = None
-
-    @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> "ClusterRecord | None":
-        """The record in a run's extras; None if there is none."""
-        return cls(**{**extras, "before": cls.read(extras.get("before") or {})}) if extras else None
 
 
 _STABLE = 0.75

@@ -1,6 +1,5 @@
 """What the coreference measure records beside its grid, and the section that shows it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.formatting import head_label, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView, Record
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class MentionScore:
 
 
 @dataclass(frozen=True)
-class CoreferenceRecord:
+class CoreferenceRecord(Record):
     """The kinds of mentions of a set of documents, and what was left out.
 
     Args:
@@ -96,17 +95,6 @@ class CoreferenceRecord:
     splits: int
     settings: dict[str, Any]
     kinds: list[MentionScore]
-
-    @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> "CoreferenceRecord | None":
-        """The record in a run's extras; None if there is none."""
-        if not extras:
-            return None
-        kinds = [
-            MentionScore(**{**entry, "baselines": [BaselineScore(**baseline) for baseline in entry["baselines"]]})
-            for entry in extras["kinds"]
-        ]
-        return cls(**{**extras, "kinds": kinds})
 
 
 NAMES = {"all": "all mentions", "pronoun": "pronouns", "proper": "names", "nominal": "nominals"}

@@ -1,6 +1,5 @@
 """What the dependency measure records beside its grid, and the section that shows it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.results.views import LEVEL, Comparison, MeasureView, Record
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class RelationScore:
 
 
 @dataclass(frozen=True)
-class DependencyRecord:
+class DependencyRecord(Record):
     """The relations of a treebank, and what was left out.
 
     Args:
@@ -78,14 +77,6 @@ class DependencyRecord:
     single: list[int]
     settings: dict[str, Any]
     relations: list[RelationScore]
-
-    @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> "DependencyRecord | None":
-        """The record in a run's extras; None if there is none."""
-        if not extras:
-            return None
-        relations = [RelationScore(**entry) for entry in extras["relations"]]
-        return cls(**{**extras, "relations": relations})
 
 
 _PANELS, _ROWS = 12, 40

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.results.views import LEVEL, MeasureView, Record
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class RelationExample:
 
 
 @dataclass(frozen=True)
-class RelationRecord:
+class RelationRecord(Record):
     """Source of the relations, and what a fixed offset could reach.
 
     Args:
@@ -58,19 +59,9 @@ class RelationRecord:
     example: RelationExample
 
     @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> "RelationRecord | None":
-        """The record in the extras of a measure; None if they are empty."""
-        if not extras:
-            return None
-        offsets = {int(offset): int(count) for offset, count in extras["offsets"].items()}
+    def read(cls, extras: Mapping[str, Any]) -> Self | None:
         # A run of an earlier version does not know how many links stay alone.
-        return cls(**{"alone": 0, **extras, "offsets": offsets, "example": _example(extras["example"])})
-
-
-def _example(content: Mapping[str, Any]) -> RelationExample:
-    pairs = [(int(query), int(key)) for query, key in content["pairs"]]
-    maps = [HeadMap(**entry) for entry in content["maps"]]
-    return RelationExample(content["text"], content["tokens"], pairs, maps)
+        return super().read({"alone": 0, **extras} if extras else {})
 
 
 BASELINES = {
