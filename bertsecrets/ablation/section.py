@@ -400,42 +400,32 @@ def _worst(rows: Sequence[Row]) -> Table:
     kind = KINDS[rows[0]["kind"]]
     order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
     listed = order if len(order) <= _MOST_ROWS else [*order[: _MOST_ROWS - 3], *order[-3:]]
+    metric, margin = rows[0]["metric"], rows[0]["margin"]
+    flips = "flips" if metric in CLASS_METRICS else "mean change"
+    ruled_out = "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})"
     cells = [
-        [
-            kind.label_of(row),
-            number(row["score"]),
-            number(100 * row["delta"], 2, signed=True),
-            _interval(row["low"], row["high"]),
-            MISSING
+        {
+            kind.singular: kind.label_of(row),
+            metric_label(metric): number(row["score"]),
+            "change, points": number(100 * row["delta"], 2, signed=True),
+            f"{rows[0]['level']:.0%} interval": _interval(row["low"], row["high"]),
+            f"for all {len(rows)} together": MISSING
             if row["low_simultaneous"] is None
             else _interval(row["low_simultaneous"], row["high_simultaneous"]),
-            p_value(row["p_value"]),
-            p_value(row["p_bh"]),
-            p_value(row["p_needed"]),
-            f"{row['flips']:.1%}" if row["metric"] in CLASS_METRICS else f"{row['flips']:.3f}",
-            p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
-            WORDS[shown_verdict(row)],
-        ]
+            "p": p_value(row["p_value"]),
+            "p (false discovery)": p_value(row["p_bh"]),
+            "p (needed)": p_value(row["p_needed"]),
+            flips: f"{row['flips']:.1%}" if metric in CLASS_METRICS else f"{row['flips']:.3f}",
+            ruled_out: p_value(math.nan if row["p_margin"] is None else row["p_margin"]),
+            "verdict": WORDS[shown_verdict(row)],
+        }
         for row in listed
     ]
     title = kind.title if kind.done else f"Disabled {kind.plural}{_how(rows[0])}"
     caption = f"{title}, most harmful first" + (
         f": the first {_MOST_ROWS - 3} and the last 3 of {len(order)}" if len(order) > _MOST_ROWS else ""
     )
-    header = [
-        kind.singular,
-        metric_label(rows[0]["metric"]),
-        "change, points",
-        f"{rows[0]['level']:.0%} interval",
-        f"for all {len(rows)} together",
-        "p",
-        "p (false discovery)",
-        "p (needed)",
-    ]
-    flips = "flips" if rows[0]["metric"] in CLASS_METRICS else "mean change"
-    margin = rows[0]["margin"]
-    ruled_out = "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})"
-    return Table([*header, flips, ruled_out, "verdict"], cells, caption)
+    return Table.of(cells, caption)
 
 
 def _interval(low: float, high: float) -> str:

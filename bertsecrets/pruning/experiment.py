@@ -251,32 +251,22 @@ def _costs_table(content: Mapping[str, Any]) -> Table:
     rows_of_order = [row for row in content["curves"] if row["score"] == score]
     batches = list(rows_of_order[0]["latency"])
     rows = [
-        [
-            str(row["kept"]),
-            f"{row['parameters'] / content['parameters']:.1%}",
-            f"{row['flops'] / content['flops']:.1%}",
-            *(_latency(row["latency"][batch]) for batch in batches),
-            _points(row["change"]),
-            f"{_points(row['low'])} to {_points(row['high'])}",
-            number(row["loss"]),
-        ]
+        {
+            "heads kept": str(row["kept"]),
+            "parameters": f"{row['parameters'] / content['parameters']:.1%}",
+            "FLOPs": f"{row['flops'] / content['flops']:.1%}",
+            **{f"ms at batch {batch}": _latency(row["latency"][batch]) for batch in batches},
+            "change, points": _points(row["change"]),
+            f"{content['confidence']:.0%} interval": f"{_points(row['low'])} to {_points(row['high'])}",
+            "loss": number(row["loss"]),
+        }
         for row in rows_of_order
-    ]
-    header = [
-        "heads kept",
-        "parameters",
-        "FLOPs",
-        *(f"ms at batch {batch}" for batch in batches),
-        "change, points",
-        f"{content['confidence']:.0%} interval",
-        "loss",
     ]
     threads = f" with {content['threads']} thread{'s' * (content['threads'] > 1)}" if content["device"] == "cpu" else ""
     timed = (
         f"; latency on {content['device']}{threads}, in parentheses the share of the whole model's" if batches else ""
     )
-    return Table(
-        header,
+    return Table.of(
         rows,
         f"Heads removed by {score}: parameters and FLOPs (one example of {content['length']} tokens) as shares of the whole "
         f"model's {content['parameters']:,} and {content['flops']:,}{timed}; {content['metric']} {number(content['baseline'])}, "

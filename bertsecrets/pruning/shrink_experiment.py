@@ -256,31 +256,20 @@ def frontier_table(content: Mapping[str, Any]) -> Table:
     for attempt in content["attempts"]:
         measured = speedup_of(attempt, size)
         rows.append(
-            [
-                _asked(attempt),
-                MISSING if attempt["int8"] else number(attempt["predicted"], 2),
-                number(measured, 2),
-                MISSING if attempt["int8"] else f"{100 * (attempt['predicted'] / measured - 1):+.0f} %",
-                number(speedup_of(attempt, 1), 2),
-                str(sum(map(len, attempt["heads"]))),
-                f"{sum(attempt['neurons']):,}",
-                f"{attempt['parameters'] / 1e6:.1f} M",
-                "yes" if attempt["passed"] else "no",
-            ]
+            {
+                "asked": _asked(attempt),
+                "predicted": MISSING if attempt["int8"] else number(attempt["predicted"], 2),
+                f"measured, batch {size}": number(measured, 2),
+                "error": MISSING if attempt["int8"] else f"{100 * (attempt['predicted'] / measured - 1):+.0f} %",
+                "batch 1": number(speedup_of(attempt, 1), 2),
+                "heads": str(sum(map(len, attempt["heads"]))),
+                "neurons": f"{sum(attempt['neurons']):,}",
+                "parameters": f"{attempt['parameters'] / 1e6:.1f} M",
+                "holds": "yes" if attempt["passed"] else "no",
+            }
         )
-    header = [
-        "asked",
-        "predicted",
-        f"measured, batch {size}",
-        "error",
-        "batch 1",
-        "heads",
-        "neurons",
-        "parameters",
-        "holds",
-    ]
-    return Table(
-        header, rows, f"Speed-ups of smaller models; the whole one has {content['parameters'] / 1e6:.1f} M parameters"
+    return Table.of(
+        rows, f"Speed-ups of smaller models; the whole one has {content['parameters'] / 1e6:.1f} M parameters"
     )
 
 

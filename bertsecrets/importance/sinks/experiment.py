@@ -135,38 +135,25 @@ def _agreement(token: TokenSinks) -> str:
 
 def _head_table(name: str, heads: Sequence[SinkHead]) -> Table:
     rows = [
-        [
-            head_label(head.layer, head.head),
-            number(head.attention, 2),
-            number(head.value_ratio, 2),
-            number(head.norm_share, 2),
-            number(head.output_change, 2),
-            number(head.redirect, 4),
-            with_error(head.redirect_loss, head.redirect_loss_error, 4) + ("*" if head.loss_changes else ""),
-            number(100 * head.redirect_flips, 1),
-            number(head.cut, 4),
-            head.by_norms,
-            head.by_intervention,
-        ]
+        {
+            "head": head_label(head.layer, head.head),
+            "attention": number(head.attention, 2),
+            "value norm ÷ words": number(head.value_ratio, 2),
+            "share of output": number(head.norm_share, 2),
+            "output's change": number(head.output_change, 2),
+            "answer, redirected": number(head.redirect, 4),
+            "loss, redirected": with_error(head.redirect_loss, head.redirect_loss_error, 4) + "*" * head.loss_changes,
+            "other class, %": number(100 * head.redirect_flips, 1),
+            "answer, cut": number(head.cut, 4),
+            "by norms": head.by_norms,
+            "by intervention": head.by_intervention,
+        }
         for head in heads
-    ]
-    header = [
-        "head",
-        "attention",
-        "value norm ÷ words",
-        "share of output",
-        "output's change",
-        "answer, redirected",
-        "loss, redirected",
-        "other class, %",
-        "answer, cut",
-        "by norms",
-        "by intervention",
     ]
     caption = (
         f"Sink heads of {SPECIAL_TOKENS[name]}; *: the loss changes significantly (false discovery rate {LEVEL:.0%})"
     )
-    return Table(header, rows, caption)
+    return Table.of(rows, caption)
 
 
 def _kind_table(name: str, heads: Sequence[SinkHead]) -> Table:
