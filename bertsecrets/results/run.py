@@ -73,6 +73,20 @@ class Declaration:
     columns: tuple[Column, ...] = ()
 
 
+class _Place:
+    """A file or folder in a run's folder.
+
+    Args:
+        names: Its name, after those of the folders that it lies in.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __get__(self, run: "Run", kind: "type[Run]") -> Path:
+        return run.folder.joinpath(*self.names)
+
+
 @dataclass(frozen=True)
 class Run:
     """The identity of a run and the files in its folder.
@@ -89,6 +103,17 @@ class Run:
     task: str
     init: str
     writes: bool = True
+
+    config_path = _Place(CONFIG_COPY)
+    heads_path = _Place("heads.parquet")
+    ablation_path = _Place("ablation.parquet")
+    checks_path = _Place("ablation", "selection.json")
+    captures = _Place(CAPTURES)
+    scores_path = _Place("scores.json")
+    checkpoints = _Place("checkpoints")
+    figures = _Place("figures")
+    report_path = _Place("report.html")
+    experiments_path = _Place("experiments.json")
 
     @classmethod
     def open(cls, folder: str | Path) -> "Run":
@@ -114,10 +139,6 @@ class Run:
                     "expected a text."
                 )
         return cls(folder, *names)
-
-    @property
-    def config_path(self) -> Path:
-        return self.folder / CONFIG_COPY
 
     def config(self) -> dict[str, Any]:
         """The run's copy of its resolved configuration, as plain values.
@@ -146,42 +167,6 @@ class Run:
     def analyze_command(self) -> str:
         """The beginning of a command that analyses the run, or the run that it analysed."""
         return f"python -m bertsecrets analyze checkpoint={self.analysed}"
-
-    @property
-    def heads_path(self) -> Path:
-        return self.folder / "heads.parquet"
-
-    @property
-    def ablation_path(self) -> Path:
-        return self.folder / "ablation.parquet"
-
-    @property
-    def checks_path(self) -> Path:
-        return self.folder / "ablation" / "selection.json"
-
-    @property
-    def captures(self) -> Path:
-        return self.folder / CAPTURES
-
-    @property
-    def scores_path(self) -> Path:
-        return self.folder / "scores.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    @property
-    def figures(self) -> Path:
-        return self.folder / "figures"
-
-    @property
-    def report_path(self) -> Path:
-        return self.folder / "report.html"
-
-    @property
-    def experiments_path(self) -> Path:
-        return self.folder / "experiments.json"
 
     def outcomes_path(self, stage: str, step: int, mode: str) -> Path:
         """File of the outcomes of a disabling sweep."""
