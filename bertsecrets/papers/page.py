@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 from pydantic import Field
@@ -285,19 +285,7 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
     return page
 
 
-class Page(Protocol):
-    """A page made from runs."""
-
-    @property
-    def file(self) -> str:
-        """File name of the page."""
-
-    @property
-    def sizes_may_differ(self) -> bool:
-        """Whether runs of models of several sizes go together."""
-
-    def write(self, runs: Sequence[FinishedRun], folder: Path, unfinished: Sequence[str] = ()) -> Path:
-        """Write the page and its figures into a folder; returns the page."""
+Page = StatementsPage | Ledger
 
 
 def find_page(name: str, statements: Sequence[str] = (), readings: str | None = None) -> Page:
