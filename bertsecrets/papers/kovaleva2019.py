@@ -356,39 +356,26 @@ def examples(models: Studied, tasks: Sequence[str]) -> Section | None:
 _LISTED = 3
 
 
-@dataclass(frozen=True)
-class _Sentences:
-    """The numbers of a set of sentences in a model before fine-tuning.
-
-    Args:
-        name: Name of the set.
-        grids: The measure's columns.
-        example: The sentence that is drawn, if the run kept one.
-    """
-
-    name: str
-    grids: RelationGrids
-    example: RelationExample | None
-
-
 def relations(models: Studied) -> Section | None:
     """The heads' weights on annotated relations before fine-tuning, one panel for each set of sentences."""
     views = models.before("frame_relations", lambda view: view.has("weight"))
     several = len({model for model, _ in views}) > 1
-    sets: list[_Sentences] = []
+    sets: list[tuple[str, RelationGrids]] = []
+    examples: list[RelationExample] = []
     for (model, task), view in sorted(views.items(), key=lambda item: item[0][::-1]):
         record = RelationRecord.read(view.extras)
-        name = task if record is None else record.source
-        example = None if record is None else record.example
-        sentences = _Sentences(f"{model} · {name}" if several else name, relation_grids(view), example)
+        source = task if record is None else record.source
+        name, grids = f"{model} · {source}" if several else source, relation_grids(view)
+        alike = (other.value["weight"] for other_name, other in sets if other_name == name)
         # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
-        if not any(_equal(sentences, other) for other in sets):
-            sets.append(sentences)
+        if not any(np.allclose(grids.value["weight"], weight_LH, equal_nan=True) for weight_LH in alike):
+            sets.append((name, grids))
+            examples += [] if record is None else [record.example]
     if not sets:
         return None
-    counts = [int(sentences.grids.count.max()) for sentences in sets]
+    counts = [int(grids.count.max()) for _, grids in sets]
     figure = head_panels(
-        [HeadPanel(sentences.name, sentences.grids.value["weight"]) for sentences in sets],
+        [HeadPanel(name, grids.value["weight"]) for name, grids in sets],
         title="Attention along frame relations, before fine-tuning",
         unit="largest weight among linked tokens",
         note=sample_size(counts),
@@ -401,12 +388,12 @@ def relations(models: Studied) -> Section | None:
             "Heatmaps of relation weights by layer and head.",
         )
     ]
-    drawn = next((sentences.example for sentences in sets if sentences.example is not None), None)
-    if drawn is not None:
+    if examples:
+        drawn = examples[0]
         caption = f"Figure 3, one sentence: {drawn.text.strip()} Linked: {linked(drawn)} (attending → attended to)."
         maps = relation_maps(drawn)
         blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
-    rows = [_relation_row(sentences, count) for sentences, count in zip(sets, counts, strict=True)]
+    rows = [_relation_row(name, grids) for name, grids in sets]
     return Section(
         "",
         tables=[filled_table(Table.of(rows, "Heads by their weight on annotated relations, and what explains it"))],
@@ -414,20 +401,13 @@ def relations(models: Studied) -> Section | None:
     )
 
 
-def _equal(first: _Sentences, second: _Sentences) -> bool:
-    return first.name == second.name and np.allclose(
-        first.grids.value["weight"], second.grids.value["weight"], equal_nan=True
-    )
-
-
-def _relation_row(sentences: _Sentences, count: int) -> dict[str, str]:
-    grids = sentences.grids
+def _relation_row(name: str, grids: RelationGrids) -> dict[str, str]:
     top = grids.heads[:_LISTED]
     verdicts = {head: f" ({grids.verdict(head)})" if grids.tested else "" for head in top}
     follow = sum(grids.verdict(head) == RELATION for head in grids.heads) if grids.tested else 0
     return {
-        "source": sentences.name,
-        "sentences": f"{count:,}",
+        "source": name,
+        "sentences": f"{int(grids.count.max()):,}",
         "highest heads": "; ".join(f"{_at_head(head, grids.value['weight'][head])}{verdicts[head]}" for head in top),
         "highest beyond position": number(grids.value["over_position"][top[0]], signed=True),
         "heads that follow the relation": f"{follow} of {len(grids.heads)}" if grids.tested else MISSING,
