@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field
 
 from bertsecrets.doors import error_text, resolve
@@ -18,11 +17,11 @@ from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER, LEDGER, page_files
 from bertsecrets.papers.shows import unlike_the_paper
 from bertsecrets.papers.statements.judge import READINGS, UNMEASURED, UNTOLD, Entry, counted, judged
-from bertsecrets.papers.statements.statement import files
+from bertsecrets.papers.statements.statement import files, read_keys
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.report.content import Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
-from bertsecrets.settings import Settings, shown
+from bertsecrets.settings import Settings
 
 Show = Callable[..., Section | None]
 """Makes the figures and tables of a section from the models and its settings; None where no run has what it shows."""
@@ -264,19 +263,10 @@ def read_page(path: Path, *, functions: bool = False) -> StatementsPage:
     Raises:
         UserError: If it cannot be read, or is not a page, or names a statement that does not exist.
     """
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"The page '{path}' cannot be read ({error}); give the path of a YAML file.") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a page.")
+    content = read_keys(path, "page")
     # Read one by one: of a list, a message would show the whole value.
-    sections = content.get("sections")
-    if isinstance(sections, list):
-        content = {
-            **content,
-            "sections": [SectionSettings.read(f"page {path.stem}: section", section) for section in sections],
-        }
+    if isinstance(sections := content.get("sections"), list):
+        content["sections"] = [SectionSettings.read(f"page {path.stem}: section", section) for section in sections]
     page = StatementsPage(PageSettings.read(f"page {path.stem}", content), path, functions)
     for section in page.settings.sections:
         for name in section.statements:

@@ -121,20 +121,29 @@ def check_names(names: Sequence[str]) -> None:
             raise UserError(f"Unknown statement '{name}'; {choices(name, shipped)}.")
 
 
+def read_keys(path: Path, kind: str) -> dict[str, Any]:
+    """The keys and values of the file of a ``statement`` or a ``page``.
+
+    Raises:
+        UserError: If it cannot be read, or holds something else.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"The {kind} '{path}' cannot be read ({error}); give the path of a YAML file.") from error
+    if not isinstance(content, Mapping):
+        raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a {kind}.")
+    return {str(key): value for key, value in content.items()}
+
+
 def read_statement(path: Path) -> Statement:
     """The statement of a file.
 
     Raises:
         UserError: If it cannot be read, or a key, a kind of test or a value does not fit.
     """
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"The statement '{path}' cannot be read ({error}); give the path of a YAML file.") from error
     section = f"statement {path.stem}"
-    if not isinstance(content, Mapping):
-        raise UserError(f"'{path}' is {shown(content)}; expected the keys and values of a statement.")
-    values = {str(key): value for key, value in content.items()}
+    values = read_keys(path, "statement")
     if _FORMER in values:
         _log.warning(f"'{path}': the key '{_FORMER}' is now 'statement'; the old name still works.")
         values.setdefault("statement", values.pop(_FORMER))
