@@ -49,7 +49,7 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
     kinds = ", ".join(f"{_listed([count[kind] for count in counts])} {words}" for kind, words in _KINDS.items())
     sentence = (
         f"Of {of_groups} groups of heads with similar maps{seeds}: {kinds}. The largest loss beyond the sum of single heads is that "
-        f"of heads {worst['heads']}: {_points(worst, 'interaction')}.{_more_examples(list(chain(*by_seed.values())))}"
+        f"of heads {worst['heads']}: {_points(worst)}.{_more_examples(list(chain(*by_seed.values())))}"
     )
     if seeds:
         sentence += " These heads, the figure and the list of groups are of the first seed; similar groups differ between seeds."
@@ -62,10 +62,7 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
     short = f"{spared} of {of_groups} groups can be spared together{seeds}, {redundant}" if told else UNTOLD
     shown = sorted(rows, key=lambda row: row["interaction"])[:_MOST_GROUPS]
     figure = interval_rows(
-        [
-            IntervalRow(row["heads"], *(100 * row[f"interaction{end}"] for end in ("", "_low", "_high")))
-            for row in shown
-        ],
+        [IntervalRow(row["heads"], *_beyond_the_sum(row)) for row in shown],
         title="Effect of groups beyond the sum of their heads' effects",
         unit=f"{rows[0]['metric']} (points)",
         note=f"negative: heads that stand in for each other; lines: {rows[0]['level']:.0%} intervals; heads as "
@@ -133,8 +130,13 @@ def _groups(view: MeasureView) -> list[Row]:
     return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
 
 
-def _points(row: Row, name: str) -> str:
-    value, low, high = (100 * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+def _beyond_the_sum(row: Row) -> tuple[float, float, float]:
+    """What a group loses beyond the sum of its heads, and its limits, in points."""
+    return 100 * row["interaction"], 100 * row["interaction_low"], 100 * row["interaction_high"]
+
+
+def _points(row: Row) -> str:
+    value, low, high = _beyond_the_sum(row)
     return (
         f"{number(value, 1, signed=True)} points ({row['level']:.0%} interval {low_to_high(low, high, 1, signed=True)})"
     )
@@ -144,9 +146,7 @@ def _seed_table(name: str, by_seed: Mapping[int, Sequence[Row]], counts: Sequenc
     rows = []
     for (seed, seed_rows), count in zip(by_seed.items(), counts, strict=True):
         kinds = [MISSING if kind == _REDUNDANT and not _tested(seed_rows) else str(count[kind]) for kind in _KINDS]
-        most = _most_together(seed_rows)
-        value, low, high = (100 * most[f"interaction{end}"] for end in ("", "_low", "_high"))
-        beyond = with_limits(value, low, high, 1, signed=True)
+        beyond = with_limits(*_beyond_the_sum(_most_together(seed_rows)), 1, signed=True)
         examples = f"{seed_rows[0]['count']:,}"
         rows.append([name, str(seed), examples, str(count.total()), *kinds, _enough(seed_rows), beyond])
     header = ["models", "seed", "examples", "groups", *(words.partition(" (")[0] for words in _KINDS.values())]
