@@ -13,6 +13,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, once_per_batch
+from bertsecrets.measures.dependency.words import SYNTACTIC_RELATIONS
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -76,13 +77,7 @@ class Roles(Measure):
         num_heads: int,
         threshold: Threshold = 3.0,
         block_threshold: Threshold = 1.5,
-        relations: Annotated[Sequence[str], Field(min_length=1, description=_RELATIONS)] = (
-            "nsubj",
-            "obj",
-            "dobj",
-            "amod",
-            "advmod",
-        ),
+        relations: Annotated[Sequence[str], Field(min_length=1, description=_RELATIONS)] = SYNTACTIC_RELATIONS,
         max_examples: MaxExamples = None,
     ) -> None:
         self.relations = tuple(map(str, relations))

@@ -17,7 +17,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, once_per_batch
-from bertsecrets.measures.dependency.words import Counting, Gold, word_maps
+from bertsecrets.measures.dependency.words import SYNTACTIC_RELATIONS, Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size
@@ -77,7 +77,7 @@ class VoitaRoles(RatioMeasure):
         self,
         num_layers: int,
         num_heads: int,
-        relations: Annotated[Sequence[str], Field(description=_RELATIONS)] = ("nsubj", "obj", "dobj", "amod", "advmod"),
+        relations: Annotated[Sequence[str], Field(description=_RELATIONS)] = SYNTACTIC_RELATIONS,
         positional: Share = 0.9,
         gain: Share = 0.1,
         rare: Share = 0.5,
@@ -308,10 +308,10 @@ def _limits(view: MeasureView) -> dict[str, dict[str, float]]:
 
 
 def judged_relations(view: MeasureView) -> dict[str, float]:
-    """The columns of relations with enough pairs, with the shares at the most frequent distance."""
+    """The columns of relations with enough pairs, with the shares at the most frequent distance; none without the measure's extras."""
     return {
         relation + suffix: baseline["share"]
-        for relation, baseline in view.extras["baselines"].items()
+        for relation, baseline in view.extras.get("baselines", {}).items()
         for suffix in ("", FROM_HEAD)
         if baseline["count"] >= view.extras["min_count"] and np.isfinite(view.value(relation + suffix)).any()
     }

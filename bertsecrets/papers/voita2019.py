@@ -155,8 +155,7 @@ def dependencies(models: Studied) -> Section | None:
     usual = [group for group in models.tuned if models.as_usual(group) in (None, group)]
     tuned = [(group.name, view) for group in usual for view in group.views(VoitaRoles.name, PREVIOUS)[:1]]
     for name, view in (*before, *tuned):
-        relations = judged_relations(view) if "baselines" in view.extras else {}
-        for column, baseline in relations.items():
+        for column, baseline in judged_relations(view).items():
             relation, back = column.removesuffix(FROM_HEAD), column.endswith(FROM_HEAD)
             value_LH, stderr_LH, _ = view.grid(column)
             top = highest(value_LH)

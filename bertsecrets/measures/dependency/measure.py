@@ -47,6 +47,7 @@ _UNIT = "share of words whose head is found"
 _BYTE = 255
 
 Array = NDArray[np.float64]
+Offsets = Annotated[Sequence[int], Field(min_length=1, description="a list of whole numbers, e.g. [-1, 1]")]
 
 
 class Dependency(Measure):
@@ -103,14 +104,7 @@ class Dependency(Measure):
         num_heads: int,
         relations: Sequence[str] | None = None,
         min_count: Count = 100,
-        offsets: Annotated[Sequence[int], Field(min_length=1, description="a list of whole numbers, e.g. [-1, 1]")] = (
-            -3,
-            -2,
-            -1,
-            1,
-            2,
-            3,
-        ),
+        offsets: Offsets = (-3, -2, -1, 1, 2, 3),
         from_word: FromWord = "mean",
         possessive: bool = True,
         punctuation: bool = True,

@@ -63,6 +63,9 @@ POSSESSIVE = frozenset({"poss", "nmod:poss"})
 CLITICS = frozenset({"'s", "s'", "’s"})
 """The words after a possessor that stand in for it: those of the paper's code, and one with a typographic apostrophe."""
 
+SYNTACTIC_RELATIONS = ("nsubj", "obj", "dobj", "amod", "advmod")
+"""The relations of Voita et al. 2019 and Pande et al. 2021, by the names of Universal and Stanford Dependencies."""
+
 _PUNCTUATION = frozenset({"punct", "p"})
 _ROOT = "root"
 

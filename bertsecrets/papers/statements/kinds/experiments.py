@@ -15,7 +15,7 @@ from bertsecrets.data.task import task_from_config
 from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.record import DependencyRecord
-from bertsecrets.measures.voita_roles import FROM_HEAD, VoitaRoles, roles_of
+from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles_of
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
@@ -155,13 +155,7 @@ class VoitaSyntactic(Test):
 
     def reading(self, sheet: Sheet) -> Reading:
         view = sheet.view(VoitaRoles.name)
-        baselines = {
-            column: float(baseline["share"])
-            for relation, baseline in view.extras.get("baselines", {}).items()
-            if baseline["count"] >= view.extras["min_count"]
-            for column in (relation, relation + FROM_HEAD)
-            if view.has(column)
-        }
+        baselines = judged_relations(view)
         if not baselines:
             settings = settings_for(VoitaRoles.name, sheet.about)
             raise LackingError("enough pairs of words with a relation", settings, too_few=True)
