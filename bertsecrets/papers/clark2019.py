@@ -16,6 +16,7 @@ from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
 from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.coreference.measure import KINDS
 from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
 from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
@@ -424,7 +425,6 @@ def roles(models: Studied) -> Section | None:
     )
 
 
-_KINDS = {"all": 0, "pronoun": 1, "proper": 2, "nominal": 3}
 _BASELINES = {
     "nearest": "nearest mention",
     "head_match": "same head word",
@@ -576,7 +576,6 @@ def _relation_row(model: State, score: RelationScore) -> dict[str, str]:
 
 
 def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[dict[str, str]]:
-    column = _KINDS.get(kind["kind"])
     head = head_label(kind["layer"], kind["head"])
     finders = [
         (head, "head", kind),
@@ -589,9 +588,9 @@ def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[dict[str, str]]
             "number": f"{kind['count']:,}",
             "finder": label,
             "accuracy, % [95 %]": percents(entry["accuracy"], entry["low"], entry["high"]),
-            "paper (CoNLL-2012)": MISSING
-            if column is None or name not in _THEIRS["coreference"]
-            else str(_THEIRS["coreference"][name][column]),
+            "paper (CoNLL-2012)": str(_THEIRS["coreference"][name][KINDS.index(kind["kind"])])
+            if name in _THEIRS["coreference"]
+            else MISSING,
         }
         for label, name, entry in finders
     ]
