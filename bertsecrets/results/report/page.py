@@ -35,6 +35,9 @@ _NOT_IN_NAMES = re.compile(r"[/\\\x00-\x1f]")
 
 _LONGEST_NAME = 100
 
+_SCRIPTS = ("joint_table.js", "cells.js", "frame.js", "overview.js", "scatter.js")
+"""Files of a page's scripts, besides those of its viewer."""
+
 
 def write_report(path: Path, report: Report) -> None:
     """Write the page, at most 3 MB unless its text and tables alone take more.
@@ -99,17 +102,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     folder = files("bertsecrets.results.report")
-    names = (
-        "report.html.jinja",
-        "report.css",
-        "viewer.js",
-        "head_views.js",
-        "joint_table.js",
-        "cells.js",
-        "frame.js",
-        "overview.js",
-        "scatter.js",
-    )
+    names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", *_SCRIPTS)
     parts = {name: (folder / name).read_text("utf-8") for name in names}
     widths = sorted({image.width for image in images if image is not None})
     css = (
@@ -125,18 +118,12 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
         image_of=lambda block: drawn[id(block)],
         examples=examples,
         notes=notes,
-        policy=content_policy(
-            css, js, *(parts[name] for name in ("joint_table.js", "cells.js", "frame.js", "overview.js", "scatter.js"))
-        ),
+        policy=content_policy(css, js, *(parts[name] for name in _SCRIPTS)),
         css=css,
         js=js,
-        joint_js=parts["joint_table.js"],
-        cells_js=parts["cells.js"],
+        parts=parts,
         colours=colour_stops(),
         overview=None if report.overview is None else overview_data(report.overview),
-        overview_js=parts["overview.js"],
-        scatter_js=parts["scatter.js"],
-        frame_js=parts["frame.js"],
         words={**WORDS, "": "not disabled"},
         layer_text=lambda view, layer: number(view.layers[layer][0], view.digits, signed=view.signed),
         head_columns=head_columns(report.heads) if examples else [],
