@@ -145,7 +145,7 @@ def typical_heads(models: Studied) -> Section | None:
             f"texts: {'; '.join(rows)}."
         )
         block = FigureBlock("clark_figure1", figure, caption, "Attention maps of four heads.")
-        return Section("", figures=[block], summary=f"{model.name}: {'; '.join(rows)}")
+        return Section(figures=[block], summary=f"{model.name}: {'; '.join(rows)}")
     return None
 
 
@@ -231,7 +231,7 @@ def positions(models: Studied) -> Section | None:
     figures = _figure(
         "clark_positions", lines, measured[0], previous, "Attention to neighbouring tokens, by layer", "attention", 1.0
     )
-    return Section("", tables=tables, figures=figures)
+    return Section(tables=tables, figures=figures)
 
 
 def special_tokens(models: Studied) -> Section | None:
@@ -318,7 +318,6 @@ def _layer_means(
     # A panel of one line has no legend.
     lines = {f"{panel} {series[0].name}" if len(series) == 1 else panel: series for panel, series in lines.items()}
     return Section(
-        "",
         tables=_tables(
             [dict(zip((unit, "model", "mean by layer", "paper (figure)"), row, strict=True)) for row in rows],
             f"{title}; mean over heads, from layer 0, {_texts(measured, next(iter(columns)))}",
@@ -363,7 +362,6 @@ def sinks(models: Studied) -> Section | None:
     ]
     caption = "Sink heads of each token: how many change the answers when cut or redirected, and raise the loss when redirected"
     return Section(
-        "",
         paragraphs=[
             "The paper infers the no-op from small gradients. Here the attention of each sink head to its token is cut, or "
             "redirected to the other tokens in proportion, one head at a time. The change of the answers is the mean total "
@@ -415,7 +413,6 @@ def roles(models: Studied) -> Section | None:
                 }
             )
     return Section(
-        "",
         paragraphs=[
             "The paper names the kinds of heads by eye. Pande et al. 2021 score a head by its attention to the tokens that a "
             "role names, over its attention to an average token (1 under uniform attention), and test the score over "
@@ -470,7 +467,6 @@ def dependency(models: Studied) -> Section | None:
     figures = [FigureBlock("clark_table1", figure, caption, "Dots with intervals, one row a relation.")]
     figures += heads_of_relations([(model, record.relations) for model, record in records])
     return Section(
-        "",
         paragraphs=[
             "Heads are chosen on a third of the sentences and scored on the others, over random splits; the paper's were chosen "
             "and scored on the same sentences of the Wall Street Journal, with Stanford labels. Where a treebank of "
@@ -494,7 +490,6 @@ def coreference(models: Studied) -> Section | None:
         return None
     rows = [row for model in measured for kind in model.view.extras["kinds"] for row in _mention_rows(model, kind)]
     return Section(
-        "",
         paragraphs=[
             "The head is chosen on a third of the documents and scored on the others, over random splits; the paper does not "
             "say how its head 4-3 (from 0) was chosen."
@@ -530,7 +525,6 @@ def probes(models: Studied) -> Section | None:
                 f"Word vectors: {record.vectors}; {record.without_vector:,} of {record.words:,} scored words have none."
             )
     return Section(
-        "",
         paragraphs=sorted(vectors),
         tables=_tables(rows, "Table 3: words with the right head; structural probes: edges found", apart=True),
     )
@@ -628,7 +622,6 @@ def groups(models: Studied) -> Section | None:
     )
     caption = f"Figure 6 ({model.name}): heads by layer and by group."
     return Section(
-        "",
         tables=_tables(
             rows,
             f"Distances between heads and their groups, {_texts([model for model, _ in measured], 'within_layer')}",

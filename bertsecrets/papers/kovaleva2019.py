@@ -107,7 +107,6 @@ def initialisation(models: Studied) -> Section | None:
     )
     caption = "Every seed's score, by task and initialisation."
     return Section(
-        "",
         paragraphs=[
             "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends; where there is one seed, "
             "the interval is over examples.",
@@ -264,7 +263,7 @@ def patterns(models: Studied) -> Section | None:
     )
     header = ["task", *(name.replace("_", " + ") for name in _NAMES)]
     caption = "Share of attention maps in percent, these runs / paper (figure)"
-    return Section("", paragraphs=[ANNOTATED], tables=[Table(header, rows, caption)], figures=blocks)
+    return Section(paragraphs=[ANNOTATED], tables=[Table(header, rows, caption)], figures=blocks)
 
 
 def _with_published(bar: ShareBar, theirs: Mapping[str, float] | None) -> list[str]:
@@ -350,7 +349,7 @@ def examples(models: Studied, tasks: Sequence[str]) -> Section | None:
         return None
     caption = f"A text of each task in the head whose map of it changed most. {'; '.join(texts)}."
     figure = gallery(panels, title="Attention before and after fine-tuning")
-    return Section("", figures=[FigureBlock("blog_examples", figure, caption, "Attention maps before and after.")])
+    return Section(figures=[FigureBlock("blog_examples", figure, caption, "Attention maps before and after.")])
 
 
 _LISTED = 3
@@ -395,7 +394,6 @@ def relations(models: Studied) -> Section | None:
         blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
     rows = [_relation_row(name, grids) for name, grids in sets]
     return Section(
-        "",
         tables=[filled_table(Table.of(rows, "Heads by their weight on annotated relations, and what explains it"))],
         figures=blocks,
     )
@@ -441,7 +439,7 @@ def features_before_and_after(models: Studied) -> Section | None:
     if not rows:
         return None
     caption = "Mean over heads before and after fine-tuning, and how many heads changed significantly"
-    return Section("", tables=[filled_table(Table.of(rows, f"{caption} ({seeds_in_words(seeds)})"))])
+    return Section(tables=[filled_table(Table.of(rows, f"{caption} ({seeds_in_words(seeds)})"))])
 
 
 _SEPARATOR, _FIRST, _ALL_SEPARATORS = _SPECIAL = ("sep", "cls", "sep_total")
@@ -473,7 +471,7 @@ def token_to_token(models: Studied) -> Section | None:
         )
         tables.append(filled_table(Table.of(pair_rows, caption)))
     figures = [_attended_figure({group.title: kinds for group, kinds in attended})] if attended else []
-    return Section("", tables=tables, figures=figures)
+    return Section(tables=tables, figures=figures)
 
 
 def _columns(replicates: Replicates) -> list[str]:
@@ -593,7 +591,6 @@ def disabled_layers(models: Studied) -> Section | None:
         f"{sample_size([effect.count for _, effect in measured])}",
     )
     return Section(
-        "",
         tables=[filled_table(Table.of(rows, "Change of score by disabled layer, from layer 0"))],
         figures=[
             FigureBlock(

@@ -107,7 +107,7 @@ def heatmaps(
     seeds = seeds_in_words([len(grid.value_RLH) for grid in grids.values()])
     note = f"{seeds}, {sample_size([grid.count for grid in grids.values()])} for each"
     figure = head_panels(panels, title=title, unit=unit, note=note, limits=(float(low), float(high)))
-    return Section("", figures=[FigureBlock(name, figure, caption, "Heatmaps by layer and head.")])
+    return Section(figures=[FigureBlock(name, figure, caption, "Heatmaps by layer and head.")])
 
 
 def disabled_heads(
@@ -166,7 +166,6 @@ def disabled_heads(
     header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
     header += ["paper (figure)"]
     return Section(
-        "",
         paragraphs=counterparts,
         tables=[
             filled_table(
@@ -203,7 +202,6 @@ def layers(
     if not rows:
         return None
     return Section(
-        "",
         paragraphs=_other_tasks({task: 0 for about in columns.values() for task in about.get("published", {})}, tasks),
         tables=[filled_table(Table(header if len(columns) == 1 else [name, *header], rows, caption))],
     )

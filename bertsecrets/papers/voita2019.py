@@ -72,7 +72,7 @@ def roles(models: Studied) -> Section | None:
     if not rows:
         return None
     caption = "Heads that reach the threshold of a role, by seed, in parentheses those significantly above it; a head can have several roles"
-    return Section("", tables=[Table(["task", "heads", *ROLES], rows, caption)])
+    return Section(tables=[Table(["task", "heads", *ROLES], rows, caption)])
 
 
 def figure_1(models: Studied) -> Section | None:
@@ -116,7 +116,6 @@ def figure_1(models: Studied) -> Section | None:
     header = ["task", "of the most relevant head of each layer, with a function", "confidence above 0.8", "ρ of both"]
     caption = "The most relevant heads, first seed (95 % interval of Spearman's ρ over heads)"
     return Section(
-        "",
         paragraphs=[
             "In the paper a few heads of each layer are relevant, they are the confident ones but for the head of rare words in layer 0, and "
             "nearly all of them have a function. Relevance is that of the answer's logit, split among the heads of a layer."
@@ -176,7 +175,6 @@ def dependencies(models: Studied) -> Section | None:
     if not rows:
         return None
     return Section(
-        "",
         paragraphs=[
             "A head finds a pair of words where it attends most to the other word. The best of all heads is chosen and counted on the same "
             "pairs, as in the paper's table 1, so that its share is somewhat too high; ± is 1.96 standard errors over texts."
@@ -274,7 +272,6 @@ def gates(models: Studied) -> Section | None:
         "Paper: heads of encoder, decoder and cross-attention"
     )
     return Section(
-        "",
         paragraphs=[
             "The paper starts from a trained model and goes on training it with gates; here gates are fitted to the frozen model, and learned "
             "together with fine-tuning. Its encoder translates from English to Russian."
@@ -407,7 +404,7 @@ def last_to_go(models: Studied) -> Section | None:
     if not rows:
         return None
     caption = "Heads kept, of those with each role"
-    return Section("", tables=[Table(["task", "seed", "gates", *ROLES, "no role"], rows, caption)])
+    return Section(tables=[Table(["task", "seed", "gates", *ROLES, "no role"], rows, caption)])
 
 
 def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:

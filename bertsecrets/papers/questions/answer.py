@@ -92,7 +92,6 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
         which = f" ({', '.join(names)})" if several or len(models.tuned) > 1 else ""
         sentences.append(f"{'Not measured' if not answer.answers else 'Incomplete'}{which}: {why}")
     return Section(
-        "",
         paragraphs=sentences,
         tables=[table for part in answer.answers for table in part.tables],
         figures=[block for part in answer.answers for block in part.figures],

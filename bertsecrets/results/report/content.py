@@ -247,7 +247,7 @@ class Section:
     """A headed part of the page: findings and paragraphs, then tables, then figures.
 
     Args:
-        title: Heading.
+        title: Heading; empty for what goes into a section that has one.
         findings: Sentences for the top of the page; the section opens with them, too.
         paragraphs: Further sentences.
         tables: Tables.
@@ -266,7 +266,7 @@ class Section:
         descriptive: Whether its findings only say which head has the highest number, which answers no question by itself.
     """
 
-    title: str
+    title: str = ""
     findings: Sequence[str] = ()
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
