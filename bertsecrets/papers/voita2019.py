@@ -433,7 +433,6 @@ def _figure(group: Group, fits: Sequence[_Fitted], index: int) -> FigureBlock:
     figure = pruning_curves(
         rows,
         margin=_MARGIN,
-        marked=None,
         title=f"{group.name}: change of {next(iter(first_set['model']))} by heads kept",
         count=first_set["count"],
         level=0.95,

@@ -40,11 +40,11 @@ def _points(rows: Sequence[Row]) -> list[Array]:
 def pruning_curves(
     rows: Sequence[Row],
     *,
-    margin: float | None,
-    marked: int | None,
     title: str,
     count: int,
     level: float,
+    margin: float | None = None,
+    marked: int | None = None,
     over: str = "examples",
     bands: bool | None = None,
     controls: Collection[str] = (),

@@ -139,8 +139,6 @@ def _roles(view: MeasureView) -> list[list[str]]:
 def _path_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
     figure = pruning_curves(
         content["curves"],
-        margin=None,
-        marked=None,
         title=f"Change of {content['metric']} by heads kept: gates of the frozen model",
         count=content["examples"],
         level=content["level"],

@@ -136,7 +136,6 @@ def curves_over_seeds(
     return pruning_curves(
         rows,
         margin=first["margin"],
-        marked=None,
         title=f"{name}: mean change of {first['metric']} over {seeds} seed{'s' * (seeds > 1)}, by heads kept",
         count=first["examples"],
         level=_LEVEL,
