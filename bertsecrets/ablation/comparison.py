@@ -382,7 +382,6 @@ def _layers(comparison: Comparison, kind: Kind) -> Section | None:
     figure = layer_panels(
         panels[:MOST_PANELS],
         title=title,
-        unit="change of score (points)",
         note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {sample_size(counts)}"
         f"{left_out_panels(panels)}",
     )

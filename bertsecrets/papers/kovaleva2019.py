@@ -586,7 +586,6 @@ def disabled_layers(models: Studied) -> Section | None:
             for group, effect in measured
         ],
         title="Change of score when a whole layer is disabled",
-        unit="change of score (points)",
         note="dots: seeds; bars: their mean, pale where significant in at most half of them; "
         f"{sample_size([effect.count for _, effect in measured])}",
     )

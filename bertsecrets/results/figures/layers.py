@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
+    POINTS,
     QUIET,
     footnote,
     house_style,
@@ -39,8 +40,8 @@ class LayerPanel:
     certain_L: ArrayLike
 
 
-def layer_panels(panels: Sequence[LayerPanel], *, title: str, unit: str, note: str) -> Figure:
-    """A bar for each layer's mean with its replicates as dots, one panel each, all on the same axes."""
+def layer_panels(panels: Sequence[LayerPanel], *, title: str, note: str) -> Figure:
+    """A bar for the mean change of score of each layer with its replicates as dots, one panel each, all on the same axes."""
     columns = panels_across(len(panels))
     with house_style():
         figure, axes_N = titled_panels(
@@ -59,7 +60,7 @@ def layer_panels(panels: Sequence[LayerPanel], *, title: str, unit: str, note: s
                 axes.plot(layers, value_L, "o", color="black", markersize=2.5)
             axes.axhline(0, color=QUIET, linewidth=0.6)
             axes.set_xticks(layers[:: 1 if len(layers) <= 8 else 2])
-        figure.supylabel(unit, fontsize=9.0)
+        figure.supylabel(POINTS, fontsize=9.0)
         footnote(figure, f"{note}; layers count from 0")
     return figure
 
