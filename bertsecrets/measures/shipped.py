@@ -32,7 +32,11 @@ def shipped_measure(name: str) -> partial[Measure]:
         UserError: If a package's class cannot be imported.
     """
     files = configurations("measure")
-    section = DictConfig(OmegaConf.load(files[name])) if name in files else _bare(name)
+    if name in files:
+        section = DictConfig(OmegaConf.load(files[name]))
+    else:
+        # A package may offer a measure without a configuration.
+        section = OmegaConf.create({name: {"_target_": dotted(offers("measures")[name])}})
     for default in section.pop("defaults", []):
         ((key, option),) = default.items()
         group, _, section_path = key.lstrip("/").partition("@")
@@ -61,8 +65,3 @@ def shipped_measures() -> dict[str, partial[Measure]]:
         except UserError as error:
             _log.warning(f"{error} It is left out.")
     return measures
-
-
-def _bare(name: str) -> DictConfig:
-    """The section of a measure that a package offers without a configuration."""
-    return OmegaConf.create({name: {"_target_": dotted(offers("measures")[name])}})

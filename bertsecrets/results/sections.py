@@ -68,7 +68,7 @@ def describe_columns(view: MeasureView, *, lowest: bool = False, about: str = ""
         FigureBlock(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
             partial(_draw, view, group),
-            f"{view.title}, {_columns_in_words(group)}.",
+            f"{view.title}, {group[0].label if len(group) == 1 else 'all on one scale'}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
         for index, group in enumerate(_by_unit(list(drawn)))
@@ -150,10 +150,6 @@ def _by_unit(columns: Sequence[Column]) -> list[list[Column]]:
     for column in columns:
         groups.setdefault((column.unit, column.limits), []).append(column)
     return list(groups.values())
-
-
-def _columns_in_words(columns: Sequence[Column]) -> str:
-    return columns[0].label if len(columns) == 1 else "all on one scale"
 
 
 def _draw(view: MeasureView, columns: Sequence[Column]) -> Figure:

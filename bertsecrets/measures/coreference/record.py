@@ -129,7 +129,13 @@ def coreference_section(view: MeasureView) -> Section | None:
     if record.kinds:
         figure = interval_rows(
             [
-                IntervalRow(_row_name(score), score.accuracy, score.low, score.high, _baseline(score, _SHOWN))
+                IntervalRow(
+                    f"{NAMES[score.kind]} (layer {score.layer} · {score.head})",
+                    score.accuracy,
+                    score.low,
+                    score.high,
+                    _baseline(score, _SHOWN),
+                )
                 for score in record.kinds
             ],
             title=_TITLE,
@@ -178,10 +184,6 @@ def coreference_comparison(comparison: Comparison) -> Section | None:
 
 def _baseline(score: MentionScore, name: str) -> float:
     return next(baseline.accuracy for baseline in score.baselines if baseline.name == name)
-
-
-def _row_name(score: MentionScore) -> str:
-    return f"{NAMES[score.kind]} (layer {score.layer} · {score.head})"
 
 
 def _without_choice(record: CoreferenceRecord) -> bool:
@@ -261,7 +263,7 @@ def _table(scores: list[MentionScore]) -> Table:
     rows = [
         *([name, *cells] for name, cells in zip(BASELINE_NAMES.values(), by_baseline, strict=True)),
         [
-            _one_head(scores[0]),
+            f"{head_label(scores[0].layer, scores[0].head)}, the best for all",
             *(percents(score.one_head, score.one_head_low, score.one_head_high) for score in scores),
         ],
         ["best head of each kind", *(_interval(score) for score in scores)],
@@ -294,10 +296,6 @@ def _differences(scores: list[MentionScore]) -> Table:
     ]
     header = ["best head of each kind", *(NAMES[score.kind] for score in scores)]
     return Table(header, rows, "Differences between the best head and each baseline, in percentage points")
-
-
-def _one_head(score: MentionScore) -> str:
-    return f"{head_label(score.layer, score.head)}, the best for all"
 
 
 def _interval(score: MentionScore | BaselineScore) -> str:

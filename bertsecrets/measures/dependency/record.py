@@ -118,7 +118,10 @@ def dependency_section(view: MeasureView) -> Section | None:
         )
     ]
     panels = [
-        HeadPanel(f"{score.relation} (n = {view.count(column):,})", _either_direction(view, column))
+        HeadPanel(
+            f"{score.relation} (n = {view.count(column):,})",
+            np.maximum(view.value(column), view.value(f"{column}_from_head")),
+        )
         for score in relations[:_PANELS]
         if view.has(column := score.relation.replace(":", "_"))
     ]
@@ -178,10 +181,6 @@ def relation_classes(view: MeasureView) -> list[list[str]] | None:
     names = np.array([scores[column].relation for column in limits])[gain_RLH.argmax(axis=0)]
     follows: list[list[str]] = np.where(gain_RLH.max(axis=0) > 0, names, MISSING).tolist()
     return follows
-
-
-def _either_direction(view: MeasureView, column: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.maximum(view.value(column), view.value(f"{column}_from_head"))
 
 
 def _name(score: RelationScore) -> str:

@@ -178,10 +178,10 @@ def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record
         f"{'; '.join(f'{label} {number_open}' for label, number_open in open_to.items())}. That an explanation is not ruled "
         "out does not mean that it is right."
     )
-    offset, share = _best_offset(record)
+    offset = max(record.offsets, key=lambda offset: (record.offsets[offset], -abs(offset)))
     tokens = f"token{'' if abs(offset) == 1 else 's'} to the {'right' if offset > 0 else 'left'}"
     third = (
-        f"A head that only attends {abs(offset)} {tokens} would score {share:.3f}, the share of the "
+        f"A head that only attends {abs(offset)} {tokens} would score {_share(record, offset):.3f}, the share of the "
         f"{record.links:,} link{'s' * (record.links != 1)} with a pair at this distance."
     )
     fourth = (
@@ -323,11 +323,6 @@ def linked(example: RelationExample) -> str:
     pairs = [f"{example.tokens[query]} → {example.tokens[key]}" for query, key in example.pairs]
     more = len(pairs) - _PAIRS
     return ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])
-
-
-def _best_offset(record: RelationRecord) -> tuple[int, float]:
-    offset = max(record.offsets, key=lambda offset: (record.offsets[offset], -abs(offset)))
-    return offset, _share(record, offset)
 
 
 def _share(record: RelationRecord, offset: int) -> float:

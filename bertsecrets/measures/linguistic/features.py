@@ -225,7 +225,9 @@ def _word_figure(view: MeasureView, words: Sequence[str]) -> list[FigureBlock]:
         unit="times as many random words",
         note=sample_size([view.count(name) for name in words]),
         signed=True,
-        ticks={float(power): _times(power) for power in range(_LOWEST, -_LOWEST + 1)},
+        ticks={
+            float(power): f"{2**power}×" if power >= 0 else f"1/{2**-power}×" for power in range(_LOWEST, -_LOWEST + 1)
+        },
     )
     caption = f"{title} (section 4.4 of Kovaleva et al.)."
     return [FigureBlock(f"{view.name}_words", figure, caption, "Heatmaps of heads, one for each feature.")]
@@ -311,7 +313,3 @@ def _over_random(view: MeasureView, names: Sequence[str]) -> dict[str, NDArray[n
 
 def _ratio(view: MeasureView, name: str) -> NDArray[np.float64]:
     return view.value(name) / view.value(name + RANDOM)
-
-
-def _times(power: int) -> str:
-    return f"{2**power}×" if power >= 0 else f"1/{2**-power}×"

@@ -259,14 +259,9 @@ def step_axis(axes: Axes, steps: Sequence[int]) -> None:
 def layer_colours(num_layers: int) -> tuple[Normalize, list[tuple[float, float, float, float]]]:
     """A normalisation of layer numbers and a colour for each layer, darkest at layer 0, without colours too pale for lines."""
     norm = Normalize(0, max(1, num_layers - 1))
-    colours = layer_map()(norm(np.arange(num_layers)))
-    return norm, [tuple(colour) for colour in colours]
-
-
-def layer_map() -> mpl.colors.Colormap:
-    """The sequential map without its palest tenth."""
-    shades = mpl.colormaps[SEQUENTIAL](np.linspace(0, 0.9, 256))
-    return mpl.colors.ListedColormap(shades)
+    # The sequential map without its palest tenth.
+    shades = mpl.colors.ListedColormap(mpl.colormaps[SEQUENTIAL](np.linspace(0, 0.9, 256)))
+    return norm, [tuple(colour) for colour in shades(norm(np.arange(num_layers)))]
 
 
 def layer_bar(figure: Figure, axes: list[Axes], num_layers: int) -> None:

@@ -36,7 +36,10 @@ def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], in
     Returns:
         The images and, where they had to be coarsened, their dots per inch.
     """
-    images = [min(_vector(figure), _raster(figure, _CRISP), key=lambda image: len(image.source)) for figure in figures]
+    images = [
+        min(_image(figure, "svg+xml", svg(figure)), _raster(figure, _CRISP), key=lambda image: len(image.source))
+        for figure in figures
+    ]
     if _total(images) <= most:
         return [*images], None
     for dpi in _COARSER:
@@ -53,10 +56,6 @@ def encode(figures: Sequence[Figure], most: int) -> tuple[list[Image | None], in
 
 def _total(images: Sequence[Image]) -> int:
     return sum(len(image.source) for image in images)
-
-
-def _vector(figure: Figure) -> Image:
-    return _image(figure, "svg+xml", svg(figure))
 
 
 def _raster(figure: Figure, dpi: int) -> Image:
