@@ -175,7 +175,7 @@ class Forecast:
         elif wish is None and self.measured.screened is not None:
             other = "screened" if kind == "exact" else "exact"
             by_nominal = budget is None and self.measured.choice(EXACT_UP_TO) != kind
-            why = "chosen by nominal speed, which no load changes; " if by_nominal else ""
+            why = "chosen by nominal speed, whatever the load; " if by_nominal else ""
             how += f" ({why}ablation.sweep={other} for the other)"
         if decision.examples < self.examples:
             how += f" of {decision.examples:,} random examples, which fit into the budget; intervals are wider for it"

@@ -509,7 +509,7 @@ def points_in_words(row: Row) -> str:
     A sentence names the variants that changed the score most, and the interval of one by itself does not allow for that choice.
     """
     # A loss is not shown as zero points.
-    digits = 1 if abs(row["delta"]) >= 0.0005 else 3
+    digits = 3 if 0 < abs(row["delta"]) < 0.0005 else 1
     names = ("low", "high") if row["low_simultaneous"] is None else ("low_simultaneous", "high_simultaneous")
     delta, low, high = (number(100 * row[name], digits, signed=True) for name in ("delta", *names))
     return f"{delta} points ({low} to {high})"

@@ -25,7 +25,7 @@ from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
-from bertsecrets.results.files import displayed, in_command
+from bertsecrets.results.files import displayed, in_command, resume_command
 from bertsecrets.results.formatting import message
 from bertsecrets.results.run import MERGED, is_first_process
 from bertsecrets.settings import CONF
@@ -155,7 +155,7 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
             again = "" if resume else "; add overwrite=true to run it again"
             if settings.get("save") is not None:
                 again += f", or write its model with python -m bertsecrets export folder={settings['save']} checkpoint={in_command(folder)}"
-            print(f"The run in '{folder}' is already finished{again}.")  # noqa: T201
+            print(f"The run in '{displayed(folder)}' is already finished{again}.")  # noqa: T201
             return
         invocation.run(partial(_perform, command), config)
         raise_task_error()
@@ -248,7 +248,7 @@ def _interrupted(folder: Path | None) -> str:
         return signals.NOTHING_SAVED
     # Of the folder's own configuration these count only if they are given again.
     again = [argument for argument in sys.argv[1:] if may_be_given_again(key_of(argument))]
-    return f"Interrupted; continue with {shlex.join([f'resume={displayed(folder)}', *again])}"
+    return f"Interrupted; continue with {' '.join([resume_command(folder), *map(shlex.quote, again)])}"
 
 
 def _output_folder(config: DictConfig) -> Path:

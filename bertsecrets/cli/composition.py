@@ -56,6 +56,10 @@ def check(invocation: Invocation) -> DictConfig:
     with invocation.hydra():
         parsed = parse_overrides(invocation.overrides)
         fixed = [_line(override) for override in parsed if not override.is_sweep_override()]
+        swept = next((_line(override) for override in parsed if override.is_sweep_override()), "")
+        several, _, values = swept.partition("=")
+        if several == "runs":
+            raise UserError(f"'{swept}' names several values; write runs=[{values}].")
         first = _composed(invocation, fixed)
         sweeping = is_multirun(invocation, first)
         for key in ("run.dir", "sweep.dir", "sweep.subdir"):
@@ -68,9 +72,9 @@ def check(invocation: Invocation) -> DictConfig:
             )
         if first.resume is True and not sweeping:
             raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
-        sweep_overrides = [_line(override) for override in parsed if override.is_sweep_override()]
-        if sweep_overrides and not sweeping:
-            raise UserError(f"'{sweep_overrides[0]}' names several values; add -m to run one job for each.")
+        if swept and not sweeping:
+            together = f"write measure=[{values}] for all in one run, or " if several == "measure" else ""
+            raise UserError(f"'{swept}' names several values; {together}add -m to run one job for each.")
         keys = {override.key_or_group for override in parsed}
         params = sweeper_params(first) if sweeping else {}
         defaults = parse_overrides([f"{key}={value}" for key, value in params.items() if key not in keys])
@@ -211,7 +215,8 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or match.group(1)
-        return f"Config key '{key}' has no value; give it on the command line as {key}=<value>."
+        value = "<run folder>" if key in ("checkpoint", "run", "runs") else "<value>"
+        return f"Config key '{key}' has no value; give it on the command line as {key}={value}."
     if (match := re.search(r"Error merging override ([\w.]+)=(.*)", text)) and (
         expected := re.search(r"could not be converted to (\w+)", str(error.__cause__))
     ):

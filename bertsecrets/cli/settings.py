@@ -184,7 +184,7 @@ def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
     check_numbers(config)
     keys = AnalyzeKeys.read("", config)
     if keys.checkpoint is None and keys.resume is None:
-        raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<value>.")
+        raise UserError("Config key 'checkpoint' has no value; give it on the command line as checkpoint=<run folder>.")
     common = _read_common(keys, config)
     common["report"] = ReportSettings.read("report", keys.report)
     return AnalyzeSettings(**common, keys=keys, **_read_classes(keys, common, "analysis", reference=None, origin=None))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,6 @@ from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import displayed
 from bertsecrets.results.run import INITIAL, Declaration, Run
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView, Replicates
@@ -83,11 +83,11 @@ class Model(FinishedRun):
 
     @property
     def checkpoint(self) -> str:
-        """What a command names to analyse it."""
+        """What a command on a page names to analyse it."""
         if self.training is not None:
-            return str(displayed(self.training.folder))
+            return os.path.abspath(self.training.folder)
         trained = self.parts[0].config.get("trained") or {}
-        return str(displayed(Path(str(trained.get("folder") or self.parts[0].source))))
+        return str(trained.get("folder") or self.parts[0].source)
 
     def view(self, experiment: str, ready: Ready) -> MeasureView | None:
         """The first view of an experiment for which ``ready`` is true."""

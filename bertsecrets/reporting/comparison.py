@@ -1,6 +1,7 @@
 """Comparison of finished runs: a page, its figures, and their numbers."""
 
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.files import displayed, in_command, write_parquet
+from bertsecrets.results.files import on_page, write_parquet
 from bertsecrets.results.formatting import low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
@@ -233,10 +234,10 @@ def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
 def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
     """Commands that look closer at the same runs."""
     parent, *others = {run.folder.parent for run in runs}
-    listed = f"[{','.join(str(displayed(run.folder)) for run in runs)}]"
+    listed = f"[{','.join(os.path.abspath(run.folder) for run in runs)}]"
     # The folder of a sweep stands for all of its runs.
     whole = not others and len(runs) > 1 and len([*parent.glob(f"*/{FINISHED}")]) == len(runs)
-    compare = f"python -m bertsecrets compare {shlex.quote(f'runs={displayed(parent) if whole else listed}')}"
+    compare = f"python -m bertsecrets compare {shlex.quote(f'runs={os.path.abspath(parent) if whole else listed}')}"
     return [
         NextStep("Which published statements hold in these models?", f"{compare} paper=statements", "about a minute"),
         NextStep(
@@ -244,7 +245,7 @@ def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
         ),
         NextStep(
             "What is in a single run?",
-            f"python -m bertsecrets report run={in_command(runs[0].folder)}",
+            f"python -m bertsecrets report run={on_page(runs[0].folder)}",
             "about 30 s",
         ),
     ]

@@ -26,7 +26,7 @@ from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads, view_step
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
-from bertsecrets.results.files import in_command
+from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, p_value, shortened
 from bertsecrets.results.progress import progress_over, reported
 from bertsecrets.results.report.content import NextStep, Report, Section, Table
@@ -332,7 +332,7 @@ def _decided(run: Run, swept: _Swept | None, data: TaskData, examples: Sequence[
         return Section(
             title,
             ["Which answers depend on this head was not measured."],
-            commands=[f"python -m bertsecrets analyze checkpoint={in_command(run.folder)} analysis=disable"],
+            commands=[f"python -m bertsecrets analyze checkpoint={on_page(run.folder)} analysis=disable"],
         )
     by_index = {example.index: example for example in examples}
     change_N = swept.change_N

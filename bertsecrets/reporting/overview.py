@@ -24,7 +24,7 @@ from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
-from bertsecrets.results.files import in_command
+from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, number, with_limits
 from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.results.run import INITIAL, Run
@@ -431,7 +431,7 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
         about = "" if examples is None else f"About {rounded(examples):,} would settle 80 % of them. "
         return NextStep(
             f"{heads} {about}More examples or more seeds?",
-            f"python -m bertsecrets plan runs={in_command(run.folder)}",
+            f"python -m bertsecrets plan runs={on_page(run.folder)}",
             "about half a minute",
         )
     return NextStep(

@@ -20,7 +20,7 @@ from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.files import in_command
+from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
 from bertsecrets.results.report.content import Colouring, FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
@@ -439,7 +439,7 @@ def _reading_section(run: Run, left_out: int) -> Section:
     """How to read the page, and how to see the figures that it leaves out."""
     further = (
         [
-            f"python -m bertsecrets report run={in_command(run.folder)} draws {left_out} further figure{'s' * (left_out != 1)}."
+            f"python -m bertsecrets report run={on_page(run.folder)} draws {left_out} further figure{'s' * (left_out != 1)}."
         ]
         if left_out
         else []

@@ -250,3 +250,13 @@ def displayed(path: Path) -> Path:
 def in_command(path: Path) -> str:
     """A path in a command that a user copies into a shell: as :func:`displayed`, quoted."""
     return shlex.quote(str(displayed(path)))
+
+
+def on_page(path: Path | str) -> str:
+    """A path in a command on a page, which is read from any folder: absolute, quoted."""
+    return shlex.quote(os.path.abspath(path))
+
+
+def resume_command(folder: Path) -> str:
+    """The command that continues an interrupted run or sweep."""
+    return f"python -m bertsecrets resume folder={in_command(folder)}"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
-from bertsecrets.results.files import write_text
+from bertsecrets.results.files import on_page, write_text
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -159,9 +158,9 @@ class Run:
 
     @property
     def analysed(self) -> str:
-        """Folder of the run that this one analysed, or its own, quoted for a shell; absolute, as pages are read anywhere."""
+        """Folder of the run that this one analysed, or its own, as a command on a page names it."""
         trained = self.config().get("trained") or {}
-        return shlex.quote(os.path.abspath(trained.get("folder") or self.folder))
+        return on_page(trained.get("folder") or self.folder)
 
     @property
     def analyze_command(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import describe_os_error, remove_leftovers
+from bertsecrets.results.files import describe_os_error, remove_leftovers, resume_command
 from bertsecrets.results.run import FINISHED
 from bertsecrets.sweeps.run_folder import LOCK, has_finished, hold, read_finished, run_key
 from bertsecrets.sweeps.signals import Interrupted
@@ -108,9 +108,10 @@ def _used(folder: Path, content: str) -> UserError:
             f"Folder '{folder}' holds {content}, not a single run; resume it with resume={folder}, or choose another folder "
             "with hydra.run.dir=<folder>."
         )
+    ways = " with other settings or code;" if content == _FINISHED_RUN else f"; resume it with resume={folder},"
     return UserError(
-        f"Folder '{folder}' already holds {content}; resume it with resume={folder}, choose another folder with "
-        f"hydra.run.dir=<folder>, or add overwrite=true, which moves it to '{_free_name(folder).name}'."
+        f"Folder '{folder}' already holds {content}{ways} choose another folder with hydra.run.dir=<folder>, "
+        f"or add overwrite=true, which moves it to '{_free_name(folder).name}'."
     )
 
 
@@ -149,7 +150,11 @@ def cannot_write(error: OSError, folder: Path) -> str | None:
     inside = any(Path(name).absolute().is_relative_to(folder) for name in names)
     if not inside and error.errno not in _DISK_ERRORS:
         return None
-    again = f"continue with resume={folder}" if os.path.exists(folder / CONFIG_COPY) else "run the same command again"
+    again = (
+        f"continue with {resume_command(folder)}"
+        if os.path.exists(folder / CONFIG_COPY)
+        else "run the same command again"
+    )
     return (
         f"'{names[0] if names else folder}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free "
         f"some space or allow writing there, and {again}."

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bertsecrets.errors import UserError
+from bertsecrets.results.files import resume_command
 from bertsecrets.sweeps.job_processes import describe_exit, end_at_once
 from bertsecrets.sweeps.run_folder import report_failure
 
@@ -72,7 +73,7 @@ def _lost(other_processes: Sequence[subprocess.Popen[bytes]], folder: Path, pare
 
 def _sentence(rank: int, status: int, folder: Path) -> str:
     reason = f"was {describe_exit(status)}" if status < 0 else f"ended with {describe_exit(status)}"
-    return f"Process {rank} of this run {reason}; continue with resume={folder}"
+    return f"Process {rank} of this run {reason}; continue with {resume_command(folder)}"
 
 
 def _watch(other_processes: list[subprocess.Popen[bytes]], folder: Path, done: threading.Event) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertsecrets.results.files import in_command
+from bertsecrets.results.files import resume_command
 
 _PAUSE = 5
 """Seconds between two looks at the queue."""
@@ -62,8 +62,8 @@ def rejection(error: BaseException, folder: Path) -> str | None:
     # A line for each reason, the last of which says that submission failed.
     reasons = [line.removeprefix("sbatch: error:").strip() for line in str(error).splitlines() if line.strip()]
     return (
-        f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: python -m "
-        f"bertsecrets resume folder={in_command(folder)} hydra.launcher.<option>=<value>."
+        f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: "
+        f"{resume_command(folder)} hydra.launcher.<option>=<value>."
     )
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import describe_os_error, in_command, write_text
+from bertsecrets.results.files import describe_os_error, in_command, resume_command, write_text
 from bertsecrets.results.formatting import MISSING, message
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
@@ -171,8 +171,8 @@ class Sweep:
         jobs = max(self.count or 0, len(records))
         missing = jobs - sum(record.status in (FINISHED, SKIPPED) for record in records)
         if missing and not (self.records / INTERRUPTED).exists():
-            resume = f"python -m bertsecrets resume folder={in_command(self.folder)}"
-            Console().print(Text(f"Run what is missing ({missing} of {jobs} jobs): {resume}"), soft_wrap=True)
+            line = f"Run what is missing ({missing} of {jobs} jobs): {resume_command(self.folder)}"
+            Console().print(Text(line), soft_wrap=True)
         if self.merges and complete and not missing:
             merge(self.folder, [record.folder for record in records])
         return records

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bertsecrets.ablation.redundancy import groups_of
-from bertsecrets.ablation.section import ONE_SIDED, ablation_scalars, ablation_sections
+from bertsecrets.ablation.section import ONE_SIDED, ablation_scalars, ablation_sections, points_in_words
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.report.content import Report
 
@@ -142,6 +142,8 @@ def test_noise_is_called_noise() -> None:
 def test_a_loss_that_rounds_to_zero_is_shown_with_more_digits() -> None:
     words, _, _ = written([row("l00h00", -0.0003), row("l00h01", 0.01, heads="0-1", head=1)])
     assert "layer 0 · head 0 at −0.030 points (−2.030 to +1.970), may be chance" in words
+    unchanged = row("l00h00", 0.0, low_simultaneous=-0.0208, high_simultaneous=0.0208)
+    assert points_in_words(unchanged) == "0.0 points (−2.1 to +2.1)"
 
 
 def test_a_gain_is_not_called_a_loss() -> None:

@@ -371,7 +371,9 @@ def test_a_signal_saves_the_run_and_names_the_command_to_go_on_with(
     finally:
         process.kill()
     assert process.returncode == 128 + number
-    assert errors.splitlines()[-1] == f"Interrupted; continue with resume={tmp_path / 'run'}"
+    assert (
+        errors.splitlines()[-1] == f"Interrupted; continue with python -m bertsecrets resume folder={tmp_path / 'run'}"
+    )
     assert "Traceback" not in errors
     assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] >= 6
     assert not (tmp_path / "run" / "finished.json").exists()

@@ -9,7 +9,7 @@ import pytest
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.runner import Warm, copied
 
-USED = r"error: Folder '{run}' already holds a finished run; resume it with resume={run}, choose another folder with "
+USED = r"error: Folder '{run}' already holds a finished run with other settings or code; choose another folder with "
 USED += r"hydra.run.dir=<folder>, or add overwrite=true, which moves it to 'run.1'.$"
 WORK = (
     *LATE,

@@ -256,7 +256,7 @@ def test_a_killed_sweep_runs_no_job_twice(tiny_bert: Path, tmp_path: Path) -> No
         assert "Traceback" not in errors, errors
         assert process.returncode in (0, *(() if number is None else (-number, 128 + number))), errors
         if process.returncode > 0:
-            assert f"Interrupted; continue with resume={folder}" in errors
+            assert f"Interrupted; continue with python -m bertsecrets resume folder={folder}" in errors
         for marker in folder.glob("*/finished.json"):
             # A finished job is never run again: its marker stays as it was.
             assert markers.setdefault(marker, marker.stat().st_mtime_ns) == marker.stat().st_mtime_ns

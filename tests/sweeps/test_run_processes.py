@@ -25,7 +25,9 @@ def test_a_broken_connection_is_explained_by_the_process_that_was_killed(tmp_pat
             others[1].kill()
             raise RuntimeError("Connection closed by peer")
 
-    with pytest.raises(LostProcessError, match=f"Process 2 of this run was killed by SIGKILL.*resume={tmp_path}"):
+    with pytest.raises(
+        LostProcessError, match=f"Process 2 of this run was killed by SIGKILL.*resume folder={tmp_path}"
+    ):
         work()
 
 

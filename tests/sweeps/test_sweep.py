@@ -331,7 +331,7 @@ def test_interrupting_a_sweep_saves_its_jobs_and_prints_how_to_continue(
         process.send_signal(number)
     printed, errors = process.communicate(timeout=90)
     assert process.returncode == 128 + number, errors
-    assert f"Interrupted; continue with resume={folder}" in errors
+    assert f"Interrupted; continue with python -m bertsecrets resume folder={folder}" in errors
     assert "job 0 failed: interrupted." in printed
     assert "0 finished, 0 skipped" in printed
     assert "Run what is missing" not in printed
