@@ -21,7 +21,7 @@ from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import MeasureView, Record
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -78,6 +78,7 @@ class BlockingRecord(Record):
         level: Level of the limits.
         margin: The loss that matters, as a difference of scores.
         rows: The effects.
+        seeds: Number of models whose mean they are; with several, limits and verdicts are over seeds and examples.
     """
 
     metric: str
@@ -86,6 +87,17 @@ class BlockingRecord(Record):
     level: float
     margin: float
     rows: tuple[Blocked, ...]
+    seeds: int = 1
+
+    @property
+    def over(self) -> str:
+        """What the limits are over, in words."""
+        return "seeds and examples" if self.seeds > 1 else "examples"
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """The words for each verdict."""
+        return OVER_SEEDS if self.seeds > 1 else WORDS
 
     def row(self, token: str, direction: str) -> Blocked | None:
         """The effect of blocking one token in one direction; None if it was not blocked."""
@@ -164,7 +176,8 @@ def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
         )
         for v, row in enumerate(shared_SV[0])
     )
-    return replace(first, baseline=float(np.mean([record.baseline for record in records])), rows=rows)
+    baseline = float(np.mean([record.baseline for record in records]))
+    return replace(first, baseline=baseline, rows=rows, seeds=len(records))
 
 
 class Blocking(Experiment):
@@ -225,7 +238,7 @@ def blocking_table(record: BlockingRecord) -> Table:
             low_to_high(100 * row.low, 100 * row.high, 1, signed=True),
             p_value(row.p_value),
             number(100 * row.flips, 1),
-            WORDS[row.verdict],
+            record.words[row.verdict],
         ]
         for row in record.rows
     ]
@@ -242,11 +255,11 @@ def blocking_table(record: BlockingRecord) -> Table:
     return Table(header, rows, caption)
 
 
-def blocking_figure(record: BlockingRecord, over: str = "examples") -> Figure:
+def blocking_figure(record: BlockingRecord) -> Figure:
     """The changes of score with their intervals, and what these are over."""
     return interval_rows(
         [IntervalRow(row.what, 100 * row.delta, 100 * row.low, 100 * row.high) for row in record.rows],
         title="Change of score with attention blocked in all heads",
         unit=f"change of {record.metric} (points)",
-        note=f"lines: {record.level:.0%} intervals over {over}; {sample_size(record.examples)}",
+        note=f"lines: {record.level:.0%} intervals over {record.over}; {sample_size(record.examples)}",
     )

@@ -153,6 +153,8 @@ def test_seeds_are_judged_together_and_not_counted() -> None:
     # Where seeds differ a lot, their mean may be anything, whatever most of them find.
     apart = over_seeds([record(delta, 0.0) for delta in (-0.1, -0.1, -0.1, 0.25)])
     assert apart.rows[0].verdict == "inconclusive"
+    assert blocking_table(apart).rows[0][-1] == "not enough seeds or examples to tell"
+    assert blocking_table(record(0.0)).rows[0][-1] == "not enough examples to tell"
     values = np.array([-0.1, -0.1, -0.1, 0.25])
     error = (values.var(ddof=1) / 4 + (0.02 / (2 * 1.959964)) ** 2) ** 0.5
     assert apart.rows[0].high - apart.rows[0].low > 2 * 1.96 * error

@@ -203,10 +203,10 @@ def test_what_likeness_without_dropout_lacks(tmp_path: Path) -> None:
     assert all("analysis=clusters" in part.command for part in missing_of)
 
 
-def blocking(folder: Path, to: str, away: str) -> None:
+def blocking(folder: Path, to: str, away: str, delta: float = -0.1) -> None:
     run = Run.open(folder)
     rows = tuple(
-        Blocked("sep", direction, 0.7, -0.1, -0.14, -0.06, 0.01, 0.2, verdict)  # type: ignore[arg-type]
+        Blocked("sep", direction, 0.7, delta, delta - 0.04, delta + 0.04, 0.01, 0.2, verdict)  # type: ignore[arg-type]
         for direction, verdict in (("to", to), ("from", away))
     )
     run.write_json(
@@ -230,6 +230,17 @@ def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: 
     assert answers(answer).short == short
     assert "to [SEP]: −10.0 points (95% interval −14.0 to −6.0)" in answers(answer).sentence
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=sinks"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"), [(1, "not enough examples to tell"), (2, "not enough seeds or examples to tell")]
+)
+def test_table_and_sentence_say_what_would_tell(tmp_path: Path, seeds: int, words: str) -> None:
+    for seed in range(seeds):
+        blocking(make_run(tmp_path / str(seed), seed=seed), "inconclusive", "inconclusive", delta=0.0)
+    answer = answers(answer_to(what_sep_is_for, models_in(tmp_path)))
+    assert [row[-1] for row in answer.tables[0].rows] == [words] * 2
+    assert answer.sentence.count(f", {words}") == 2
 
 
 def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.results.report.content import FigureBlock
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import MeasureView
 
 _SEP = "sep"
@@ -28,13 +28,12 @@ def what_sep_is_for(models: Studied, group: Group) -> Iterator[Part]:
     record = over_seeds(records)
     verdicts = {direction: _verdict(record, direction) for direction in ("to", "from")}
     short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
-    words = OVER_SEEDS if len(records) > 1 else WORDS
     changes = "; ".join(
-        f"{direction} [SEP]: {change_in_words(row, record)}, {words[row.verdict]}"
+        f"{direction} [SEP]: {change_in_words(row, record)}, {record.words[row.verdict]}"
         for direction in ("to", "from")
         if (row := record.row(_SEP, direction)) is not None
     )
-    seeds = f" (mean of {len(records)} seeds)" if len(records) > 1 else ""
+    seeds = f" (mean of {record.seeds} seeds)" if record.seeds > 1 else ""
     sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
     norms = _norms(group)
     if norms is None:
@@ -42,7 +41,7 @@ def what_sep_is_for(models: Studied, group: Group) -> Iterator[Part]:
         yield Missing(group.name, why, group.command("analysis=sinks"))
     block = FigureBlock(
         f"blocked_{group.name}",
-        blocking_figure(record, "seeds and examples" if len(records) > 1 else "examples"),
+        blocking_figure(record),
         f"Change of {record.metric} with attention to [SEP] or from it blocked in all heads, {group.name}{seeds}.",
         "Dots with intervals.",
     )
