@@ -24,7 +24,7 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import MeasureView, Record
 from bertsecrets.statistics.intervals import stderr_of_width
-from bertsecrets.statistics.replicates import effects_over_seeds
+from bertsecrets.statistics.replicates import effects_over_seeds, shared_noise
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
@@ -158,9 +158,7 @@ def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
     delta_SV = np.array([[row.delta for row in row_V] for row_V in shared_SV])
     width_SV = np.array([[row.high - row.low for row in row_V] for row_V in shared_SV])
     error_SV = stderr_of_width(width_SV, np.array([[record.level] for record in records]))
-    pairs = len(records) * (len(records) - 1)
-    covariance_V = (error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / pairs
-    effects = effects_over_seeds(delta_SV, covariance_V, margin=first.margin, level=first.level)
+    effects = effects_over_seeds(delta_SV, shared_noise(error_SV), margin=first.margin, level=first.level)
     judging = Judging(level=first.level, false_discovery_rate=1 - first.level)
     p_needed_V, verdict_V = verdicts_over_seeds(effects, judging)
     rows = tuple(

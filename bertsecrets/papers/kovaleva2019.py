@@ -35,7 +35,6 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
-from bertsecrets.reporting.comparison import score_interval
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
@@ -46,6 +45,7 @@ from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CAPTURES, INITIAL
+from bertsecrets.results.scores import score_interval
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Grids, Replicates
 
@@ -103,13 +103,13 @@ def initialisation(models: Studied) -> Section | None:
         value="mean over seeds",
         baseline="constant answer",
         published="the paper",
-        note="rings: seeds; bars: 95 %, over seeds (Student's t, cut off at the metric's ends), or over examples where there is one seed",
+        note="rings: seeds; bars: 95 % over seeds and examples, or over examples where there is one seed; cut off at the metric's ends",
     )
     caption = "Every seed's score, by task and initialisation."
     return Section(
         paragraphs=[
-            "Scores in percent, mean over seeds with a 95 % interval, cut off at the metric's ends; where there is one seed, "
-            "the interval is over examples.",
+            "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, cut off at the metric's ends. Where "
+            "there is one seed it is over examples; that of F1 is over seeds alone.",
             *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
         ],
         tables=[table],

@@ -11,11 +11,9 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.scores import RunScores
+from bertsecrets.results.scores import RunScores, SetScores, score_interval
 from bertsecrets.results.views import Comparison, MeasureView
-from bertsecrets.statistics.replicates import Interval, mean_interval
-
-_LEVEL = 0.95
+from bertsecrets.statistics.replicates import Interval
 
 
 class FirstPruned(Experiment):
@@ -61,12 +59,13 @@ class FirstPruned(Experiment):
         seeds = []
         metric = ""
         for label, replicates in comparison.replicates.items():
-            values = [score_of(view) for view in replicates.views if view.extras]
-            if not values:
+            sets = [_scores_of(view) for view in replicates.views if view.extras]
+            if not sets:
                 continue
             first = replicates.views[0]
             content, metric = first.extras, str(first.extras["metric"])
-            interval = mean_interval(values, _LEVEL)
+            values = [math.nan if scores is None else scores.model.get(metric, math.nan) for scores in sets]
+            interval = score_interval(metric, values, max((scores.count for scores in sets if scores), default=0))
             name = f"{first.run.task} · {content['score']}"
             lines.setdefault(name, {})[int(content["kept"])] = interval
             rows.append([label, content["score"], str(content["kept"]), str(len(values)), *_cells(interval)])
@@ -76,7 +75,7 @@ class FirstPruned(Experiment):
         section = Section(
             cls.title,
             [_in_words(name, points, metric) for name, points in lines.items() if len(points) > 1],
-            ["Intervals are Student's t over seeds of fine-tuning."],
+            ["Intervals are over seeds of fine-tuning and, of an accuracy or a correlation, over examples."],
             [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, cls.title)],
             [],
         )
@@ -87,7 +86,7 @@ class FirstPruned(Experiment):
             curves,
             title=f"{metric} by heads kept before fine-tuning",
             metric=metric,
-            note="bars: 95% interval over seeds",
+            note="bars: 95% intervals over seeds and examples",
         )
         block = FigureBlock(
             cls.name, figure, f"{seeds_in_words(seeds).capitalize()}.", f"Line chart: {metric} by number of heads kept."
@@ -105,13 +104,10 @@ class FirstPruned(Experiment):
         return {"heads_kept": float(view.value(KEPT).sum())} if view.has(KEPT) else {}
 
 
-def score_of(view: MeasureView) -> float:
-    """The run's score on its first evaluation set; NaN if it has none."""
+def _scores_of(view: MeasureView) -> SetScores | None:
+    """The run's scores on its first evaluation set; None if it has none."""
     path = view.run.scores_path
-    if not path.is_file():
-        return math.nan
-    scores = RunScores.read(path).sets.get(view.extras["evaluation"])
-    return math.nan if scores is None else scores.model.get(view.extras["metric"], math.nan)
+    return RunScores.read(path).sets.get(view.extras["evaluation"]) if path.is_file() else None
 
 
 def _in_words(name: str, points: Mapping[int, Interval], metric: str) -> str:

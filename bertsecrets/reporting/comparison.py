@@ -4,12 +4,10 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from scipy import stats
 
 from bertsecrets.ablation.comparison import effects
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
@@ -26,19 +24,15 @@ from bertsecrets.results.formatting import low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import FINISHED, Run
+from bertsecrets.results.scores import CORRELATIONS, score_interval
 from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
 from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.ranks import rank_correlation
-from bertsecrets.statistics.replicates import Interval, mean_interval
+from bertsecrets.statistics.replicates import Interval
 
 PAGE = "comparison.html"
 
 _SCORES = "Scores"
-
-CORRELATIONS = ("matthews", "pearson", "spearman")
-"""The metrics that are correlations."""
-
-_PERFECT = 1 - 1e-9
 
 
 def write_comparison(
@@ -165,7 +159,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                 constant = _mean_constant(condition, name, metric)
                 # The correlation of a constant answer is undefined: it counts as 0 here.
                 floor = 0.0 if metric in CORRELATIONS and not math.isfinite(constant) else constant
-                interval = within_range(mean_interval(values), metric)
+                interval = score_interval(metric, values, int(scores["count"]))
                 cells.append(
                     [
                         condition.label(varying),
@@ -189,7 +183,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         title="Scores by condition",
         unit="score",
         reference=None,
-        note="rings: seeds; bars: Student's t at 95 % over seeds, cut off at the metric's ends",
+        note="rings: seeds; bars: 95 % intervals over seeds and examples, cut off at the metric's ends",
         value="mean over seeds",
         baseline="constant answer",
     )
@@ -207,9 +201,9 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         f"{_SCORES} (table 1 of Kovaleva et al.)" if "init" in varying else _SCORES,
         findings,
         [
-            "The interval is over seeds: it shows how much fine-tuning itself varies, not how large the development set is. "
-            "With one seed there is no interval, and with two it is hardly informative; it is cut off at the ends of the metric's "
-            "range."
+            "The interval is over seeds and examples; with one seed it is over examples and says nothing of another fine-tuning. "
+            "A metric that is neither accuracy nor a correlation has one over seeds alone. It is cut off at the ends of the "
+            "metric's range."
         ],
         [Table(header, cells, "Mean over seeds, of the model and of the constant answer")],
         [FigureBlock("scores", figure, "Every seed's score, by condition.", "Dot chart of scores by condition.")],
@@ -219,7 +213,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
 
 
 def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
-    """Which condition has the highest and which the lowest mean, with their intervals over seeds."""
+    """Which condition has the highest and which the lowest mean, with their intervals."""
     defined = {label: interval for label, interval in means.items() if math.isfinite(interval.mean)}
     if not defined:
         return f"The {metric} of all {len(means)} conditions is undefined."
@@ -316,34 +310,6 @@ def _reading(with_heads: bool) -> Section:
             *(["Every head's mean and interval is in comparison.parquet next to this page."] if with_heads else []),
         ],
     )
-
-
-def within_range(interval: Interval, metric: str) -> Interval:
-    """Limits inside the metric's range: with few seeds, Student's t runs far beyond it."""
-    least = -1.0 if metric in CORRELATIONS else 0.0
-    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
-
-
-def score_interval(metric: str, values: Sequence[float], count: int) -> Interval:
-    """The mean of a score with its 95 % interval inside the metric's range: over seeds, or of one seed over examples.
-
-    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none.
-
-    Args:
-        metric: Name of the metric.
-        values: Each seed's score.
-        count: Number of examples.
-    """
-    interval = mean_interval(values)
-    if interval.count == 1 and metric == "accuracy":
-        low, high = stats.binomtest(round(interval.mean * count), count).proportion_ci(method="wilson")
-        interval = replace(interval, low=float(low), high=float(high))
-    elif interval.count == 1 and metric in CORRELATIONS and count > 3:
-        # Fisher's transformation of a perfect correlation is infinite.
-        z = math.atanh(max(-_PERFECT, min(_PERFECT, interval.mean)))
-        low, high = (math.tanh(z + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))
-        interval = replace(interval, low=low, high=high)
-    return within_range(interval, metric)
 
 
 def _score(run: FinishedRun, name: str, metric: str) -> float | None:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,15 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from bertsecrets.errors import UserError
+from bertsecrets.statistics.intervals import stderr_of_width
+from bertsecrets.statistics.replicates import Interval, effects_over_seeds, mean_interval, shared_noise
+
+CORRELATIONS = ("matthews", "pearson", "spearman")
+"""The metrics that are correlations."""
 
 _PERMUTATIONS = 2000
+_LEVEL = 0.95
+_PERFECT = 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -154,11 +162,50 @@ class RunScores:
                 value = scores.model[metric]
                 error = low = high = math.nan
                 if metric == "accuracy" and math.isfinite(value) and scores.count:
-                    right = round(value * scores.count)
-                    low, high = stats.binomtest(right, scores.count).proportion_ci(method="wilson")
+                    low, high = _over_examples(metric, value, scores.count)
                     error = math.sqrt(value * (1 - value) / scores.count) if 0 < value < 1 else math.nan
-                lines.append(Score(f"{name}/{metric}", value, baseline, error, float(low), float(high)))
+                lines.append(Score(f"{name}/{metric}", value, baseline, error, low, high))
         return lines
+
+
+def score_interval(metric: str, values: Sequence[float], count: int) -> Interval:
+    """The mean of a score with its 95 % interval inside the metric's range: over seeds and examples, or of one seed over examples.
+
+    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none: of several seeds, theirs is over
+    seeds alone (Student's t). Seeds that answer the same examples share the noise of these, whose errors count as going the same way.
+
+    Args:
+        metric: Name of the metric.
+        values: Each seed's score; undefined ones are left out.
+        count: Number of examples.
+    """
+    interval = mean_interval(values, _LEVEL)
+    defined_S = np.array([value for value in values if math.isfinite(value)])
+    limits = [_over_examples(metric, value, count) for value in defined_S]
+    if interval.count == 1:
+        interval = replace(interval, low=limits[0][0], high=limits[0][1])
+    elif interval.count and np.isfinite(limits).all():
+        # The two sides differ near the metric's ends.
+        reach_S2 = np.abs(np.array(limits) - defined_S[:, None])
+        noise_2 = shared_noise(stderr_of_width(2 * reach_S2, _LEVEL))
+        effect = effects_over_seeds(np.stack([defined_S] * 2, axis=1), noise_2, margin=0.0, level=_LEVEL)
+        interval = replace(interval, low=float(effect.low[0]), high=float(effect.high[1]))
+    # With few seeds, Student's t runs far beyond the metric's ends.
+    least = -1.0 if metric in CORRELATIONS else 0.0
+    return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))
+
+
+def _over_examples(metric: str, value: float, count: int) -> tuple[float, float]:
+    """The ends of one model's 95 % interval; NaN where unknown."""
+    if metric == "accuracy":
+        low, high = stats.binomtest(round(value * count), count).proportion_ci(_LEVEL, method="wilson")
+        return float(low), float(high)
+    if metric in CORRELATIONS and count > 3:
+        # Fisher's transformation of a perfect correlation is infinite.
+        z = math.atanh(max(-_PERFECT, min(_PERFECT, value)))
+        low, high = (math.tanh(z + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))
+        return low, high
+    return math.nan, math.nan
 
 
 def _without_nan(value: Any) -> Any:

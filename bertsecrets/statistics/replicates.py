@@ -231,6 +231,22 @@ def covariance_between_seeds(resampled_SRV: Array) -> Array:
     return np.where(complete_RV.sum(axis=0) < 2, np.nan, (of_sum_V - variance_V) / pairs)
 
 
+def shared_noise(error_SV: ArrayLike) -> Array:
+    """Mean covariance over examples of two different seeds' numbers, ``[V]``, if their errors go the same way: the most it can be.
+
+    For numbers of the same examples of which only the standard errors are known.
+
+    Args:
+        error_SV: Standard errors over examples of V numbers with S seeds, two or more.
+
+    >>> shared_noise([[0.1], [0.3]]).round(3).tolist()
+    [0.03]
+    """
+    error_SV = np.asarray(error_SV, np.float64)
+    seeds = len(error_SV)
+    return np.asarray((error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / (seeds * (seeds - 1)))
+
+
 def _complete(value_NR: ArrayLike) -> Array:
     array_NR = np.asarray(value_NR, np.float64)
     return array_NR[np.isfinite(array_NR).all(axis=1)]

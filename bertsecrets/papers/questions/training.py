@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
-from bertsecrets.reporting.comparison import score_interval
 from bertsecrets.reporting.controls import DROPOUT, LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
@@ -21,6 +20,7 @@ from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import PREDICTIONS, TRAINING
+from bertsecrets.results.scores import score_interval
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
@@ -318,7 +318,7 @@ def reasons(models: Studied, group: Group) -> Iterator[Part]:
         [*rows, IntervalRow(f"{group.task} · most frequent class", constant)],
         title="Accuracy with both sentences, with one, and without any",
         unit="accuracy",
-        note="lines: 95 % intervals over seeds, or Wilson's over examples with one seed",
+        note="lines: 95 % intervals over seeds and examples, or Wilson's over examples with one seed",
         reference=None,
     )
     block = FigureBlock(
@@ -411,5 +411,5 @@ def _score_table(rows: Sequence[IntervalRow], constant: float) -> Table:
     return Table(
         ["models", "accuracy", "95 % interval"],
         cells,
-        "Accuracy on the same evaluation set; intervals over seeds, which leave the noise of examples out, or of one seed over examples",
+        "Accuracy on the same evaluation set; intervals over seeds and examples, or of one seed over examples",
     )

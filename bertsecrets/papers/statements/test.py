@@ -14,7 +14,7 @@ from scipy import stats
 from bertsecrets.papers.statements.sheet import SEEDS, UNLIMITED, Array, Grid, Sheet
 from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.settings import Settings
-from bertsecrets.statistics.replicates import effects_over_seeds
+from bertsecrets.statistics.replicates import effects_over_seeds, shared_noise
 
 REACH = NormalDist().inv_cdf(0.975)
 """Standard errors on either side of a number in its 95 % interval."""
@@ -185,9 +185,7 @@ class Test(Settings, ABC):
                 value = float(value_S.mean()) + self.threshold
                 return Finding(value, math.nan, math.nan, math.nan, tuple(readings))
             value_S = value_S.mean() + (value_S - value_S.mean()) * math.sqrt(spread_of_pairs(len(defined)))
-        products_SS = np.outer(error_S, error_S)
-        covariance = products_SS[~np.eye(len(error_S), dtype=bool)].mean(keepdims=True)
-        effect = effects_over_seeds(value_S[:, None], covariance, margin=0.0, level=0.95)
+        effect = effects_over_seeds(value_S[:, None], shared_noise(error_S[:, None]), margin=0.0, level=0.95)
         mean, low, high = (float(estimate[0]) + self.threshold for estimate in (effect.delta, effect.low, effect.high))
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
 

@@ -20,9 +20,9 @@ from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, se
 from bertsecrets.papers.statements.test import REACH, Reading, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.scores import CONTROLS, REVERSED
-from bertsecrets.reporting.comparison import CORRELATIONS
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label
+from bertsecrets.results.scores import CORRELATIONS
 
 
 class Record(Test):

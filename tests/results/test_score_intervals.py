@@ -1,0 +1,52 @@
+"""Intervals of a score: over seeds and examples, worked by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertsecrets.results.scores import score_interval
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    limits = stats.binomtest(right, count).proportion_ci(method="wilson")
+    return float(limits.low), float(limits.high)
+
+
+@pytest.mark.parametrize("right", [353, 408])
+def test_seeds_that_agree_have_the_interval_of_the_examples(right: int) -> None:
+    interval = score_interval("accuracy", [right / 408] * 3, 408)
+    assert interval.mean == pytest.approx(right / 408)
+    assert (interval.low, interval.high) == pytest.approx(wilson(right, 408))
+
+
+def test_the_variance_between_seeds_is_added_to_that_of_the_examples() -> None:
+    values = [314 / 408, 321 / 408, 322 / 408]
+    between = np.var(values, ddof=1) / 3
+    interval = score_interval("accuracy", values, 408)
+    for side, limit in ((0, interval.low), (1, interval.high)):
+        errors = [abs(wilson(right, 408)[side] - right / 408) / stats.norm.ppf(0.975) for right in (314, 321, 322)]
+        shared = (errors[0] * errors[1] + errors[0] * errors[2] + errors[1] * errors[2]) / 3
+        variance = between + shared
+        reach = stats.t.ppf(0.975, variance**2 / (between**2 / 2)) * math.sqrt(variance)
+        assert abs(limit - np.mean(values)) == pytest.approx(reach)
+
+
+def test_a_metric_without_an_interval_over_examples_has_one_over_seeds() -> None:
+    interval = score_interval("f1", [0.7, 0.8, math.nan], 408)
+    reach = stats.t.ppf(0.975, 1) * np.std([0.7, 0.8], ddof=1) / math.sqrt(2)
+    assert (interval.low, interval.high, interval.count) == pytest.approx((max(0, 0.75 - reach), 1.0, 2))
+    assert math.isnan(score_interval("f1", [0.7], 408).low)
+
+
+def test_limits_stay_inside_the_metrics_range() -> None:
+    assert score_interval("accuracy", [0.02, 0.9], 50).high == 1.0
+    assert score_interval("spearman", [-0.9, 0.9], 50).low == -1.0
+
+
+def test_no_score_has_no_interval() -> None:
+    interval = score_interval("accuracy", [math.nan], 408)
+    assert interval.count == 0
+    assert math.isnan(interval.mean)
+    assert math.isnan(interval.low)
