@@ -93,7 +93,7 @@ class Test(Settings, ABC):
         """The smallest and the largest possible number, whatever the models."""
         ends = zip(self.bounds, *(reading.limits for reading in readings), strict=True)
         low, high = (choose(values) for choose, values in zip((max, min), ends, strict=True))
-        return (max(0.0, low), max(-low, high)) if getattr(self, "absolute", False) else (low, high)
+        return low, high
 
     @property
     def threshold(self) -> float:
@@ -188,6 +188,20 @@ class Test(Settings, ABC):
         effect = effects_over_seeds(value_S[:, None], shared_noise(error_S[:, None]), margin=0.0, level=0.95)
         mean, low, high = (float(estimate[0]) + self.threshold for estimate in (effect.delta, effect.low, effect.high))
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
+
+
+class SizeTest(Test):
+    """A test of a number or of its size.
+
+    Args:
+        absolute: Whether to take the absolute value of the number.
+    """
+
+    absolute: bool = Field(default=False, description="true or false")
+
+    def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
+        low, high = super().limits(readings)
+        return (max(0.0, low), max(-low, high)) if self.absolute else (low, high)
 
 
 class SumTest(Test):

@@ -25,6 +25,7 @@ from bertsecrets.papers.statements.test import (
     REACH,
     RankTest,
     Reading,
+    SizeTest,
     SumTest,
     Test,
     listed,
@@ -54,20 +55,18 @@ def _components(column: str, layers: str) -> str:
     return LAYER_SETS[layers].words if of_layers else f"the heads of {LAYER_SETS[layers].words}"
 
 
-class Mean(SumTest):
+class Mean(SizeTest, SumTest):
     """Mean over heads of a column, or of several columns together, minus another.
 
     Args:
         minus: Columns to take away.
         layers: The layers whose heads count.
         where: Which of these heads count; null for all.
-        absolute: Whether to take the absolute value of the mean.
     """
 
     minus: str | list[str] = Field(default=[], description="a column, <measure>/<column>, or a list of them")
     layers: Layers = Field(default="all", description="a name of layers")
     where: Where | None = None
-    absolute: bool = Field(default=False, description="true or false")
 
     @property
     def columns(self) -> Sequence[str]:
@@ -338,21 +337,19 @@ class HighestColumn(Test):
         return Reading(mean - rivals[rival][0], stderr + rivals[rival][1], grid.count, detail)
 
 
-class Correlation(RankTest):
+class Correlation(SizeTest, RankTest):
     """Spearman's rank correlation of two columns over heads; its standard error is over heads.
 
     Args:
         column, other: The columns.
         layers: The layers whose heads count.
         within_layers: Whether heads are compared with those of their own layer: the mean of the layer is taken away.
-        absolute: Whether to take its absolute value.
     """
 
     column: str = Field(description="a column, <measure>/<column>")
     other: str = Field(description="a column, <measure>/<column>")
     layers: Layers = Field(default="all", description="a name of layers")
     within_layers: bool = Field(default=False, description="true or false")
-    absolute: bool = Field(default=False, description="true or false")
 
     @property
     def columns(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles_of
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
-from bertsecrets.papers.statements.test import REACH, Reading, Test
+from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.scores import CONTROLS, REVERSED
 from bertsecrets.reporting.runs import FinishedRun
@@ -372,17 +372,15 @@ def _roles(sheet: Sheet, open_LH: "np.ndarray[tuple[int, ...], np.dtype[np.bool_
 _SAME = 1e-9
 
 
-class Score(Test):
+class Score(SizeTest):
     """The first metric of the first evaluation set, in points, minus another.
 
     Args:
         minus: ``constant``: that of a constant answer, whose correlation counts as 0; ``random``: the mean over the seeds of
             the same model fine-tuned from random weights.
-        absolute: Whether to take the size of the difference.
     """
 
     minus: Literal["constant", "random"] = Field(description="constant or random")
-    absolute: bool = Field(default=False, description="true or false")
 
     @property
     def number(self) -> str:
