@@ -210,8 +210,8 @@ def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
 def volcano(rows: Sequence[Row], *, title: str) -> Figure:
     """Change of the score against how surprising it would be without an effect (-log10 p); the line is at p = 0.05.
 
-    The most surprising variants are named, of equally surprising ones the larger changes first. A row without a defined score is left
-    out and counted in the footnote.
+    The largest loss is named, and the most surprising variants, of equally surprising ones the larger changes first. A row without a
+    defined score is left out and counted in the footnote.
     """
     defined = [row for row in rows if np.isfinite(row["delta"])]
     names, delta_V, (p_value_V,) = _labels(defined), _points(defined)[0], _numbers(defined, "p_value")
@@ -237,10 +237,16 @@ def volcano(rows: Sequence[Row], *, title: str) -> Figure:
         axes.set_xlabel(POINTS)
         axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
         order = np.lexsort((-np.abs(delta_V), -surprise_V))
-        _name_points(axes, names, delta_V, surprise_V, [int(i) for i in order[:_LABELLED]])
+        # Of equal losses the most surprising.
+        worst = [int(i) for i in np.lexsort((-surprise_V, delta_V))[:1] if delta_V[i] < 0]
+        _name_points(axes, names, delta_V, surprise_V, worst, [int(i) for i in order[:_LABELLED]])
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
         footnote(figure, _count(rows) + undefined(_points(rows)[0]))
     return figure
+
+
+_Box = tuple[float, float, float, float]
+"""Left, bottom, right and top."""
 
 
 def _name_points(
@@ -248,28 +254,35 @@ def _name_points(
     names: Sequence[str],
     delta_V: Array,
     surprise_V: Array,
+    always: Sequence[int],
     order: Sequence[int],
 ) -> None:
-    """Name points above p = 0.05, next to, above or below them; a name without room is left out, as the table has it."""
+    """Name points next to, above or below them: some always, others above p = 0.05 where there is room, as the table has them."""
     # An estimate of the panel's size in points; an error costs a name at most.
     width, height = 0.85 * 72 * _VOLCANO_SIZE[0], 0.7 * 72 * _VOLCANO_SIZE[1]
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     x_V = (delta_V - left) / (right - left) * width
     y_V = (surprise_V - bottom) / (top - bottom) * height
     line = (-np.log10(0.05) - bottom) / (top - bottom) * height
-    used: list[tuple[float, float, float, float]] = []
-    for i in order:
-        if surprise_V[i] <= -np.log10(0.05):
+    used: list[_Box] = []
+
+    def hidden(box: _Box) -> bool:
+        on_point = (x_V > box[0] - 3) & (x_V < box[2] + 3) & (y_V > box[1] - 3) & (y_V < box[3] + 3)
+        return bool(on_point.any()) or any(_overlap(box, other) for other in used)
+
+    for i in dict.fromkeys([*always, *order]):
+        if i not in always and surprise_V[i] <= -np.log10(0.05):
             continue
         length = len(names[i]) * SMALL * 0.64
         sides = [(-5.0, -3.0, "right"), (5.0, -3.0, "left"), (0.0, 5.0, "center"), (0.0, -13.0, "center")]
+        places = []
         for dx, dy, align in sides if delta_V[i] <= 0 else [sides[1], sides[0], *sides[2:]]:
             start = x_V[i] + dx - {"right": length, "left": 0.0, "center": length / 2}[align]
             box = (start, y_V[i] + dy, start + length, y_V[i] + dy + SMALL + 2)
-            on_point = ((x_V > box[0] - 3) & (x_V < box[2] + 3) & (y_V > box[1] - 3) & (y_V < box[3] + 3)).any()
-            outside = box[0] < 0 or box[2] > width or box[1] < line
-            if outside or on_point or any(_overlap(box, other) for other in used):
-                continue
+            if box[0] >= 0 and box[2] <= width and box[1] >= (0 if i in always else line):
+                places.append((box, dx, dy, align))
+        free = [place for place in places if not hidden(place[0])]
+        for box, dx, dy, align in (free or places if i in always else free)[:1]:
             used.append(box)
             axes.annotate(
                 names[i],
@@ -279,10 +292,9 @@ def _name_points(
                 ha=align,
                 fontsize=SMALL,
             )
-            break
 
 
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+def _overlap(one: _Box, other: _Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 

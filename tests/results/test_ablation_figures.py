@@ -120,6 +120,17 @@ def test_volcano_counts_and_names() -> None:
     assert "layer 0 · head 2" not in words(figure)
 
 
+def test_volcano_names_the_largest_loss_whatever_its_p() -> None:
+    rng = np.random.default_rng(0)
+    delta_V = np.round(rng.normal(0, 0.003, 144), 3)
+    delta_V[77] = delta_V.min() - 0.001
+    rows = grid(delta_V.reshape(12, 12), np.zeros((12, 12), bool), np.zeros((12, 12), bool))
+    figure = volcano([{**each, "p_value": 0.3} for each in rows], title="t")
+    assert [text for text in words(figure) if text.startswith("layer")] == ["layer 6 · head 5"]
+    figure = volcano([row(0.01, p_value=1.0, head=head) for head in range(3)], title="t")
+    assert not [text for text in words(figure) if text.startswith("layer")]
+
+
 def test_layers_of_a_part_of_the_model_keep_their_numbers() -> None:
     rows = [row(-0.1, NEEDED, 3, kind="layer"), row(0.0, DISPENSABLE, 7, kind="layer")]
     figure = layer_bars(rows, title="t")
