@@ -23,7 +23,7 @@ from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.importance.head_gradient import EXAMPLE, NORMALISED, HeadGradient
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.shows import by_layer, filled_table, published
-from bertsecrets.pruning.scores import EXACT, RANDOM, from_table
+from bertsecrets.pruning.scores import EXACT, RANDOM, from_table, score_label
 from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
 from bertsecrets.results.components import ALL_BUT_ONE, HEAD
 from bertsecrets.results.figures.curves import trajectory
@@ -450,7 +450,7 @@ def _rows(
             [
                 group.name,
                 f"{total - kept} ({percent:.0f} %)",
-                score,
+                score_label(score),
                 number(100 * interval.mean, 1),
                 low_to_high(100 * interval.low, 100 * interval.high, 1),
                 low_to_high(100 * min(random), 100 * max(random), 1) if random else MISSING,
@@ -489,4 +489,4 @@ def _how(contents: Sequence[Mapping[str, Any]]) -> str:
         else "The paper's order is that of I_h, the mean absolute derivative of the loss with respect to a gate on the head: "
         f"prune.scores=[{_PAPERS},exact]."
     )
-    return f"Heads are removed in the order of {score}, {source}. {theirs}"
+    return f"Heads are removed in the order of {score_label(score)} (prune.scores=[{score}]), {source}. {theirs}"

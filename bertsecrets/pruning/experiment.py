@@ -6,7 +6,7 @@ from typing import Any
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import pruning_costs, pruning_curves
-from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table
+from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table, score_label
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import sample_size
@@ -214,20 +214,21 @@ def knee_in_words(content: Mapping[str, Any]) -> str:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
     score, total, metric = content["chosen"]["score"], content["total"], content["metric"]
+    order = f"By {score_label(score)},"
     rows = [row for row in content["curves"] if row["score"] == score and row["change"] is not None]
     rows.sort(key=lambda row: -row["kept"])
     start = len(rows)
     while start and rows[start - 1]["high"] is not None and rows[start - 1]["high"] < 0:
         start -= 1
     if start == len(rows):
-        return f"By {score}, no loss of {metric} is shown down to {rows[-1]['kept']} of {total} heads." if rows else ""
+        return f"{order} no loss of {metric} is shown down to {rows[-1]['kept']} of {total} heads." if rows else ""
     lost = rows[start]
     if start == 0:
-        text = f"By {score}, {metric} falls from the first step on: with {lost['kept']} of {total} heads"
+        text = f"{order} {metric} falls from the first step on: with {lost['kept']} of {total} heads"
     else:
         last = rows[start - 1]
         text = (
-            f"By {score}, the loss begins between {last['kept']} and {lost['kept']} of {total} heads: with {last['kept']}, "
+            f"{order} the loss begins between {last['kept']} and {lost['kept']} of {total} heads: with {last['kept']}, "
             f"{metric} changes by {_change_of_order(last)} points, with {lost['kept']}"
         )
     verb = f" it changes by {_change_of_order(lost)} points" if start == 0 else f" by {_change_of_order(lost)}"
@@ -268,8 +269,8 @@ def _costs_table(content: Mapping[str, Any]) -> Table:
     )
     return Table.of(
         rows,
-        f"Heads removed by {score}: parameters and FLOPs (one example of {content['length']} tokens) as shares of the whole "
-        f"model's {content['parameters']:,} and {content['flops']:,}{timed}; {content['metric']} {number(content['baseline'])}, "
+        f"Heads removed by {score_label(score)}: parameters and FLOPs (one example of {content['length']} tokens) as shares of "
+        f"the whole model's {content['parameters']:,} and {content['flops']:,}{timed}; {content['metric']} {number(content['baseline'])}, "
         f"loss {number(content['clean_loss'])} with all heads; p-value of the test of {content['chosen']['kept']} heads "
         f"{p_value(content['chosen']['p_value'])}",
     )
@@ -291,7 +292,7 @@ def _scores_table(content: Mapping[str, Any]) -> Table:
     orders = len({row["seed"] for row in content["curves"] if row["score"] == RANDOM})
     random = f"; of random, the mean of {orders} orders and in brackets their range" if orders > 1 else ""
     return Table(
-        ["heads kept", *names],
+        ["heads kept", *map(score_label, names)],
         rows,
         f"Change of {content['metric']} in points by score, in parentheses its {content['confidence']:.0%} interval{random}",
     )
@@ -329,7 +330,7 @@ def _costs_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
         rows,
         shares,
         margin=content["margin"],
-        title=f"Change of {content['metric']} by cost, heads removed by {score}",
+        title=f"Change of {content['metric']} by cost, heads removed by {score_label(score)}",
         note=f"costs as shares of the whole model's; band: {content['confidence']:.0%} interval over examples; dashed: the loss "
         f"that matters; {sample_size(content['examples'])}",
     )

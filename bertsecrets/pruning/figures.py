@@ -1,6 +1,7 @@
 """Curves of the score against the number of heads kept, and against what a smaller model costs."""
 
 from collections.abc import Collection, Mapping, Sequence
+from textwrap import fill
 from types import MappingProxyType
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.pruning.scores import CONTROLS
+from bertsecrets.pruning.scores import CONTROLS, score_label
 from bertsecrets.results.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -28,6 +29,8 @@ Row = Mapping[str, Any]
 
 _MARKERS = "osv^Dx*"
 _LINES = ("-", "--", ":")
+_LABEL_WIDTH = 34
+"""Characters of a line of a legend."""
 _INSIDE = 5
 """A legend of more lines would cover them, and stands beside the axes."""
 
@@ -70,6 +73,7 @@ def pruning_curves(
         axes = figure.add_subplot()
         for index, name in enumerate(names):
             colour = QUIET if name in controls else ACCENTS[index % len(ACCENTS)]
+            label = fill(score_label(name), _LABEL_WIDTH)
             seeds = list(dict.fromkeys(row["seed"] for row in rows if row["score"] == name))
             for number, seed in enumerate(seeds):
                 order = [row for row in rows if row["score"] == name and row["seed"] == seed]
@@ -84,7 +88,7 @@ def pruning_curves(
                     color=colour,
                     markersize=3,
                     alpha=1 if len(seeds) == 1 else 0.6,
-                    label=None if number else name if len(seeds) == 1 else f"{name} ({len(seeds)} orders)",
+                    label=None if number else label if len(seeds) == 1 else f"{label} ({len(seeds)} orders)",
                 )
         for index, (name, points) in enumerate(published.items()):
             kept_V, change_V = np.transpose(points)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import kept_scores
+from bertsecrets.pruning.scores import score_label
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
@@ -31,7 +32,7 @@ class FirstPruned(Experiment):
         if not content or not view.has(KEPT):
             return None
         finding = (
-            f"The model was fine-tuned with {content['kept']} of {content['total']} heads; {content['score']} chose the "
+            f"The model was fine-tuned with {content['kept']} of {content['total']} heads; {score_label(content['score'])} chose the "
             f"{content['total'] - content['kept']} that were removed before."
             if content["kept"] < content["total"]
             else f"The model was fine-tuned with all {content['total']} heads."
@@ -66,9 +67,10 @@ class FirstPruned(Experiment):
             content, metric = first.extras, str(first.extras["metric"])
             values = [math.nan if scores is None else scores.model.get(metric, math.nan) for scores in sets]
             interval = score_interval(metric, values, max((scores.count for scores in sets if scores), default=0))
-            name = f"{first.run.task} · {content['score']}"
+            score = score_label(content["score"])
+            name = f"{first.run.task} · {score}"
             lines.setdefault(name, {})[int(content["kept"])] = interval
-            rows.append([label, content["score"], str(content["kept"]), str(len(values)), *_cells(interval)])
+            rows.append([label, score, str(content["kept"]), str(len(values)), *_cells(interval)])
             seeds.append(len(values))
         if not rows:
             return None

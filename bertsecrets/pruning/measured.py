@@ -33,12 +33,14 @@ class MeasuredScore:
 
     Args:
         experiment: Name of the measure or analysis.
+        label: The score in words.
         column: The column, whose ``keep`` says which numbers are worth keeping.
         take: Computes the grid of a model in a situation.
         passes: From the number of heads, the passes over each example that this takes.
     """
 
     experiment: str
+    label: str
     column: Column
     take: Callable[[Situation, nn.Module], HeadGrid]
     passes: Callable[[int], int]
@@ -62,7 +64,8 @@ def measured_scores() -> dict[str, MeasuredScore]:
     for make in ranking_measures().values():
         measure = make(1, 1)
         if not measure.needs & {Need.REFERENCE, Need.ANNOTATION, Need.MASKED_LM}:
-            scores += _of(measure.name, measure.columns, partial(_measure, make), sum(measure.passes))
+            title = f"{measure.title[:1].lower()}{measure.title[1:]}, "
+            scores += _of(measure.name, measure.columns, partial(_measure, make), sum(measure.passes), title)
     scores += _of(Relevance.name, Relevance.columns, _relevance, 2)
     scores += _of(DirectEffects.name, DirectEffects.columns, _direct_effects, lambda heads: 2 * heads)
     # The metric of a few examples has too many ties to order heads by.
@@ -85,9 +88,11 @@ def _of(
     columns: tuple[Column, ...],
     take: Callable[[Situation, nn.Module], HeadGrid],
     passes: int | Callable[[int], int],
+    title: str = "",
 ) -> list[MeasuredScore]:
     counted = passes if callable(passes) else lambda heads: passes
-    return [MeasuredScore(experiment, column, take, counted) for column in columns if column.keep is not None]
+    ranking = [column for column in columns if column.keep is not None]
+    return [MeasuredScore(experiment, f"{title}{column.label}", column, take, counted) for column in ranking]
 
 
 @torch.inference_mode(False)

@@ -66,6 +66,20 @@ OPPOSITE = "-"
 """Before the name of a score: the opposite order."""
 
 
+def score_label(name: str) -> str:
+    """The words for a score in figures, tables and sentences; a score that is not ours keeps its name.
+
+    >>> score_label("exact"), score_label("-head_gradient/example"), score_label("random")
+    ('effects of single heads', 'opposite of gradient importance of heads, per example', 'random')
+    """
+    if name.startswith(OPPOSITE):
+        return f"opposite of {score_label(name.removeprefix(OPPOSITE))}"
+    if name == EXACT:
+        return "effects of single heads"
+    score = measured_scores().get(name)
+    return name if score is None else score.label
+
+
 def from_table(content: Mapping[str, Any], name: str) -> bool:
     """Whether a score was read from a head table, which may have been measured on any examples.
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.pruning.figures import pruning_curves
-from bertsecrets.pruning.scores import CONTROLS, from_table
+from bertsecrets.pruning.scores import CONTROLS, from_table, score_label
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison
@@ -31,7 +31,7 @@ def compare_pruning(comparison: Comparison) -> Section | None:
         intervals = over_seeds(contents)
         half = _half(contents[0], intervals)
         for score, points in intervals.items():
-            rows.append([label, score, str(len(contents)), str(half), *_cells(points.get(half))])
+            rows.append([label, score_label(score), str(len(contents)), str(half), *_cells(points.get(half))])
         if len(contents) > 1:
             blocks.append(
                 FigureBlock(

@@ -103,7 +103,7 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
     costs, scores = section.tables
     assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
     assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]
-    assert scores.header == ["heads kept", "exact", "random", "reversed"]
+    assert scores.header == ["heads kept", "effects of single heads", "random", "reversed"]
     assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
     assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
 

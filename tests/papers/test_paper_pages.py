@@ -776,10 +776,15 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
             tmp_path / "b", seed, {"exact": -0.05, "random": -0.1, "head_gradient/example_normalised": -0.01 * seed}
         )
     row = rows_of(michel2019.curves(models_in(tmp_path / "a")))[1]
-    assert row[:4] == ["mrpc", "6 (50 %)", "exact", "−20.0"]
+    assert row[:4] == ["mrpc", "6 (50 %)", "effects of single heads", "−20.0"]
     section = michel2019.curves(models_in(tmp_path / "b"))
-    assert [row[2] for row in rows_of(section)] == ["head_gradient/example_normalised"] * 3 + ["exact"] * 3
+    importance = "gradient importance of heads, per example, normalised by layer"
+    orders = [row[2] for row in rows_of(section)]
+    assert orders == [importance] * 3 + ["effects of single heads"] * 3
     assert section is not None
+    legend = section.figures[0].figure.axes[0].get_legend()
+    assert legend is not None
+    assert importance in [text.get_text().replace("\n", " ") for text in legend.get_texts()]
     assert "This is I_h of the paper" in section.paragraphs[-1]
     assert section.summary.startswith("mrpc: 6 of 12 heads pruned, −1.5 (")
     assert rows_of(michel2019.efficiency(models_in(tmp_path / "a")))[0][3] == "+43, +43"

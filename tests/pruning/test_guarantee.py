@@ -193,13 +193,16 @@ def test_the_title_of_the_page_is_the_outcome(asked: bool, holds: bool, expected
     [
         (
             [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
-            "By exact, the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with 4 by "
+            "By effects of single heads, the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with 4 by "
             "−15.0 (−20.0 to −10.0); 2 random orders there: −9.0 to −8.0.",
         ),
-        ([(-0.01, 0.01)] * 5, "By exact, no loss of accuracy is shown down to 2 of 12 heads."),
+        (
+            [(-0.01, 0.01)] * 5,
+            "By effects of single heads, no loss of accuracy is shown down to 2 of 12 heads.",
+        ),
         (
             [(-0.3, -0.1)] * 5,
-            "By exact, accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; "
+            "By effects of single heads, accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; "
             "2 random orders there: −9.0 to −8.0.",
         ),
     ],

@@ -15,6 +15,7 @@ from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.pruning.experiment import guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
+from bertsecrets.pruning.scores import score_label
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
@@ -273,5 +274,5 @@ def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
         count=content["examples"],
         level=content["confidence"],
     )
-    caption = f"Heads removed in the order of {selected['score']}; random and reversed orders are controls ({name})."
+    caption = f"Heads removed in the order of {score_label(selected['score'])}; random and reversed orders are controls ({name})."
     return FigureBlock(f"pruning_{name}", figure, caption, "Line chart of changes of score by heads kept.")
