@@ -1,6 +1,6 @@
 """Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 

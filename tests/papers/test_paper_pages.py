@@ -379,8 +379,8 @@ def test_table_1_has_every_seeds_score_and_their_interval(tmp_path: Path) -> Non
         for seed in (1, 2):
             make_run(tmp_path / f"{init}{seed}", init=init, seed=seed, model=BERT, accuracy=accuracy + 0.01 * seed)
     (row,) = rows_of(kovaleva2019.initialisation(models_in(tmp_path)))
-    # Means of 0.81 and 0.82 with t(1) at 97.5 %: 12.71 * 0.00707 / sqrt(2) = 0.0635
-    assert row[2] == "81.5 (75.1 to 87.9)"
+    # Mean of 0.81 and 0.82: variance 0.00707² / 2 over seeds, and 0.0206² of 408 examples below it (Wilson); t(329) at 97.5 % is 1.967.
+    assert row[2] == "81.5 (77.3 to 85.1)"
     # Table 1 of the paper: 82.3 pre-trained, 68.3 random for MRPC's accuracy.
     assert row[5] == "82.3 / 68.3 / 31.6"
 

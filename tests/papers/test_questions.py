@@ -85,7 +85,7 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     retrained = "python -m bertsecrets train task=mrpc model=minilm task.training.batch_size=32 seed=1"
     assert f"{retrained} -m control=first_sentence,second_sentence" in text
     assert "annotation.pipeline=" in text
-    assert not re.search(r"\bQ\d", text)
+    assert not re.search(r"\bQ\d", re.sub(r"base64,[\w+/=]+", "", text))
     # What is not measured is told apart from what intervals leave open: the accuracy is there, without a control.
     assert "0 of 15 questions have an answer from these runs." in text
     assert '<details class="fold" id="section-1" open>' in text

@@ -52,9 +52,9 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
     page = compare(sweep)
     assert page == sweep / "comparison" / "comparison.html"
     text = page.read_text()
-    # mean of 0.72, 0.74, 0.76 with t(2) interval 4.303 * 0.02 / sqrt(3)
+    # Mean of 0.72, 0.74, 0.76: variance 0.02² / 3 over seeds, and Wilson's of 408 examples below and above it.
     assert "0.740" in text
-    assert "0.690 to 0.790" in text
+    assert "0.689 to 0.788" in text
     assert "On average no better than a constant answer: random normal · accuracy" in text
     assert "differs in 6 of 6 heads, those by −0.080 on average" in text
     assert (
@@ -92,7 +92,7 @@ def test_the_page_says_which_condition_scores_highest_and_what_to_do_next(sweep:
     answer = re.search(r'<p class="answer">(.*?)</p>', text)
     assert answer is not None
     assert answer[1].startswith(
-        "Highest mean accuracy: pretrained has 0.740 (0.690 to 0.790); lowest: random normal has 0.660 ("
+        "Highest mean accuracy: pretrained has 0.740 (0.689 to 0.788); lowest: random normal has 0.660 ("
     )
     commands = re.findall(r"<code>(python -m bertsecrets [^<]*)</code>", text)
     assert [command.split()[3] for command in commands] == ["compare", "compare", "report"]
@@ -153,7 +153,8 @@ def test_without_disabled_heads_the_title_is_the_first_finding(tmp_path: Path, s
     assert title_of(sweep) == "Which heads are needed over seeds cannot be told from these runs."
     for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.6)):
         make_run(tmp_path / "scores" / init, init=init, accuracy=accuracy)
-    title = "Highest mean accuracy: pretrained has 0.800; lowest: random normal has 0.600."
+    # Wilson's intervals of 408 examples.
+    title = "Highest mean accuracy: pretrained has 0.800 (0.757 to 0.835); lowest: random normal has 0.600 (0.552 to 0.647)."
     assert title_of(tmp_path / "scores") == title
     page = (tmp_path / "scores" / "comparison" / "comparison.html").read_text()
     assert f'class="answer">{title}' not in page
