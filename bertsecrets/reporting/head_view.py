@@ -114,11 +114,9 @@ def head_view(
         [sentence_of[position] for position in shown],
         [special[position] for position in shown],
     )
-    answers = _answers(network, inputs)
+    title, answers = _answers(network, inputs)
     viewer = HeadViewer([example], start, table, answers=answers)
-    report = Report(
-        title="Attention heads", subtitle=example.name, notes=notes, sections=[Section("", viewer=viewer)], wide=True
-    )
+    report = Report(title=title, subtitle=example.name, notes=notes, sections=[Section("", viewer=viewer)], wide=True)
     return HeadView(report, example)
 
 
@@ -174,10 +172,13 @@ def _encoded(
     return inputs, sentence_of, [segment is None for segment in segments], notes
 
 
-def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[int, int], str]:
-    """For each head what a sequence classifier answers with and without it, in a sentence; empty for any other model."""
+def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str]]:
+    """What a sequence classifier answers and how many heads change the class, and for each head its answer with and without it.
+
+    The title is neutral, and there is no sentence for a head, for any other model.
+    """
     if not type(network).__name__.endswith(_CLASSIFIER):
-        return {}
+        return "Attention heads", {}
     # A plain view of another model need not wait for what a sweep imports.
     from bertsecrets.ablation.engine import engine_for
     from bertsecrets.ablation.plan import Plan, every_head
@@ -189,7 +190,11 @@ def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[tuple[
         clean_BC, logits_BVC = engine_for(network)(network, plan).run(inputs)
     names: Mapping[Any, str] = network.config.id2label or {}
     answer_with_head = _answer(clean_BC[0], names)
-    return {
+    title = f"The model answers {answer_with_head}"
+    if clean_BC.shape[1] > 1:
+        changing = int((logits_BVC[0].argmax(-1) != clean_BC[0].argmax()).sum())
+        title += f"; {changing or 'none'} of {len(plan.variants)} heads change{'s' * (changing <= 1)} that when disabled alone"
+    return title, {
         variant.heads[0]: f"The model answers {answer_with_head}, and {_answer(logits_C, names)} without this head."
         for variant, logits_C in zip(plan.variants, logits_BVC[0], strict=True)
     }
