@@ -45,7 +45,7 @@ from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CAPTURES, INITIAL
-from bertsecrets.results.scores import score_interval
+from bertsecrets.results.scores import INTERVALS, score_interval
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Grids, Replicates
 
@@ -103,13 +103,13 @@ def initialisation(models: Studied) -> Section | None:
         value="mean over seeds",
         baseline="constant answer",
         published="the paper",
-        note="rings: seeds; bars: 95 % over seeds and examples, or over examples where there is one seed; cut off at the metric's ends",
+        note=f"rings: seeds; bars: {INTERVALS}, cut off at the metric's ends",
     )
     caption = "Every seed's score, by task and initialisation."
     return Section(
         paragraphs=[
             "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, cut off at the metric's ends. Where "
-            "there is one seed it is over examples; that of F1 is over seeds alone.",
+            "there is one seed it is over examples; those of F1 and Matthews' correlation are over seeds alone.",
             *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
         ],
         tables=[table],
@@ -360,7 +360,7 @@ def relations(models: Studied) -> Section | None:
     views = models.before("frame_relations", lambda view: view.has("weight"))
     several = len({model for model, _ in views}) > 1
     sets: list[tuple[str, RelationGrids]] = []
-    examples: list[RelationExample] = []
+    sentences: list[RelationExample] = []
     for (model, task), view in sorted(views.items(), key=lambda item: item[0][::-1]):
         record = RelationRecord.read(view.extras)
         source = task if record is None else record.source
@@ -369,7 +369,7 @@ def relations(models: Studied) -> Section | None:
         # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
         if not any(np.allclose(grids.value["weight"], weight_LH, equal_nan=True) for weight_LH in alike):
             sets.append((name, grids))
-            examples += [] if record is None else [record.example]
+            sentences += [] if record is None else [record.example]
     if not sets:
         return None
     counts = [int(grids.count.max()) for _, grids in sets]
@@ -387,8 +387,8 @@ def relations(models: Studied) -> Section | None:
             "Heatmaps of relation weights by layer and head.",
         )
     ]
-    if examples:
-        drawn = examples[0]
+    if sentences:
+        drawn = sentences[0]
         caption = f"Figure 3, one sentence: {drawn.text.strip()} Linked: {linked(drawn)} (attending → attended to)."
         maps = relation_maps(drawn)
         blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))

@@ -166,11 +166,12 @@ def in_points(margin: float) -> str:
 
 
 def _source_in_words(content: Mapping[str, Any]) -> list[str]:
-    names = list(dict.fromkeys(row["score"] for row in content["curves"] if from_table(content, row["score"])))
+    tables = dict.fromkeys(row["score"] for row in content["curves"] if from_table(content, row["score"]))
+    names = [f"“{score_label(name)}”" for name in tables]
     if not names:
         return []
     return [
-        f"{', '.join(names)} {'come' if len(names) > 1 else 'comes'} from a head table and {'are' if len(names) > 1 else 'is'} not "
+        f"The score{'s' * (len(names) > 1)} {' and '.join(names)} {'come' if len(names) > 1 else 'comes'} from a head table and {'are' if len(names) > 1 else 'is'} not "
         "computed anew. Where a table was measured on the examples of the test, they chose the order too, and nothing is "
         "guaranteed."
     ]

@@ -12,7 +12,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.scores import RunScores, SetScores, score_interval
+from bertsecrets.results.scores import INTERVALS, RunScores, SetScores, score_interval
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval
 
@@ -77,7 +77,9 @@ class FirstPruned(Experiment):
         section = Section(
             cls.title,
             [_in_words(name, points, metric) for name, points in lines.items() if len(points) > 1],
-            ["Intervals are over seeds of fine-tuning and, of an accuracy or a correlation, over examples."],
+            [
+                "Intervals are over seeds of fine-tuning and, of an accuracy or Pearson's or Spearman's correlation, over examples."
+            ],
             [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, cls.title)],
             [],
         )
@@ -88,7 +90,7 @@ class FirstPruned(Experiment):
             curves,
             title=f"{metric} by heads kept before fine-tuning",
             metric=metric,
-            note="bars: 95% intervals over seeds and examples",
+            note=f"bars: {INTERVALS}",
         )
         block = FigureBlock(
             cls.name, figure, f"{seeds_in_words(seeds).capitalize()}.", f"Line chart: {metric} by number of heads kept."

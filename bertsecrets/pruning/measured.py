@@ -22,6 +22,7 @@ from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.models.encoder import describe, scale_heads
 from bertsecrets.pruning.sets import HeadSet
 from bertsecrets.pruning.situation import Situation
+from bertsecrets.results.formatting import lower_first
 
 MODE = "zero"
 """How heads are disabled: a removed head's output is zero."""
@@ -64,7 +65,7 @@ def measured_scores() -> dict[str, MeasuredScore]:
     for make in ranking_measures().values():
         measure = make(1, 1)
         if not measure.needs & {Need.REFERENCE, Need.ANNOTATION, Need.MASKED_LM}:
-            title = f"{measure.title[:1].lower()}{measure.title[1:]}, "
+            title = f"{lower_first(measure.title)}, "
             scores += _of(measure.name, measure.columns, partial(_measure, make), sum(measure.passes), title)
     scores += _of(Relevance.name, Relevance.columns, _relevance, 2)
     scores += _of(DirectEffects.name, DirectEffects.columns, _direct_effects, lambda heads: 2 * heads)

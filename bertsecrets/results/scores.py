@@ -18,6 +18,12 @@ from bertsecrets.statistics.replicates import Interval, effects_over_seeds, mean
 CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
 
+FISHER = ("pearson", "spearman")
+"""Those whose Fisher transformation has a variance by the number of examples alone; Matthews' depends on the classes' shares, too."""
+
+INTERVALS = "95 % intervals over seeds and examples (one seed: over examples; F1, AUC and Matthews: over seeds alone)"
+"""What the intervals of :func:`score_interval` are, for the note of a figure."""
+
 _PERMUTATIONS = 2000
 _LEVEL = 0.95
 _PERFECT = 1 - 1e-9
@@ -171,8 +177,9 @@ class RunScores:
 def score_interval(metric: str, values: Sequence[float], count: int) -> Interval:
     """The mean of a score with its 95 % interval inside the metric's range: over seeds and examples, or of one seed over examples.
 
-    Over examples, an accuracy has Wilson's interval, a correlation Fisher's, and other metrics none: of several seeds, theirs is over
-    seeds alone (Student's t). Seeds that answer the same examples share the noise of these, whose errors count as going the same way.
+    Over examples, an accuracy has Wilson's interval, Pearson's and Spearman's correlations Fisher's, and other metrics none: of several
+    seeds, theirs is over seeds alone (Student's t). Seeds that answer the same examples share the noise of these, whose errors count
+    as going the same way.
 
     Args:
         metric: Name of the metric.
@@ -197,10 +204,10 @@ def score_interval(metric: str, values: Sequence[float], count: int) -> Interval
 
 def _over_examples(metric: str, value: float, count: int) -> tuple[float, float]:
     """The ends of one model's 95 % interval; NaN where unknown."""
-    if metric == "accuracy":
+    if metric == "accuracy" and count:
         low, high = stats.binomtest(round(value * count), count).proportion_ci(_LEVEL, method="wilson")
         return float(low), float(high)
-    if metric in CORRELATIONS and count > 3:
+    if metric in FISHER and count > 3:
         # Fisher's transformation of a perfect correlation is infinite.
         z = math.atanh(max(-_PERFECT, min(_PERFECT, value)))
         low, high = (math.tanh(z + sign * 1.96 / math.sqrt(count - 3)) for sign in (-1, 1))

@@ -201,14 +201,18 @@ def test_random_weights_are_compared_with_a_constant_answer(tmp_path: Path, rand
     assert (value_of(cell), cell.verdict) == (pytest.approx(100 * (random - 0.53)), verdict)
 
 
-def test_a_correlation_has_the_error_of_its_examples(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("metric", "error"),
+    [("pearson", 100 * (1 - 0.64) / math.sqrt(997)), ("spearman", 100 * 0.36 / math.sqrt(997)), ("matthews", math.nan)],
+)
+def test_a_correlation_of_numbers_has_the_error_of_its_examples(metric: str, error: float, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", task="stsb", p_constant=0.001)
     scores = json.loads((folder / "scores.json").read_text())
-    scores["sets"]["val"] |= {"count": 1000, "model": {"pearson": 0.8}, "constant": {"pearson": None}}
+    scores["sets"]["val"] |= {"count": 1000, "model": {metric: 0.8}, "constant": {metric: None}}
     (folder / "scores.json").write_text(json.dumps(scores))
     cell = cell_of(tmp_path, kind="score", minus="constant", above=0)
     assert cell.finding is not None
-    assert cell.finding.readings[0].stderr == pytest.approx(100 * (1 - 0.64) / math.sqrt(997))
+    assert cell.finding.readings[0].stderr == pytest.approx(error, nan_ok=True)
 
 
 PASSED, LOST = (-0.005, 0.01), (-0.05, -0.02)

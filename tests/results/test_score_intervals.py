@@ -33,11 +33,26 @@ def test_the_variance_between_seeds_is_added_to_that_of_the_examples() -> None:
         assert abs(limit - np.mean(values)) == pytest.approx(reach)
 
 
-def test_a_metric_without_an_interval_over_examples_has_one_over_seeds() -> None:
-    interval = score_interval("f1", [0.7, 0.8, math.nan], 408)
+@pytest.mark.parametrize("metric", ["f1", "auc", "matthews"])
+def test_a_metric_without_an_interval_over_examples_has_one_over_seeds(metric: str) -> None:
+    interval = score_interval(metric, [0.7, 0.8, math.nan], 408)
     reach = stats.t.ppf(0.975, 1) * np.std([0.7, 0.8], ddof=1) / math.sqrt(2)
     assert (interval.low, interval.high, interval.count) == pytest.approx((max(0, 0.75 - reach), 1.0, 2))
-    assert math.isnan(score_interval("f1", [0.7], 408).low)
+    assert math.isnan(score_interval(metric, [0.7], 408).low)
+
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman"])
+def test_a_correlation_of_one_seed_has_fishers_interval(metric: str) -> None:
+    interval = score_interval(metric, [0.8], 103)
+    # atanh 0.8 = 1.0986, give or take 0.196: tanh 0.9026 and tanh 1.2946.
+    assert (interval.low, interval.high) == pytest.approx((0.718, 0.860), abs=5e-4)
+
+
+def test_a_score_of_no_examples_has_no_interval() -> None:
+    interval = score_interval("accuracy", [0.8], 0)
+    assert interval.mean == 0.8
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
 
 
 def test_limits_stay_inside_the_metrics_range() -> None:

@@ -19,10 +19,10 @@ from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
-from bertsecrets.pruning.scores import CONTROLS, REVERSED
+from bertsecrets.pruning.scores import CONTROLS, REVERSED, score_label
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label
-from bertsecrets.results.scores import CORRELATIONS
+from bertsecrets.results.scores import FISHER
 
 
 class Record(Test):
@@ -198,8 +198,8 @@ class Pruning(Test):
 
     @property
     def number(self) -> str:
-        less = "" if self.minus is None else f" minus that in the order of {self.minus}"
-        return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {self.order}{less}{', computed anew after each step' * self.iterative}"
+        less = "" if self.minus is None else f" minus that in the order of {score_label(self.minus)}"
+        return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {score_label(self.order)}{less}{', computed anew after each step' * self.iterative}"
 
     def reading(self, sheet: Sheet) -> Reading:
         orders = [order for order in (self.order, self.minus) if order is not None]
@@ -211,7 +211,7 @@ class Pruning(Test):
             contents = []
         if not contents:
             raise LackingError(
-                f"pruning in the order of {' and '.join(orders)}, scored {'after each step' if self.iterative else 'once'} and without "
+                f"pruning in the order of {' and '.join(map(score_label, orders))}, scored {'after each step' if self.iterative else 'once'} and without "
                 "further training",
                 settings,
             )
@@ -221,7 +221,7 @@ class Pruning(Test):
         )
         if self._distance(content, kept) > _FARTHEST:
             raise LackingError(
-                f"pruning in the order of {self.order} with {100 * self.share:g} % of the heads removed "
+                f"pruning in the order of {score_label(self.order)} with {100 * self.share:g} % of the heads removed "
                 f"({_FARTHEST:.0%} more or less)",
                 settings,
             )
@@ -412,7 +412,7 @@ def _score(run: FinishedRun) -> tuple[str, float, float, int]:
     score = first["model"][metric]
     if score is None:
         return metric, math.nan, math.nan, count
-    if metric in CORRELATIONS and count > 3:
+    if metric in FISHER and count > 3:
         return metric, float(score), (1 - float(score) ** 2) / math.sqrt(count - 3), count
     error = math.sqrt(max(0.0, score * (1 - score)) / count) if metric == "accuracy" else math.nan
     return metric, float(score), error, count
