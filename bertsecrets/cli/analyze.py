@@ -23,7 +23,7 @@ from bertsecrets.models.origin import check_folder_origin, check_origin, check_s
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
-from bertsecrets.results.files import displayed, in_command
+from bertsecrets.results.files import displayed, resume_command
 from bertsecrets.results.run import FINISHED, TRAINING, Run, is_first_process
 from bertsecrets.sweeps.run_folder import exclusive_run
 
@@ -63,7 +63,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     if origin is not None and not (origin.folder / FINISHED).is_file():
         rank_zero_warn(
             f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; continue it "
-            f"with python -m bertsecrets train resume={in_command(origin.folder)}."
+            f"with {resume_command(origin.folder)}."
         )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())
     if run.writes:

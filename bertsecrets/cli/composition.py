@@ -58,8 +58,12 @@ def check(invocation: Invocation) -> DictConfig:
         fixed = [_line(override) for override in parsed if not override.is_sweep_override()]
         swept = next((_line(override) for override in parsed if override.is_sweep_override()), "")
         several, _, values = swept.partition("=")
+        # A function of Hydra's grammar, such as choice(a,b), is no list.
+        listed = f"{several}=[{values}]" if "(" not in values else f"{several}=[<value>,<value>]"
         if several == "runs":
-            raise UserError(f"'{swept}' names several values; write runs=[{values}].")
+            raise UserError(f"'{swept}' names several values; write {listed}.")
+        if several == "run" and not invocation.multirun:
+            raise UserError(f"'{swept}' names several values; run takes one folder.")
         first = _composed(invocation, fixed)
         sweeping = is_multirun(invocation, first)
         for key in ("run.dir", "sweep.dir", "sweep.subdir"):
@@ -73,7 +77,7 @@ def check(invocation: Invocation) -> DictConfig:
         if first.resume is True and not sweeping:
             raise UserError("resume=true is for sweeps (-m); resume a single run with resume=<its folder>.")
         if swept and not sweeping:
-            together = f"write measure=[{values}] for all in one run, or " if several == "measure" else ""
+            together = f"write {listed} for all in one run, or " if several == "measure" else ""
             raise UserError(f"'{swept}' names several values; {together}add -m to run one job for each.")
         keys = {override.key_or_group for override in parsed}
         params = sweeper_params(first) if sweeping else {}

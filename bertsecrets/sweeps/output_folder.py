@@ -105,10 +105,14 @@ def _content(folder: Path) -> str | None:
 def _used(folder: Path, content: str) -> UserError:
     if content == _SWEEP:
         return UserError(
-            f"Folder '{folder}' holds {content}, not a single run; resume it with resume={folder}, or choose another folder "
+            f"Folder '{folder}' holds {content}, not a single run; resume it with {resume_command(folder)}, or choose another folder "
             "with hydra.run.dir=<folder>."
         )
-    ways = " with other settings or code;" if content == _FINISHED_RUN else f"; resume it with resume={folder},"
+    ways = (
+        " with other settings, code or inputs;"
+        if content == _FINISHED_RUN
+        else f"; resume it with {resume_command(folder)},"
+    )
     return UserError(
         f"Folder '{folder}' already holds {content}{ways} choose another folder with hydra.run.dir=<folder>, "
         f"or add overwrite=true, which moves it to '{_free_name(folder).name}'."

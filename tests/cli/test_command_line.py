@@ -51,6 +51,7 @@ def checked(arguments: list[str], name: str = "train") -> None:
         (["-m", "task=mrpc", "seed=-1,2"], r"seed is -1; expected a whole number.*task=mrpc seed=-1"),
         (["task=mrpc,rte"], "'task=mrpc,rte' names several values; add -m"),
         (["measure=drift,entropy"], r"several values; write measure=\[drift,entropy\] for all in one run, or add -m"),
+        (["measure=choice(drift,entropy)"], r"several values; write measure=\[<value>,<value>\] for all in one run"),
         (["resume=true"], "resume=true is for sweeps"),
         (["logger.wandb.mode=onlin"], "Unknown logger.wandb.mode 'onlin'; did you mean 'online'"),
         (["objective=val/acuracy", "task=rte"], "objective is 'val/acuracy'; did you mean 'val/accuracy'"),

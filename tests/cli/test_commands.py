@@ -108,6 +108,8 @@ def test_a_folder_is_resumed_by_the_command_that_wrote_it(tmp_path: Path) -> Non
         ("compare", ["runs=[]"], r"runs is \[\]; expected a folder, or a list of folders"),
         ("compare", ["runs=a,b"], r"'runs=a,b' names several values; write runs=\[a,b\]\.$"),
         ("plan", ["runs=a,b"], r"'runs=a,b' names several values; write runs=\[a,b\]\.$"),
+        ("compare", ["runs=choice(a,b)"], r"names several values; write runs=\[<value>,<value>\]\.$"),
+        ("report", ["run=a,b"], r"'run=a,b' names several values; run takes one folder\.$"),
         ("plan", [], "'runs' has no value; give it on the command line as runs=<run folder>"),
         ("compare", ["runs=a", "heads=3"], "heads is 3; expected true or false"),
         ("compare", ["runs=a", "statements=[x]"], "add paper=statements"),

@@ -9,7 +9,7 @@ import pytest
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.runner import Warm, copied
 
-USED = r"error: Folder '{run}' already holds a finished run with other settings or code; choose another folder with "
+USED = r"error: Folder '{run}' already holds a finished run with other settings, code or inputs; choose another folder with "
 USED += r"hydra.run.dir=<folder>, or add overwrite=true, which moves it to 'run.1'.$"
 WORK = (
     *LATE,
@@ -112,7 +112,7 @@ CASES = [
     Case(
         "unfinished",
         train(hydra__run__dir=OUT),
-        r"'{folder}/out' already holds an unfinished run; resume it with resume={folder}/out, choose",
+        r"'{folder}/out' already holds an unfinished run; resume it with python -m bertsecrets resume folder=\S*out, choose",
         arrange=_unfinished,
     ),
     Case(

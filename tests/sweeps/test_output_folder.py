@@ -75,7 +75,9 @@ def test_another_run_is_refused_with_the_ways_on(kind: str, request: pytest.Fixt
         before = content(folder.parent)
         with pytest.raises(UserError, match=rf"already holds an? {kind} run") as refusal:
             run(folder, seed=2)
-        assert (f"resume it with resume={folder}, " in str(refusal.value)) == (kind == "unfinished")
+        assert (f"resume it with python -m bertsecrets resume folder={folder}, " in str(refusal.value)) == (
+            kind == "unfinished"
+        )
         assert "hydra.run.dir=<folder>" in str(refusal.value)
         assert "overwrite=true, which moves it to 'run.2'" in str(refusal.value)
         assert content(folder.parent) == before
@@ -88,7 +90,7 @@ def test_a_run_by_other_code_or_with_a_changed_file_is_another_run(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(run_folder, "code_version", lambda: "other")
-        with pytest.raises(UserError, match="already holds a finished run"):
+        with pytest.raises(UserError, match="already holds a finished run with other settings, code or inputs"):
             run(finished)
     (finished / "scores.json").write_text("changed")
     with pytest.raises(UserError, match="already holds a finished run"):
