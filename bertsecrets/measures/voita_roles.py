@@ -313,7 +313,9 @@ def judged_relations(view: MeasureView) -> dict[str, float]:
         relation + suffix: baseline["share"]
         for relation, baseline in view.extras.get("baselines", {}).items()
         for suffix in ("", FROM_HEAD)
-        if baseline["count"] >= view.extras["min_count"] and np.isfinite(view.value(relation + suffix)).any()
+        if baseline["count"] >= view.extras["min_count"]
+        and view.has(relation + suffix)
+        and np.isfinite(view.value(relation + suffix)).any()
     }
 
 

@@ -327,7 +327,7 @@ def efficiency(models: Studied) -> Section | None:
     if not rows:
         return None
     header = ["task", "heads kept", "batch size", "more examples per second, %, by seed", "paper, %"]
-    return Section("", tables=[Table(header, rows, "Speed with about half of the heads")])
+    return Section(tables=[Table(header, rows, "Speed with about half of the heads")])
 
 
 _LARGE_SHARE = 0.2

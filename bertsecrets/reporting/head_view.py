@@ -116,7 +116,7 @@ def head_view(
     )
     title, answers = _answers(network, inputs)
     viewer = HeadViewer([example], start, table, answers=answers)
-    report = Report(title=title, subtitle=example.name, notes=notes, sections=[Section("", viewer=viewer)], wide=True)
+    report = Report(title=title, subtitle=example.name, notes=notes, sections=[Section(viewer=viewer)], wide=True)
     return HeadView(report, example)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.voita_roles import VoitaRoles, roles_of
+from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles_of
 
 RELATIONS = ("nsubj", "amod")
 FREQUENT = 12
@@ -160,3 +160,18 @@ def test_a_relation_with_few_pairs_judges_no_head(tmp_path: Path) -> None:
     section = VoitaRoles.describe(view_of(tmp_path, measure, grid, extras))
     assert section is not None
     assert section.findings[0].endswith("1 positional, 1 rare words. The syntactic role could not be judged here.")
+
+
+def test_a_relation_that_was_not_measured_is_not_judged(tmp_path: Path) -> None:
+    measure = VoitaRoles(1, 1, relations=["nsubj"])
+    grid = HeadGrid(
+        measure.name,
+        measure.columns,
+        *(torch.full((1, 1, 6), 9.0).double() for _ in range(2)),
+        torch.full((1, 1, 6), 9),
+    )
+    baselines = {name: {"count": 999, "share": 0.2} for name in ("nsubj", "obj")}
+    view = view_of(
+        tmp_path, measure, grid, {"thresholds": measure.thresholds, "min_count": 100, "baselines": baselines}
+    )
+    assert judged_relations(view) == {"nsubj": 0.2, "nsubj_from_head": 0.2}

@@ -234,6 +234,13 @@ def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:
     assert (viewer["data-layer"], viewer["data-head"]) == ("1", "2")
 
 
+@pytest.mark.parametrize("row", [{"a": "3"}, {"a": "3", "b": "4", "c": "5"}, {"a": "3", "c": "4"}])
+def test_rows_of_a_table_have_the_headings_of_the_first(row: dict[str, str]) -> None:
+    assert Table.of([{"a": "1", "b": "2"}, {"b": "4", "a": "3"}]).rows == [["1", "2"], ["3", "4"]]
+    with pytest.raises(ValueError, match=r"Table 'T': a row with the headings .*, expected \['a', 'b'\]"):
+        Table.of([{"a": "1", "b": "2"}, row], "T")
+
+
 def test_a_table_can_be_folded_and_link_its_rows(tmp_path: Path) -> None:
     rows = [["one", "1"], ["two", "2"]]
     tables = [

@@ -42,12 +42,18 @@ class Table:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, str]], caption: str = "") -> "Table":
-        """A table from the cells of each row by heading; all rows have those of the first.
+        """A table from the cells of each row by heading.
+
+        Raises:
+            ValueError: If a row has other headings than the first.
 
         >>> Table.of([{"head": "layer 0 · head 1", "cosine": "0.412"}])
         Table(header=['head', 'cosine'], rows=[['layer 0 · head 1', '0.412']], caption='', folded=False, links=())
         """
         header = list(rows[0]) if rows else []
+        for row in rows:
+            if row.keys() != set(header):
+                raise ValueError(f"Table '{caption}': a row with the headings {list(row)}, expected {header}")
         return cls(header, [[row[heading] for heading in header] for row in rows], caption)
 
 
