@@ -22,7 +22,7 @@ from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
-from bertsecrets.results.views import MeasureView, Record
+from bertsecrets.results.views import ExtrasRecord, MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds, shared_noise
 
@@ -68,7 +68,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class BlockingRecord(Record):
+class BlockingRecord(ExtrasRecord):
     """What a run keeps of blocked attention.
 
     Args:

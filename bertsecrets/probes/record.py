@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bertsecrets.results.views import Record
+from bertsecrets.results.views import ExtrasRecord
 
 RIGHT_BRANCHING = "right_branching"
 ATTENTION = "attention"
@@ -109,7 +109,7 @@ class StructuralScore:
 
 
 @dataclass(frozen=True)
-class ProbesRecord(Record):
+class ProbesRecord(ExtrasRecord):
     """The probes of a model on a treebank.
 
     Args:

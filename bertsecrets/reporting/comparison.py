@@ -24,9 +24,9 @@ from bertsecrets.results.formatting import low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.results.run import FINISHED, Run
-from bertsecrets.results.scores import CORRELATIONS, score_interval
+from bertsecrets.results.scores import CORRELATIONS, INTERVALS, score_interval
 from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
-from bertsecrets.results.views import Comparison
+from bertsecrets.results.views import Comparison, RecordError
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval
 
@@ -100,7 +100,10 @@ def compare_experiments(
             for condition in conditions
             if (replicates := condition.replicates(name)) is not None
         }
-        section = experiment_of(declaration, trusted).compare(Comparison(replicates, pairs))
+        try:
+            section = experiment_of(declaration, trusted).compare(Comparison(replicates, pairs))
+        except RecordError as error:
+            section = Section(declaration.title, paragraphs=[str(error)])
         sections += [section] if section is not None else []
     return sections
 
@@ -183,7 +186,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         title="Scores by condition",
         unit="score",
         reference=None,
-        note="rings: seeds; bars: 95 % intervals over seeds and examples, cut off at the metric's ends",
+        note=f"rings: seeds; bars: {INTERVALS}, cut off at the metric's ends",
         value="mean over seeds",
         baseline="constant answer",
     )
@@ -202,7 +205,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         findings,
         [
             "The interval is over seeds and examples; with one seed it is over examples and says nothing of another fine-tuning. "
-            "A metric that is neither accuracy nor a correlation has one over seeds alone. It is cut off at the ends of the "
+            "F1, AUC and Matthews' correlation have one over seeds alone. It is cut off at the ends of the "
             "metric's range."
         ],
         [Table(header, cells, "Mean over seeds, of the model and of the constant answer")],

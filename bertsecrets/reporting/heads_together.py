@@ -15,7 +15,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.files import atomic_write, write_parquet, write_text
 from bertsecrets.results.formatting import MISSING, head_code, number
 from bertsecrets.results.report.content import JointColumn, JointTable, Section
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import MeasureView, RecordError
 
 Grid = NDArray[Any]
 """Numbers or texts ``[layers, heads]``."""
@@ -170,7 +170,11 @@ def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) 
     for view, kind in experiments:
         numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
         grids = {column.name: view.value(column.name) for column in numbers if _is_per_head(view, column.name)}
-        texts = kind.classes(view)
+        try:
+            texts = kind.classes(view)
+        except RecordError:
+            # Its section says so.
+            texts = {}
         columns += [
             HeadColumn(view.name, view.title, heading, heading, np.array(text_LH)) for heading, text_LH in texts.items()
         ]

@@ -136,7 +136,7 @@ def distances_and_classes(
     views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
 ) -> Section | None:
     """Whether heads that attend alike are of one class; None without distances, or without classes of heads."""
-    record = ClusterRecord.read(views["clusters"].extras) if "clusters" in sections else None
+    record = ClusterRecord.read(views["clusters"].extras) if "clusters" in sections.keys() & views.keys() else None
     if record is None:
         return None
     # Of a head with several classes, the first is drawn.

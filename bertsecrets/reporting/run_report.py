@@ -28,7 +28,7 @@ from bertsecrets.results.run import CAPTURES, Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
 from bertsecrets.results.sections import SHORT, compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
-from bertsecrets.results.views import MeasureView
+from bertsecrets.results.views import MeasureView, RecordError
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     scalars: dict[str, float] = {}
     curves: dict[str, Sequence[Mapping[str, float]]] = {}
     of_task: set[str] = set()
+    views = {name: view for name, (_, view) in experiments.items()}
     kinds = {name: experiment_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
     for name, (_, view) in experiments.items():
         kind = kinds[name]
@@ -109,9 +110,11 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         except MissingColumnError as error:
             advice = f"It was measured by another version ({error}); repeat the analysis to see it here."
             section = Section(view.title, paragraphs=[advice])
+        except RecordError as error:
+            section = Section(view.title, paragraphs=[str(error)])
+            del views[name]
         if section is not None:
             sections[name] = section
-    views = {name: view for name, (_, view) in experiments.items()}
     compared = {
         f"{name}, compared": section for name, view in views.items() if (section := compared_section(view)) is not None
     }

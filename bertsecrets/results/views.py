@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import Self
 
+from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
@@ -28,7 +29,11 @@ LEVEL = 0.05
 """Level of tests of heads, mostly their false discovery rate."""
 
 
-class Record:
+class RecordError(UserError):
+    """What an experiment keeps beside the head table is damaged, or of another version."""
+
+
+class ExtrasRecord:
     """What an experiment keeps beside the head table; a subclass is a dataclass, whose fields may hold others."""
 
     @classmethod
@@ -36,9 +41,16 @@ class Record:
         """The record in a run's extras; None if there is none.
 
         Raises:
-            ValueError: If the extras lack a field, or have a value of another type.
+            RecordError: If the extras lack a field, or have a value of another type.
         """
-        return TypeAdapter(cls).validate_python(extras) if extras else None
+        try:
+            return TypeAdapter(cls).validate_python(extras) if extras else None
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors()[0]["loc"]))
+            raise RecordError(
+                f"The record of an analysis ({cls.__name__}) has no valid '{field}', so it is damaged or was measured by another "
+                "version; repeat the analysis."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from hydra import compose, initialize_config_dir
 from reporting.finished_runs import make_run
 
 from bertsecrets.cli import pages
+from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 
 
@@ -101,6 +103,18 @@ def test_the_page_says_which_condition_scores_highest_and_what_to_do_next(sweep:
     some, _ = find_runs([str(sweep / f"pretrained-{seed}") for seed in (1, 2)])
     text = write_comparison(some, [], sweep / "some", heads=False).read_text()
     assert f"[{sweep}/pretrained-1,{sweep}/pretrained-2]" in text
+
+
+def test_a_damaged_record_leaves_the_rest_of_the_page_alone(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        columns = {"nsubj": np.full((1, 2), 0.5)}
+        folder = make_run(tmp_path / f"run-{seed}", seed=seed, measured=[("checkpoint", "dependency", columns)])
+        run = Run.open(folder)
+        run.declare(Dependency(1, 2).declaration())
+        run.write_json(run.extras_path("dependency"), {"model": {"relations": "none"}})
+    text = compare(tmp_path).read_text("utf-8")
+    assert "repeat the analysis." in text
+    assert "Mean over seeds, of the model and of the constant answer" in text
 
 
 def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:

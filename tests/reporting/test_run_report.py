@@ -18,6 +18,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.keys import ReportSettings
+from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.ablation_table import AblationTable
@@ -249,6 +250,19 @@ def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone(tmp_pa
     assert section.tables
     assert section.figures
     assert section.findings
+
+
+@pytest.mark.parametrize("record", [{"rows": 9}, {"rows": "many"}])
+def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(record: dict[str, object], tmp_path: Path) -> None:
+    columns = {name: np.full((2, 3), 0.2) for name in ("within_layer", "between_layers")}
+    run = trained(tmp_path / "run", cosine_LH=COSINE, measured=[("checkpoint", "clusters", columns)])
+    run.declare(Clusters(2, 3).declaration())
+    run.write_json(run.extras_path("clusters"), {"model": record})
+    sections = report_run(run, heads=2).report.sections
+    (section,) = [section for section in sections if section.title == Clusters.title]
+    assert "no valid 'distances'" in section.paragraphs[0] or "no valid 'rows'" in section.paragraphs[0]
+    assert section.paragraphs[0].endswith("repeat the analysis.")
+    assert "How each head's attention changed" in [section.title for section in sections]
 
 
 def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted(

@@ -19,13 +19,13 @@ from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same
 from bertsecrets.results.figures.scatters import head_space, moved_heads
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, MeasureView, Record
+from bertsecrets.results.views import LEVEL, ExtrasRecord, MeasureView
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
 
 
 @dataclass(frozen=True)
-class ClusterRecord(Record):
+class ClusterRecord(ExtrasRecord):
     """Distances, points and groups of N heads, in order of layers.
 
     Args:

@@ -8,7 +8,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.formatting import head_label, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView, Record
+from bertsecrets.results.views import LEVEL, Comparison, ExtrasRecord, MeasureView
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class MentionScore:
 
 
 @dataclass(frozen=True)
-class CoreferenceRecord(Record):
+class CoreferenceRecord(ExtrasRecord):
     """The kinds of mentions of a set of documents, and what was left out.
 
     Args:

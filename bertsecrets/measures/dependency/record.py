@@ -10,7 +10,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, percent, percents
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView, Record
+from bertsecrets.results.views import LEVEL, Comparison, ExtrasRecord, MeasureView
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RelationScore:
 
 
 @dataclass(frozen=True)
-class DependencyRecord(Record):
+class DependencyRecord(ExtrasRecord):
     """The relations of a treebank, and what was left out.
 
     Args:

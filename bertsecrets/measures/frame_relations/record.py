@@ -14,7 +14,7 @@ from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.views import LEVEL, MeasureView, Record
+from bertsecrets.results.views import LEVEL, ExtrasRecord, MeasureView
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RelationExample:
 
 
 @dataclass(frozen=True)
-class RelationRecord(Record):
+class RelationRecord(ExtrasRecord):
     """Source of the relations, and what a fixed offset could reach.
 
     Args:
