@@ -108,7 +108,7 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (REVIEWS, {"text": "reviews"}, "has no column 'reviews'; did you mean 'review'? Valid names: id, review, stars."),
+        (REVIEWS, {"text": "reviews"}, "has no column 'reviews'; did you mean 'review'? Valid names: id, review, stars (set data.text and data.label)."),
         ("review,review,stars\na,b,1\n", {}, "has 2 columns 'review'; rename all but one."),
         ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or leave such rows out"),
         ("review,stars\na,\n", {}, "reviews.csv:2: column 'stars' is empty"),

@@ -95,7 +95,7 @@ OWN_TABLES = [
     own("a-fifo", r"rows\.csv' is a pipe or a device", lambda folder: os.mkfifo(folder / "rows.csv")),
     own("empty", r"rows\.csv' has no header; expected the names", write("rows.csv", b"")),
     own("header-alone", r"has no rows that can be used", table("rows.csv", [])),
-    own("no-such-column", r"has no column 'label'; valid names: stars, text", table("rows.csv", ROWS, ("text", "stars"))),
+    own("no-such-column", r"has no column 'label'; valid names: stars, text \(set data.text and data.label\)", table("rows.csv", ROWS, ("text", "stars"))),
     own("one-class", r"one class only \('dull'\)", table("rows.csv", [(text, "dull") for text, _ in ROWS])),
     own("not-utf-8", r"not UTF-8", write("rows.csv", "text,label\ncaf\xe9,dull\n".encode("latin-1"))),
     own("nul", r"rows\.csv:2: 1 fields, expected 2", write("rows.csv", b"text,label\n" + b"\0" * 4000)),

@@ -137,10 +137,10 @@ def numbered_lines(path: Path, advice: str, unit: str = "the row") -> Iterator[t
         raise UserError(f"File '{path}' is not UTF-8 ({error.reason}); convert it to UTF-8.") from error
 
 
-def column_index(path: Path, header: Sequence[str], name: str) -> int:
-    """The position of a column in a file's header; raises UserError unless it is there once."""
+def column_index(path: Path, header: Sequence[str], name: str, advice: str = "") -> int:
+    """The position of a column in a file's header; raises UserError, with the advice, unless it is there once."""
     if name not in header:
-        raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}.")
+        raise UserError(f"File '{path}' has no column '{name}'; {choices(name, header)}{advice}.")
     if header.count(name) > 1:
         raise UserError(f"File '{path}' has {header.count(name)} columns '{name}'; rename all but one.")
     return header.index(name)

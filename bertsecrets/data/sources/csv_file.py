@@ -58,7 +58,7 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     skipped = 0
     rows = _rows(path)
     header, _ = next(rows, ([], 0))
-    indices = [column_index(path, header, name) for name in columns]
+    indices = [column_index(path, header, name, " (set data.text and data.label)") for name in columns]
     for row, line in rows:
         problem = _problem(row, header, indices)
         if problem is None:
