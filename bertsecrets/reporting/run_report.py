@@ -188,7 +188,11 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             screen = replace(screen, notes=[*firsts[: 1 + leads], *screen.notes])
             if leads:
                 differences = [one for view in views.values() if (one := _difference(view)) is not None]
-                screen = replace(screen, colourings=[*differences, *screen.colourings])
+                about = {
+                    (layer, head): [*(f"{one.label} {one.texts[layer][head]}." for one in differences), *lines]
+                    for (layer, head), lines in screen.about.items()
+                }
+                screen = replace(screen, colourings=[*differences, *screen.colourings], about=about)
     report = Report(
         title=_title(run, experiments, sections, disabled, analysis=analysis, learned=not nothing_learned),
         subtitle=run.name,

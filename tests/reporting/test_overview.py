@@ -120,6 +120,7 @@ def test_an_analysis_that_compares_models_leads_with_what_changed(
     if leads:
         assert difference.texts == [["+0.10", "+0.20", "0.00"], ["0.00", "0.00", "0.00"]]
         assert screen.start == (0, 1)
+        assert screen.about[0, 1][0] == "Focus: share, difference from before fine-tuning +0.20."
 
 
 @pytest.mark.parametrize(
