@@ -1,24 +1,31 @@
 """How verdicts change with the mode of disabling: the table in ``docs/ablation.md``.
 
-    python -m benchmarks.disabling_modes <run folder> --out <folder> --layers 4 5
+    python -m benchmarks.disabling_modes --run <run folder> --out <folder>
+    python -m benchmarks.disabling_modes            # the table again, from the stored results
+    python -m benchmarks.disabling_modes --check    # fail where the page differs from them
 
-Every head of the layers (all by default) is disabled in every mode, one analysis each, ``<out>/<mode>``. A finished analysis is
-not run again. The table is printed in Markdown; ``--modes`` runs some modes only.
+Every head is disabled in every mode, one analysis each, ``<out>/<mode>``. A finished analysis is not run again.
 """
 
 import argparse
+import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import safe_open
 from scipy.stats import spearmanr
 
-from benchmarks.jobs import run
+from benchmarks.jobs import ROOT, replaced, run, store, write_page
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.formatting import number
+from bertsecrets.results.verdicts import WORDS
 
-MODES = ("uniform", "zero", "mean", "resample", "optimal")
+MODES = ("uniform", "zero", "mean", "peak", "resample", "optimal")
+RESULTS = ROOT / "benchmarks" / "results" / "disabling_modes.json"
+DOCUMENT = ROOT / "docs" / "ablation.md"
 
 
 def verdicts(folder: Path) -> list[str]:
@@ -36,34 +43,53 @@ def loss_rises(folder: Path, mode: str) -> np.ndarray:
     return rise_V
 
 
+def measured(out: Path) -> dict[str, Any]:
+    """Of each mode the verdicts, how many differ from the first mode's, and the rises of the loss with their agreement."""
+    judged = {mode: verdicts(out / mode) for mode in MODES}
+    rises = {mode: loss_rises(out / mode, mode) for mode in MODES}
+    return {
+        mode: {
+            "verdicts": {verdict: Counter(judged[mode])[verdict] for verdict in VERDICTS},
+            "other": sum(own != first for own, first in zip(judged[mode], judged[MODES[0]], strict=True)),
+            "mean": float(rises[mode].mean()),
+            "largest": float(rises[mode].max()),
+            "ranks": {other: float(spearmanr(rises[mode], rises[other]).statistic) for other in MODES},
+        }
+        for mode in MODES
+    }
+
+
+def page(stored: dict[str, Any]) -> str:
+    """The page with the table of the stored results."""
+    shown = [verdict for verdict in VERDICTS if any(of["verdicts"][verdict] for of in stored.values())]
+    header = [
+        "mode",
+        *(WORDS[verdict] for verdict in shown),
+        f"verdict other than `{MODES[0]}`",
+        "mean rise of the loss",
+    ]
+    header += ["largest rise", "rank correlation with `uniform`", *(f"`{mode}`" for mode in MODES[1:])]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for mode, of in stored.items():
+        cells = [f"`{mode}`", *(str(of["verdicts"][verdict]) for verdict in shown), str(of["other"])]
+        cells += [number(of["mean"], 4), number(of["largest"], 3), *(number(of["ranks"][other], 2) for other in MODES)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return replaced(DOCUMENT.read_text("utf-8"), {"modes": "\n".join(lines)})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--layers", type=int, nargs="*", default=[])
-    parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
-    parser.add_argument("--examples", type=int, help="a random sample of the development set; all by default")
+    parser.add_argument("--run", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    command = ["analyze.py", f"checkpoint={options.run.resolve()}", "analysis=disable_heads", "logger=none"]
-    command += ["ablation.sweep=exact", *([f"ablation.layer={options.layers}"] if options.layers else [])]
-    command += [f"ablation.max_examples={options.examples}"] if options.examples is not None else []
-    options.out.mkdir(parents=True, exist_ok=True)
-    for mode in options.modes:
-        run(mode, [*command, f"ablation.mode={mode}"], options.out.resolve())
-    present = [mode for mode in MODES if (options.out / mode / "finished.json").is_file()]
-    judged = {mode: verdicts(options.out / mode) for mode in present}
-    rises = {mode: loss_rises(options.out / mode, mode) for mode in present}
-    first = present[0]
-    header = ["mode", *VERDICTS, f"verdict other than {first}", "mean rise of the loss", "largest"]
-    header += [f"rank correlation with {mode}" for mode in present]
-    print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
-    for mode in present:
-        counts = Counter(judged[mode])
-        changed = sum(own != other for own, other in zip(judged[mode], judged[first], strict=True))
-        cells = [f"`{mode}`", *(str(counts[verdict]) for verdict in VERDICTS), str(changed)]
-        cells += [f"{rises[mode].mean():.4f}", f"{rises[mode].max():.3f}"]
-        cells += [f"{spearmanr(rises[mode], rises[other]).statistic:.2f}" for other in present]
-        print(f"| {' | '.join(cells)} |")
+    if options.run is not None:
+        command = ["analyze.py", f"checkpoint={options.run.resolve()}", "analysis=disable_heads", "logger=none"]
+        options.out.mkdir(parents=True, exist_ok=True)
+        for mode in MODES:
+            run(mode, [*command, "ablation.sweep=exact", f"ablation.mode={mode}"], options.out.resolve())
+        store(RESULTS, lambda _: measured(options.out))
+    write_page(DOCUMENT, page(json.loads(RESULTS.read_text("utf-8"))), options.check)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from benchmarks import scale
+from benchmarks import disabling_modes, scale
 from tools.versions import DOCUMENT, SHOWN, STORED, page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +27,17 @@ def test_the_documentation_shows_the_stored_costs() -> None:
     seconds = [f"{cost['comparison']['seconds']:.0f}" for cost in stored["runs"].values()]
     sentence = f"takes {', '.join(seconds[:-1])} and {seconds[-1]} s of processor time"
     assert sentence in (ROOT / "docs" / "sweeps.md").read_text("utf-8")
+
+
+def test_the_documentation_shows_the_stored_verdicts_of_each_mode() -> None:
+    stored = json.loads(disabling_modes.RESULTS.read_text("utf-8"))
+    text = disabling_modes.DOCUMENT.read_text("utf-8")
+    assert disabling_modes.page(stored) == text
+    differing = [of["other"] for mode, of in stored.items() if mode != "uniform"]
+    heads = sum(stored["uniform"]["verdicts"].values())
+    assert f"on {min(differing)} to {max(differing)} of {heads} heads is another one than with `uniform`" in text
+    stored["mean"]["verdicts"]["dispensable"] += 1
+    assert disabling_modes.page(stored) != text
 
 
 def test_the_lowest_versions_that_ran_are_those_that_are_promised() -> None:
