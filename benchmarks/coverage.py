@@ -40,8 +40,9 @@ is [at the end](#time).
 
 TIME = """## Time
 
-Minutes of one core per run of `python -m benchmarks.papers ... --only <runs>`: the median and, of several, the lowest and highest.
-The machine, with AVX512-BF16, did other work beside them. Runs made before times were stored are missing.
+Minutes on the clock per run of `python -m benchmarks.papers ... --only <runs>`, with one core: the median and, of several, the lowest and
+highest. The machine, with AVX512-BF16, did other work beside them. A resumed run counts from there; runs made before times were stored are
+missing.
 """
 
 _HEADER = ("", "item", "command", "models, tasks, seeds", "here", "paper", "not done, or different")
@@ -150,14 +151,15 @@ def rendered() -> str:
 
 
 def times() -> list[str]:
-    """The rows of the table of minutes: each pattern of a page's runs that some stored run fits."""
-    lines = ["| runs | minutes |", "|---|---|"]
+    """The rows of the table of minutes: each pattern of a page's runs that some stored run fits which no row above has."""
+    lines, above = ["| runs | minutes |", "|---|---|"], set[str]()
     for pattern in dict.fromkeys(chain(*PAGES.values())):
-        times = [minutes for name, minutes in stored("papers")["minutes"].items() if fnmatch(name, pattern)]
-        if times:
-            low, high = round(min(times)), round(max(times))
-            limits = f" ({len(times)} runs: {low} to {high})" if low < high else ""
-            lines.append(f"| `{pattern}` | {round(median(times))}{limits} |")
+        minutes = {name: took for name, took in stored("papers")["minutes"].items() if fnmatch(name, pattern)}
+        if not minutes.keys() <= above:
+            above |= minutes.keys()
+            low, high = round(min(minutes.values())), round(max(minutes.values()))
+            limits = f" ({len(minutes)} runs: {low} to {high})" if low < high else ""
+            lines.append(f"| `{pattern}` | {round(median(minutes.values()))}{limits} |")
     return lines
 
 

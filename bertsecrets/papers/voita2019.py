@@ -1,9 +1,11 @@
 """Voita et al. 2019, *Analyzing Multi-Head Self-Attention*: figures and tables of its page."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +42,9 @@ from bertsecrets.results.formatting import MISSING, head_label, low_to_high, num
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Array
+from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.ranks import rank_correlation
-from bertsecrets.statistics.replicates import Interval, mean_interval
+from bertsecrets.statistics.replicates import Interval, effects_over_seeds, mean_interval, shared_noise
 
 _THEIRS = published("voita2019")
 _SAME = {"dobj": "obj"}
@@ -50,6 +53,7 @@ _SAME = {"dobj": "obj"}
 _CONFIDENT = 0.8
 _FARTHEST = 7
 _MARGIN = 0.01
+_LEVEL = 0.95
 
 
 def roles(models: Studied) -> Section | None:
@@ -226,7 +230,7 @@ _IN_LEGEND = {_FROZEN: f"gates {_FROZEN}", _LEARNED: f"gates {_LEARNED}", _ALONE
 
 def gates(models: Studied) -> Section | None:
     """Section 6: how many heads gates leave open, and at which score; None if no run fitted or learned gates."""
-    frozen = [(group, path) for group in models.tuned if (path := _path(group))]
+    frozen = [(content, path) for content, path in map(_path, models.tuned) if path]
     learned = [fitted for group in models.tuned if (fitted := _fitted(models, group)) is not None]
     if not frozen and not learned:
         return None
@@ -268,7 +272,7 @@ def gates(models: Studied) -> Section | None:
         ]
     header = ["task", "gates", "penalty", "heads kept", "score", "change, points", "95 % interval"]
     caption = (
-        "Heads kept by gates, by seed. Intervals are over seeds; for the frozen model of one seed, over examples. "
+        "Heads kept by gates, by seed. Intervals are over seeds; of the frozen model over seeds and examples, or, with one seed, over examples. "
         "Paper: heads of encoder, decoder and cross-attention"
     )
     return Section(
@@ -277,7 +281,7 @@ def gates(models: Studied) -> Section | None:
             "together with fine-tuning. Its encoder translates from English to Russian."
         ],
         tables=[Table(header, rows, caption)],
-        figures=[_figure(group, [*path, *learned], index) for index, (group, path) in enumerate(frozen)],
+        figures=[_figure(content, path, learned, index) for index, (content, path) in enumerate(frozen)],
         summary=_in_words(learned),
     )
 
@@ -294,7 +298,7 @@ class _Fitted:
         kept_R: Heads kept, by seed.
         score_R: Score, by seed.
         whole_R: Score with all heads of the same seeds; empty where some seed has none.
-        of_examples: The change of a single seed with its interval over examples, where that is known.
+        change: Mean change of the score without the other heads.
     """
 
     name: str
@@ -304,31 +308,44 @@ class _Fitted:
     kept_R: list[int]
     score_R: list[float]
     whole_R: list[float]
-    of_examples: Interval | None = None
-
-    @property
-    def change(self) -> Interval:
-        """Mean change of the score without the other heads, over seeds."""
-        if self.of_examples is not None:
-            return self.of_examples
-        return mean_interval(np.subtract(self.score_R, self.whole_R) if self.whole_R else [])
+    change: Interval
 
 
-def _path(group: Group) -> list[_Fitted]:
-    """The models on the path of gates of the frozen model, by penalty, where every seed has their score; empty without gates."""
+def _path(group: Group) -> tuple[Mapping[str, Any], list[_Fitted]]:
+    """What the first seed's gates of the frozen model say beside their path, and the models on it by penalty; empty without gates."""
     views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.extras.get("curves")))
+    by_penalty: dict[float, list[tuple[float, Mapping[str, Any]]]] = {}
+    for view in views:
+        for row in view.extras["curves"]:
+            by_penalty.setdefault(row["penalty"], []).append((view.extras["baseline"], row))
     path = []
-    for of_seeds in zip(*(view.extras["curves"] for view in views), strict=False):
-        same = len({row["penalty"] for row in of_seeds}) == 1
-        if same and all(row["change"] is not None for row in of_seeds):
-            whole_R = [view.extras["baseline"] for view in views]
-            score_R = [whole + row["change"] for whole, row in zip(whole_R, of_seeds, strict=True)]
-            row, *others = of_seeds
-            alone = None if others or row["low"] is None else Interval(row["change"], row["low"], row["high"], 1)
-            kept_R = [row["kept"] for row in of_seeds]
-            heads = views[0].value("pushed_shut").size
-            path.append(_Fitted(group.name, _FROZEN, f"{row['penalty']:g}", heads, kept_R, score_R, whole_R, alone))
-    return path
+    for penalty, of_seeds in by_penalty.items():
+        defined = [(whole, row) for whole, row in of_seeds if row["change"] is not None]
+        path.append(
+            _Fitted(
+                group.name,
+                _FROZEN,
+                f"{penalty:g}",
+                views[0].value("pushed_shut").size,
+                [row["kept"] for _, row in of_seeds],
+                [whole + row["change"] for whole, row in defined],
+                [whole for whole, _ in defined],
+                _over_seeds_and_examples([row for _, row in defined]),
+            )
+        )
+    return views[0].extras if views else {}, path
+
+
+def _over_seeds_and_examples(rows: Sequence[Mapping[str, Any]]) -> Interval:
+    """The mean of changes that each have an interval over the same examples; of one seed, that interval."""
+    change_S, low_S, high_S = (
+        np.array([math.nan if row[name] is None else row[name] for row in rows]) for name in ("change", "low", "high")
+    )
+    if len(rows) < 2:
+        return Interval(float(change_S[0]), float(low_S[0]), float(high_S[0]), 1) if rows else mean_interval([])
+    noise = shared_noise(stderr_of_width(high_S - low_S, _LEVEL)[:, None])
+    effect = effects_over_seeds(change_S[:, None], noise, margin=0.0, level=_LEVEL)
+    return Interval(float(effect.delta[0]), float(effect.low[0]), float(effect.high[0]), len(rows))
 
 
 def _fitted(models: Studied, group: Group) -> _Fitted | None:
@@ -348,14 +365,17 @@ def _fitted(models: Studied, group: Group) -> _Fitted | None:
         return None
     usual = models.as_usual(group)
     whole = {} if usual is None else {model.seed: _score(model) for model in usual.models}
+    score_R = [_score(model) for model in fitted]
+    whole_R = [whole[model.seed] for model in fitted] if all(model.seed in whole for model in fitted) else []
     return _Fitted(
         group.name if usual is None else usual.name,
         how,
         _penalty(fitted[0]),
         columns[0].size,
         [int((gate_LH >= 0.5).sum()) for gate_LH in columns],
-        [_score(model) for model in fitted],
-        [whole[model.seed] for model in fitted] if all(model.seed in whole for model in fitted) else [],
+        score_R,
+        whole_R,
+        mean_interval(np.subtract(score_R, whole_R) if whole_R else [], _LEVEL),
     )
 
 
@@ -364,7 +384,7 @@ def _score(model: Model) -> float:
 
 
 def _by_seed(score_R: Sequence[float]) -> str:
-    return ", ".join(number(score) for score in score_R)
+    return ", ".join(number(score) for score in score_R) or MISSING
 
 
 def _in_words(learned: Sequence[_Fitted]) -> str:
@@ -411,8 +431,9 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
     return f"{int((role_LH & kept_LH).sum())} of {int(role_LH.sum())}"
 
 
-def _figure(group: Group, fits: Sequence[_Fitted], index: int) -> FigureBlock:
-    of_group = [one for one in fits if one.name == group.name and np.isfinite(one.change.mean)]
+def _figure(content: Mapping[str, Any], path: Sequence[_Fitted], learned: Sequence[_Fitted], index: int) -> FigureBlock:
+    name, heads, seeds = path[0].name, path[0].heads, max(len(one.kept_R) for one in path)
+    of_group = [one for one in (*path, *learned) if one.name == name and np.isfinite(one.change.mean)]
     rows = []
     for how, legend in _IN_LEGEND.items():
         points = [(float(np.mean(one.kept_R)), one.change) for one in of_group if one.how == how]
@@ -421,7 +442,6 @@ def _figure(group: Group, fits: Sequence[_Fitted], index: int) -> FigureBlock:
             {"score": legend, "seed": 0, "kept": kept, "change": of.mean, "low": of.low, "high": of.high}
             for kept, of in points
         ]
-    heads = of_group[0].heads
     published = {
         f"paper (BLEU), {_IN_LEGEND[how]}": [
             (heads * int(kept.split("/")[0]) / 48, (scores[place] - _THEIRS["whole"]) / 100)
@@ -429,20 +449,19 @@ def _figure(group: Group, fits: Sequence[_Fitted], index: int) -> FigureBlock:
         ]
         for place, how in enumerate((_LEARNED, _ALONE))
     }
-    first_set = group.models[0].first_set
     figure = pruning_curves(
         rows,
         margin=_MARGIN,
-        title=f"{group.name}: change of {next(iter(first_set['model']))} by heads kept",
-        count=first_set["count"],
-        level=0.95,
-        over="seeds" if len(group.models) > 1 else "examples",
+        title=f"{name}: change of {content['metric']} by heads kept",
+        count=content["examples"],
+        level=_LEVEL,
+        over="seeds and examples" if seeds > 1 else "examples",
         published=published,
     )
     return FigureBlock(
         f"voita_gates_{index}",
         figure,
-        f"Figure 7 and table 2 for {group.name}, means over seeds; crosses: the paper's, in points of BLEU, at the same share of the "
+        f"Figure 7 and table 2 for {name}{', means over seeds' * (seeds > 1)}; crosses: the paper's, in points of BLEU, at the same share of the "
         "encoder's heads.",
         "Line chart of scores by heads kept.",
     )

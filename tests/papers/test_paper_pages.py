@@ -804,13 +804,22 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     assert row == ["mrpc", "1", "frozen, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
 
 
-def test_gates_of_the_frozen_model_are_averaged_over_seeds(tmp_path: Path) -> None:
+def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path: Path) -> None:
     for seed, kept, change in ((1, 9, -0.02), (2, 8, -0.01), (3, 7, 0.0)):
-        gated_run(tmp_path, np.eye(3, 4), [(kept, change - 0.1, change + 0.1)], seed=seed)
-    row = rows_of(voita2019.gates(models_in(tmp_path)))[1]
-    interval = stats.t.interval(0.95, 2, -1.0, stats.sem([-2.0, -1.0, 0.0]))
-    low, high = (f"{end:.1f}".replace("-", "−") for end in interval)
+        path = [(kept, change - 0.0196, change + 0.0196), (2, -0.1, 0.0)]
+        gated_run(tmp_path, np.eye(3, 4), path[: 1 if seed == 3 else 2], seed=seed)
+    section = voita2019.gates(models_in(tmp_path))
+    _, row, of_two, *_ = rows_of(section)
+    # One point squared between seeds, over three, and one point squared of the examples that they share.
+    between, shared = 1 / 3, 1.0
+    freedom = (between + shared) ** 2 / (between**2 / 2)
+    reach = stats.t.ppf(0.975, freedom) * (between + shared) ** 0.5
+    low, high = (f"{-1 + sign * reach:.1f}".replace("-", "−") for sign in (-1, 1))
     assert row[3:] == ["9, 8, 7 of 12", "0.780, 0.790, 0.800", "−1.0", f"{low} to {high}"]
+    # Seeds that agree keep the noise of the examples; a penalty need not be of every seed.
+    assert of_two[3:] == ["2, 2 of 12", "0.750, 0.750", "−5.0", "−10.0 to 0.0"]
+    assert section is not None
+    assert "means over seeds" in section.figures[0].caption
 
 
 GATES = "bertsecrets.callbacks.train_gates.TrainGates"
