@@ -48,7 +48,7 @@ PAGES = {
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
     "questions": ["control-*-[0-9]", "control-*-questions", "control-*-clusters"],
     "questions mpnet": ["mpnet-control-*-[0-9]", "mpnet-control-none-1-blocked", "mpnet-control-none-1-redundancy"],
-    "michel2019 mpnet": ["mpnet-control-none-1", "mpnet-control-none-1-zero", "mpnet-control-none-1-pruned"],
+    "michel2019 mpnet": ["mpnet-control-none-1", "mpnet-control-none-1-zero"],
     "voita2019 mpnet": [
         "mpnet-control-none-[0-9]",
         *(f"mpnet-control-none-*-{kind}" for kind in ("roles", "relevance")),
@@ -60,7 +60,7 @@ SEEDS_OF = "mrpc over seeds"
 """A comparison of the fine-tunings of MiniLM on MRPC, stored like a paper's page."""
 DOCUMENTS = {
     "dark_secrets.md": ["kovaleva2019", "kovaleva2019 mpnet"],
-    "sixteen_heads.md": ["michel2019", "michel2019 genres"],
+    "sixteen_heads.md": ["michel2019", "michel2019 genres", "michel2019 mpnet"],
     "specialized_heads.md": ["voita2019", "voita2019 mpnet"],
     "what_does_bert_look_at.md": ["clark2019", "clark2019 mpnet"],
     "results.md": [SEEDS_OF],
