@@ -278,6 +278,9 @@ def test_next_steps_are_given_or_are_the_commands_of_sections() -> None:
     ]
     told = replace(sections[0], tables=[Table(["x"], [["1"]])])
     assert [step.command for step in Report("t", sections=[told, sections[1]]).next_steps] == ["three", "one", "four"]
+    # A command that would fill two sections stands once.
+    both = [*sections, Section("c", commands=["one"])]
+    assert Report("t", sections=both).next_steps[0] == NextStep("a; c", "one")
     step = NextStep("Which?", "command", "a minute")
     assert Report("t", sections=sections, steps=[step]).next_steps == [step]
 

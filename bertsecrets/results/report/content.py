@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -452,13 +453,18 @@ class Report:
 
     @property
     def next_steps(self) -> list[NextStep]:
-        """What to do next, three commands at most: the first of each section, of empty ones before others, before the second of any."""
+        """What to do next, three commands at most, each once: the first of each section, of empty ones before others, before any second."""
+        if self.steps:
+            return list(self.steps)[:_MOST_STEPS]
         ranked = [
-            ((rank, bool(section.tables or section.figures)), NextStep(section.title, command))
+            ((rank, bool(section.tables or section.figures)), section.title, command)
             for section in self.sections
             for rank, command in enumerate(section.commands)
         ]
-        return [*(self.steps or (step for _, step in sorted(ranked, key=lambda pair: pair[0])))][:_MOST_STEPS]
+        titles: dict[str, list[str]] = {}
+        for _, title, command in sorted(ranked, key=itemgetter(0)):
+            titles.setdefault(command, []).append(title)
+        return [NextStep("; ".join(settled), command) for command, settled in titles.items()][:_MOST_STEPS]
 
     @property
     def lead(self) -> list[str]:
