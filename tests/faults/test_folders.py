@@ -178,7 +178,11 @@ CASES = [
             ("data", train(data__root="{folder}/nowhere"), r"nowhere"),
             ("evaluation", analyze(analysis="disable_heads", ablation__evaluation="tset"), r"tset"),
             ("checkpoint", analyze(checkpoint="{folder}/nowhere"), r"does not exist"),
-            ("head", analyze(analysis="disable_heads", ablation__layer=7), r"ablation.layer names layer 7, but the model has layers 0 to 2"),
+            (
+                "head",
+                analyze(analysis="disable_heads", ablation__layer=7),
+                r"ablation.layer names layer 7, but the model has layers 0 to 2",
+            ),
         )
     ),
     *(
