@@ -354,7 +354,7 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
         decision, wish, budget
     )
     # Where the printed times speak for the other way, the line says why.
-    by_nominal = "(chosen by nominal speed, which no load changes; ablation.sweep="
+    by_nominal = "(chosen by nominal speed, whatever the load; ablation.sweep="
     differs = wish is None and budget is None
     assert (by_nominal in forecast.in_words(decision, wish, budget)) == differs
 
