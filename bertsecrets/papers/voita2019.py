@@ -298,7 +298,7 @@ class _Fitted:
         kept_R: Heads kept, by seed.
         score_R: Score, by seed.
         whole_R: Score with all heads of the same seeds; empty where some seed has none.
-        change: Mean change of the score without the other heads.
+        change: Mean change of the score with the kept heads alone.
     """
 
     name: str
@@ -312,7 +312,7 @@ class _Fitted:
 
 
 def _path(group: Group) -> tuple[Mapping[str, Any], list[_Fitted]]:
-    """What the first seed's gates of the frozen model say beside their path, and the models on it by penalty; empty without gates."""
+    """The first seed's record of gates of the frozen model, and the models on their path by penalty; both empty without gates."""
     views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.extras.get("curves")))
     by_penalty: dict[float, list[tuple[float, Mapping[str, Any]]]] = {}
     for view in views:
@@ -337,7 +337,7 @@ def _path(group: Group) -> tuple[Mapping[str, Any], list[_Fitted]]:
 
 
 def _over_seeds_and_examples(rows: Sequence[Mapping[str, Any]]) -> Interval:
-    """The mean of changes that each have an interval over the same examples; of one seed, that interval."""
+    """The mean change over seeds that share their examples, with its interval; for one seed, its interval over examples."""
     change_S, low_S, high_S = (
         np.array([math.nan if row[name] is None else row[name] for row in rows]) for name in ("change", "low", "high")
     )

@@ -19,7 +19,7 @@ CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
 
 FISHER = ("pearson", "spearman")
-"""Those whose Fisher transformation has a variance by the number of examples alone; Matthews' depends on the classes' shares, too."""
+"""Correlations whose Fisher z has a variance set by the number of examples; that of Matthews' correlation also depends on class shares."""
 
 INTERVALS = "95 % intervals over seeds and examples (one seed: over examples; F1, AUC and Matthews: over seeds alone)"
 """What the intervals of :func:`score_interval` are, for the note of a figure."""
