@@ -64,7 +64,9 @@ def check(invocation: Invocation) -> DictConfig:
             raise UserError(f"'{swept}' names several values; write {listed}.")
         if several == "run" and not invocation.multirun:
             raise UserError(f"'{swept}' names several values; run takes one folder.")
-        first = _composed(invocation, fixed)
+        # A key without a default, such as run of report, has one in a job alone.
+        first_job = _combinations(parsed)[0] if invocation.multirun else fixed
+        first = _composed(invocation, first_job)
         sweeping = is_multirun(invocation, first)
         for key in ("run.dir", "sweep.dir", "sweep.subdir"):
             folder = OmegaConf.select(first.hydra, key)
@@ -87,7 +89,7 @@ def check(invocation: Invocation) -> DictConfig:
         combinations = _combinations([*defaults, *parsed])
         saved: dict[str, list[str]] = {}
         for combination in combinations:
-            composed = first if combination == fixed else _composed(invocation, combination)
+            composed = first if combination == first_job else _composed(invocation, combination)
             try:
                 # A run is resumed with its own configuration, which is judged when it is read.
                 if not isinstance(composed.resume, str):

@@ -26,6 +26,7 @@ from bertsecrets.results.captures import read_telling, write_telling
 from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
 from bertsecrets.results.console import print_lines
+from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import CHECKPOINT, FINISHED, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.settings import shown
@@ -178,8 +179,8 @@ def find_parts(names: Sequence[str]) -> list[Path]:
         if unfinished:
             listing = ", ".join(f"'{path}'" for path in unfinished)
             raise UserError(
-                f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with resume={name}, or name the "
-                "finished parts, runs=[<folder>,<folder>]."
+                f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with {resume_command(folder)}, "
+                "or name the finished parts, runs=[<folder>,<folder>]."
             )
         if not parts:
             raise UserError(

@@ -13,6 +13,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import command_of
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
+from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import key_of, unquoted, without_hydra
@@ -48,7 +49,7 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
     command = command_of(recorded)
     if command != command_of(config):
         raise UserError(
-            f"'{path}' is the configuration of a run of {command}; resume it with python -m bertsecrets {command} resume={folder}."
+            f"'{path}' is the configuration of a run of {command}; resume it with {resume_command(folder)}."
         )
     try:
         check_settings(plain(recorded))

@@ -1,6 +1,5 @@
 """Voita et al. 2019, *Analyzing Multi-Head Self-Attention*: figures and tables of its page."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -42,9 +41,8 @@ from bertsecrets.results.formatting import MISSING, head_label, low_to_high, num
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Array
-from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.ranks import rank_correlation
-from bertsecrets.statistics.replicates import Interval, effects_over_seeds, mean_interval, shared_noise
+from bertsecrets.statistics.replicates import Interval, interval_over_seeds, mean_interval
 
 _THEIRS = published("voita2019")
 _SAME = {"dobj": "obj"}
@@ -330,22 +328,10 @@ def _path(group: Group) -> tuple[Mapping[str, Any], list[_Fitted]]:
                 [row["kept"] for _, row in of_seeds],
                 [whole + row["change"] for whole, row in defined],
                 [whole for whole, _ in defined],
-                _over_seeds_and_examples([row for _, row in defined]),
+                interval_over_seeds([[row["change"], row["low"], row["high"]] for _, row in defined], _LEVEL),
             )
         )
     return views[0].extras if views else {}, path
-
-
-def _over_seeds_and_examples(rows: Sequence[Mapping[str, Any]]) -> Interval:
-    """The mean change over seeds that share their examples, with its interval; for one seed, its interval over examples."""
-    change_S, low_S, high_S = (
-        np.array([math.nan if row[name] is None else row[name] for row in rows]) for name in ("change", "low", "high")
-    )
-    if len(rows) < 2:
-        return Interval(float(change_S[0]), float(low_S[0]), float(high_S[0]), 1) if rows else mean_interval([])
-    noise = shared_noise(stderr_of_width(high_S - low_S, _LEVEL)[:, None])
-    effect = effects_over_seeds(change_S[:, None], noise, margin=0.0, level=_LEVEL)
-    return Interval(float(effect.delta[0]), float(effect.low[0]), float(effect.high[0]), len(rows))
 
 
 def _fitted(models: Studied, group: Group) -> _Fitted | None:

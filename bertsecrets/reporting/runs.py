@@ -10,6 +10,7 @@ from typing import Any
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import FINISHED, MERGED, Declaration, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.table import HeadTable
@@ -116,8 +117,8 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
             raise UserError(f"'{name}' holds no finished run; give run folders or a sweep's folder.")
     if not runs:
         raise UserError(
-            f"{', '.join(map(repr, folders))} holds no finished run (not finished: {', '.join(unfinished.values())}); finish one "
-            "with resume=<folder>."
+            f"{', '.join(map(repr, folders))} holds no finished run (not finished: {', '.join(unfinished.values())}); "
+            f"finish one with {resume_command(next(iter(unfinished)))}."
         )
     for run in runs.values():
         training = (run.config.get("trained") or {}).get("folder")

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from bertsecrets.errors import UserError
-from bertsecrets.statistics.intervals import stderr_of_width
-from bertsecrets.statistics.replicates import Interval, effects_over_seeds, mean_interval, shared_noise
+from bertsecrets.statistics.replicates import Interval, interval_over_seeds, mean_interval
 
 CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
@@ -186,17 +185,9 @@ def score_interval(metric: str, values: Sequence[float], count: int) -> Interval
         values: Each seed's score; undefined ones are left out.
         count: Number of examples.
     """
-    interval = mean_interval(values, _LEVEL)
-    defined_S = np.array([value for value in values if math.isfinite(value)])
-    limits = [_over_examples(metric, value, count) for value in defined_S]
-    if interval.count == 1:
-        interval = replace(interval, low=limits[0][0], high=limits[0][1])
-    elif interval.count and np.isfinite(limits).all():
-        # The two sides differ near the metric's ends.
-        reach_S2 = np.abs(np.array(limits) - defined_S[:, None])
-        noise_2 = shared_noise(stderr_of_width(2 * reach_S2, _LEVEL))
-        effect = effects_over_seeds(np.stack([defined_S] * 2, axis=1), noise_2, margin=0.0, level=_LEVEL)
-        interval = replace(interval, low=float(effect.low[0]), high=float(effect.high[1]))
+    interval_S3 = [(value, *_over_examples(metric, value, count)) for value in values if math.isfinite(value)]
+    unknown = not np.isfinite(interval_S3).all()
+    interval = mean_interval(values, _LEVEL) if unknown else interval_over_seeds(interval_S3, _LEVEL)
     # With few seeds, Student's t runs far beyond the metric's ends.
     least = -1.0 if metric in CORRELATIONS else 0.0
     return replace(interval, low=max(interval.low, least), high=min(interval.high, 1.0))

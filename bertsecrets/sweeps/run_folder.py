@@ -24,7 +24,13 @@ from bertsecrets.errors import BusyError, UserError
 from bertsecrets.keys import top_level
 from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
-from bertsecrets.results.files import DamagedFileError, describe_os_error, read_parquet, write_text
+from bertsecrets.results.files import (
+    DamagedFileError,
+    describe_os_error,
+    read_parquet,
+    resume_command,
+    write_text,
+)
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
 from bertsecrets.sweeps.hydra_arguments import without_hydra
@@ -246,7 +252,8 @@ def check_unchanged(folder: Path) -> None:
         read_finished(folder)
     except ValueError as error:
         raise UserError(
-            f"{error}, so that no page is made of the run in '{folder}'; restore the file, or write it again with resume={folder}."
+            f"{error}, so that no page is made of the run in '{folder}'; restore the file, or write it again with "
+            f"{resume_command(folder)}."
         ) from error
 
 

@@ -413,7 +413,7 @@ def _widen(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> N
             _write(folder, now)
     elif not all(values <= old.get(key, set()) for key, values in new.items()):
         _log.warning(
-            f"resume={folder} will resume only the jobs of this sweep's first command; to resume the jobs of the present "
+            f"{resume_command(folder)} will resume only the jobs of this sweep's first command; to resume the jobs of the present "
             "command, repeat it."
         )
 

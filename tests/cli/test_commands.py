@@ -134,6 +134,17 @@ def test_a_setting_that_a_command_does_not_have_is_refused_by_name(
         check(invocation)
 
 
+def test_a_key_without_a_default_can_be_swept() -> None:
+    invocation = parse_arguments(["-m", "run=a,b", "heads=2"], CONF, "report")
+    assert invocation is not None
+    assert check(invocation).run == "a"
+    for job, message in (["run=a,b", "heads=0"], r"In the job run=a heads=0"), ([], "'run' has no value"):
+        invocation = parse_arguments(["-m", *job], CONF, "report")
+        assert invocation is not None
+        with pytest.raises(UserError, match=message):
+            check(invocation)
+
+
 def test_the_meaning_of_settings() -> None:
     no_numbers = top_level(lambda meaning: not meaning.numbers)
     assert {"progress", "logger", "save", "report", "tags"} <= no_numbers
