@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
@@ -52,11 +51,6 @@ _SWEEP_SETTINGS = (
     "hydra.job.env_set",
     "hydra/sweeper",
 )
-
-
-def in_sweep() -> bool:
-    """Whether Hydra runs this configuration as one job of a sweep."""
-    return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def start_job(config: DictConfig) -> float | None:
