@@ -42,6 +42,7 @@ class Effects:
         count: Examples; the most that a head has where they differ.
         fewest: The fewest that a head has.
         metric, mode: The score, and the mode of disabling.
+        false_discovery_rate: Of significant changes.
         screened: Whether some run evaluated only the pairs whose prediction may change.
         judge: Gives the verdicts over seeds, asked once and only where they are read: it reads all predictions again.
     """
@@ -55,6 +56,7 @@ class Effects:
     fewest: int
     metric: str
     mode: str
+    false_discovery_rate: float
     screened: bool
     judge: Callable[[], OverSeeds | None]
 
@@ -142,6 +144,7 @@ def effects(
         min(counts),
         last["metric"],
         last["mode"],
+        last["false_discovery_rate"],
         screened,
         judge,
     )

@@ -126,6 +126,7 @@ def all_but_one(models: Studied) -> Section | None:
     """Section 3.3: keeping one head of a layer; None if no run disabled all heads of layers but one."""
     rows = []
     counts: list[int] = []
+    seeds = "one seed"
     changes: list[float] = []
     for group in models.tuned:
         views, mode = group.sweeps(ALL_BUT_ONE.name, "zero")
@@ -134,6 +135,7 @@ def all_but_one(models: Studied) -> Section | None:
         runs = [_alone(sweep) for sweep in measured]
         changes = changes or [best.change for run in runs for best in run.values()]
         counts += [sweep.count for sweep in measured]
+        seeds = "seeds one after the other" if len(runs) > 1 else seeds
         # Layers of a smaller model are not those of the paper's.
         theirs = _THEIRS["one_head"] if runs and len(runs[0]) == len(_THEIRS["one_head"]) else None
         for index, layer in enumerate(sorted(runs[0]) if runs else ()):
@@ -156,19 +158,28 @@ def all_but_one(models: Studied) -> Section | None:
     header = [
         "task",
         "layer",
-        "best head, by seed",
-        "change, points [95 %], by seed",
-        "chosen on the same",
-        "paper (MNLI)",
+        "head chosen most often",
+        "change, points (95 % interval), head chosen on other examples",
+        "change, head chosen on the same examples",
+        "paper (MNLI), same examples",
     ]
     return Section(
         "",
         paragraphs=[
             f"A layer's head is chosen on a third of the examples and tested on the others: medians over {_SPLITS} random splits, with "
             "intervals from the medians of 97.5 % limits. The paper's table 3 chooses and tests on the same examples, as the column "
-            "“chosen on the same” does; for its table 6 a head is chosen on training examples."
+            "“head chosen on the same examples” does; for its table 6 a head is chosen on training examples."
         ],
-        tables=[filled_table(Table(header, rows, f"Each layer with its best head alone, {sample_size(counts)}"))],
+        tables=[
+            filled_table(
+                Table(
+                    header,
+                    rows,
+                    f"Each layer with its best head alone, {seeds}; on other examples: chosen on a third, tested on the "
+                    f"rest, median over {_SPLITS} splits; {sample_size(counts)}",
+                )
+            )
+        ],
         summary=f"{rows[0][0]}: with one head of a layer left {low_to_high(min(changes), max(changes), 1, signed=True)} points",
     )
 
@@ -288,7 +299,7 @@ def curves(models: Studied) -> Section | None:
                 header,
                 rows,
                 f"Change of score by heads pruned, {seeds_in_words([len(contents) for _, contents in pruned])}; the paper's: accuracy "
-                f"of BERT-base on MNLI; {sample_size(counts)}",
+                f"of BERT-base on MNLI, in whole points, at the nearest share in its figure 3b; {sample_size(counts)}",
             )
         ],
         figures=blocks,
@@ -454,14 +465,22 @@ def _rows(
                 number(100 * interval.mean, 1),
                 low_to_high(100 * interval.low, 100 * interval.high, 1),
                 low_to_high(100 * min(random), 100 * max(random), 1) if random else MISSING,
-                MISSING if percent > max(published_curve) else number(100 * _published(published_curve, percent), 1),
+                _published(published_curve, percent),
             ]
         )
     return rows
 
 
-def _published(curve: Mapping[int, float], percent: float) -> float:
-    return float(np.interp(percent, list(curve), list(curve.values()))) - curve[0]
+_NEAR = 2.5
+"""Percent of the heads within which a published share is shown beside one of these runs."""
+
+
+def _published(curve: Mapping[int, float], percent: float) -> str:
+    """The paper's change at the nearest share that was read off its figure, in whole points, with the share; a dash if none is near."""
+    nearest = min(curve, key=lambda share: abs(share - percent))
+    if abs(nearest - percent) > _NEAR:
+        return MISSING
+    return f"{number(100 * (curve[nearest] - curve[0]), 0)} ({nearest} %)"
 
 
 def _published_lines(total: int) -> dict[str, list[tuple[float, float]]]:

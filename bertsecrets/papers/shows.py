@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from bertsecrets.ablation.comparison import Effects
 from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER
@@ -18,7 +19,7 @@ from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.verdicts import DISPENSABLE, WORDS
+from bertsecrets.results.verdicts import BETTER, DISPENSABLE, NEEDED, WORDS
 from bertsecrets.settings import configurations
 
 
@@ -127,10 +128,6 @@ def disabled_heads(
     rows = []
     for group, effect in measured:
         score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
-        gains_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
-        heads = [
-            mask_RLH.sum(axis=(1, 2)).mean() for mask_RLH in (effect.certain_RLH, effect.dispensable_RLH, gains_RLH)
-        ]
         theirs = scores.get(group.task)
         rows.append(
             [
@@ -140,7 +137,10 @@ def disabled_heads(
                 number(effect.baseline_R.mean()),
                 low_to_high(np.nanmin(score_LH), np.nanmax(score_LH)),
                 number(100 * float(np.nanmean(effect.delta_RLH)), 2, signed=True),
-                *(number(float(count), 1) for count in heads),
+                *(
+                    number(float(mask_RLH.sum() / len(mask_RLH)), int(len(mask_RLH) > 1))
+                    for mask_RLH in _heads(effect).values()
+                ),
                 MISSING if theirs is None else f"{number(theirs[0])}: {low_to_high(theirs[1], theirs[2])}",
             ]
         )
@@ -163,17 +163,34 @@ def disabled_heads(
         effects=True,
     )
     header = ["task", "metric (mode)", "examples", "score", "lowest and highest, one head disabled"]
-    header += ["mean change, points", "heads with a significant change", WORDS[DISPENSABLE], "significant gains"]
-    header += ["paper (figure)"]
+    header += ["mean change, points", *_heads(measured[0][1]), "paper (figure)"]
+    means = "; numbers of heads are means" * (max(replicated) > 1)
+    rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
     return Section(
         paragraphs=counterparts,
         tables=[
             filled_table(
-                Table(header, rows, f"One head disabled, {seeds_in_words(replicated)}; numbers of heads are means")
+                Table(
+                    header,
+                    rows,
+                    f"One head disabled, {seeds_in_words(replicated)}{means}; significant: false discovery rate {rate}, "
+                    "however small the change",
+                )
             )
         ],
         figures=[FigureBlock(name, figure, caption, "Heatmaps of changes by layer and head.")],
     )
+
+
+def _heads(effect: Effects) -> dict[str, NDArray[np.bool_]]:
+    """Which heads change the score significantly, and which have each verdict that is told, by heading, ``[replicates, layers, heads]``."""
+    gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
+    return {
+        "heads with a significant change": effect.certain_RLH,
+        WORDS[NEEDED]: effect.needed_RLH,
+        WORDS[DISPENSABLE]: effect.dispensable_RLH & ~gain_RLH,
+        WORDS[BETTER]: gain_RLH,
+    }
 
 
 def layers(

@@ -657,19 +657,34 @@ def test_a_model_before_fine_tuning_alone_is_a_state(tmp_path: Path) -> None:
 def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     delta_LH = -np.abs(generator.normal(size=(3, 4))) / 100
+    delta_LH[2, 3] = 0.01
     few_LH = np.zeros((3, 4), bool)
-    few_LH[0, 1] = True
-    make_run(tmp_path / "a", task="mrpc", delta_LH=delta_LH, significant_LH=few_LH, dispensable_LH=~few_LH)
+    few_LH[[0, 2], [1, 3]] = True
+    spared_LH = np.ones((3, 4), bool)
+    spared_LH[0, 1] = False
+    make_run(tmp_path / "a", task="mrpc", delta_LH=delta_LH, significant_LH=few_LH, dispensable_LH=spared_LH)
     make_run(tmp_path / "b", task="rte", delta_LH=2 * delta_LH, significant_LH=~few_LH)
     models = models_in(tmp_path)
     section = shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mrpc": [0.8, 0.7, 0.9]})
     assert section is not None
-    assert [row[6:9] for row in rows_of(section)] == [["1.0", "11.0", "0.0"], ["11.0", "0.0", "0.0"]]
+    # Verdicts do not overlap: of 11 heads without a loss that matters, the model is better without one.
+    assert [row[6:10] for row in rows_of(section)] == [["2", "1", "10", "1"], ["10", "10", "0", "0"]]
+    assert list(section.tables[0].header[7:10]) == ["needed", "can be spared", "better without"]
+    significant = "significant: false discovery rate 5 %, however small the change"
+    assert section.tables[0].caption == f"One head disabled, one seed; {significant}"
     assert [row[-1] for row in rows_of(section)] == ["0.800: 0.700 to 0.900", "–"]
     # A task of the paper alone has a row where no other has the paper's numbers.
     paper = rows_of(shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mnli": [0.836, 0.824, 0.838]}))[-1]
     assert (paper[0], *paper[3:5]) == ("paper: mnli", "0.836", "0.824 to 0.838")
     assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
+    make_run(tmp_path / "c", task="mrpc", seed=2, delta_LH=delta_LH)
+    section = shows.disabled_heads(models_in(tmp_path), "uniform", "heads", "Heads.")
+    assert section is not None
+    assert rows_of(section)[0][6:10] == ["1.0", "0.5", "5.0", "0.5"]
+    assert (
+        section.tables[0].caption
+        == f"One head disabled, mean over 1 to 2 seeds; numbers of heads are means; {significant}"
+    )
 
 
 def test_effects_on_two_sets_of_one_task_are_compared(tmp_path: Path) -> None:
@@ -742,6 +757,8 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         assert row[1:3] == [str(layer), str(max((0, 1), key=choices.count))]
         assert row[3].startswith(f"{number(100 * float(np.median(changes)), 1, signed=True)} (")
         assert row[4] == number(100 * float(on_all), 1, signed=True)
+    told = "one seed; on other examples: chosen on a third, tested on the rest, median over 50 splits; n = 90 examples"
+    assert section.tables[0].caption == f"Each layer with its best head alone, {told}"
     assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
     medians = sorted((row[3].split(" ")[0] for row in rows), key=lambda text: float(text.replace("−", "-")))
     assert section.summary == f"mrpc: with one head of a layer left {medians[0]} to {medians[-1]} points"
@@ -777,6 +794,12 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
         )
     row = rows_of(michel2019.curves(models_in(tmp_path / "a")))[1]
     assert row[:4] == ["mrpc", "6 (50 %)", "effects of single heads", "−20.0"]
+    # Their curve of I_h, 0.836, has 0.832 at 30 % and 0.815 at 50 %; neither has 33 %, and single effects have no 83 % either.
+    assert [cells[-1] for cells in rows_of(michel2019.curves(models_in(tmp_path / "b")))] == [
+        "–",
+        "−2 (50 %)",
+        *["–"] * 4,
+    ]
     section = michel2019.curves(models_in(tmp_path / "b"))
     importance = "gradient importance of heads, per example, normalised by layer"
     orders = [row[2] for row in rows_of(section)]
