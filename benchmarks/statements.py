@@ -20,10 +20,11 @@ from typing import Any
 
 from benchmarks.jobs import ROOT, of_base, replaced, run, store, write_page
 from bertsecrets.papers.ledger import STORED
-from bertsecrets.papers.statements.judge import VERDICTS
+from bertsecrets.papers.statements.judge import UNTOLD, VERDICTS
 from bertsecrets.papers.statements.statement import Statement, read_statements
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.results.formatting import MISSING
+from bertsecrets.results.scores import LEVEL
 
 DOCUMENT = ROOT / "docs" / "statements.md"
 RESULTS = ROOT / "benchmarks" / "results" / STORED
@@ -171,16 +172,25 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
     by_verdict: dict[str, list[str]] = {}
     numbers = []
     for subject, cell in result["subjects"].items():
-        by_verdict.setdefault(cell["verdict"], []).append(subject)
+        by_verdict.setdefault(f"{cell['verdict']}{_why_open(statement, cell)}", []).append(subject)
         value, low, high = (float("nan") if cell[key] is None else cell[key] for key in ("value", "low", "high"))
         numbers.append(f"{subject}: {interval_in_words(value, low, high)}; {cell['seeds']}")
     numbers.append(f"threshold: {statement.test.condition}")
-    verdict = "; ".join(
-        f"{verdict} ({', '.join(by_verdict[verdict])})" for verdict in VERDICTS if verdict in by_verdict
-    )
+    ordered = sorted(by_verdict, key=lambda words: VERDICTS.index(words.partition(" (")[0]))
+    verdict = "; ".join(f"{words} ({', '.join(by_verdict[words])})" for words in ordered)
     words = f"{statement.statement} (`{statement.name}`)<br>{statement.words}"
     cells = (words, verdict if len(by_verdict) > 1 else next(iter(by_verdict)))
     return f"| {' | '.join((*cells, '<br>'.join(numbers), statement.published, statement.source))} |"
+
+
+def _why_open(statement: Statement, cell: Mapping[str, Any]) -> str:
+    """Why a number that is significantly above or below the threshold settles nothing, as the end of a verdict; else empty."""
+    if cell["verdict"] != UNTOLD or cell["p"] is None or cell["p"] > LEVEL:
+        return ""
+    side = "above" if cell["value"] > statement.test.threshold else "below"
+    # On the stated side only noise leaves a doubt.
+    doubt = "noise lowers rank correlations" if statement.test.holds(cell["value"]) else statement.one_sided
+    return f" ({side} the threshold, but {doubt[:1].lower()}{doubt[1:].removesuffix('.')})"
 
 
 def _not_judged(results: Mapping[str, Mapping[str, Any]]) -> list[str]:

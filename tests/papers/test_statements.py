@@ -706,6 +706,17 @@ def test_a_size_has_no_negative_limit() -> None:
         assert statement_of(test).test.judge([Reading(0.01, 0.1, 9)]).low == 0
 
 
+@pytest.mark.parametrize(
+    ("threshold", "unit", "condition"),
+    [
+        (0.5, "", "above 0.5"), (0.5, "of the heads", "above 0.5 of the heads"), (0, "of the heads", "above 0"),
+        (0.9, "a cosine", "above a cosine of 0.9"), (0, "a cosine", "above 0"), (-1, "points", "above −1 points"),
+    ],
+)  # fmt: skip
+def test_a_threshold_in_words(threshold: float, unit: str, condition: str) -> None:
+    assert statement_of({**MEAN, "above": threshold, "unit": unit}).test.condition == condition
+
+
 def test_a_one_sided_statement_is_not_refuted(tmp_path: Path) -> None:
     surface_run(tmp_path / "run")
     cell = only(ledger(tmp_path, statement_of({**MEAN, "above": 0.5}, one_sided="Another text may show it."))[0])

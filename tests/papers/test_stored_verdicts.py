@@ -25,6 +25,22 @@ def test_the_documentation_shows_the_stored_verdicts() -> None:
     assert statements.replaced(text, statements.rendered(stored)) != text
 
 
+def test_a_number_that_settles_nothing_has_its_reason() -> None:
+    """Beyond the threshold on the side that does not refute, or where noise may have taken it; nothing where the interval decides."""
+    stored = json.loads(statements.RESULTS.read_text("utf-8"))
+    ledger = statements.rendered(stored)["the ledger"].splitlines()
+    verdicts = {re.findall(r"`(\w+)`", row)[0]: row.split(" | ")[1] for row in ledger[2:]}
+    by_name = {statement.name: statement for statement in read_statements()}
+    reason = by_name["sandoval_fine_tuning"].one_sided
+    assert (
+        verdicts["sandoval_fine_tuning"] == f"cannot be told (below the threshold, but t{reason[1:].removesuffix('.')})"
+    )
+    assert verdicts["kovaleva_heads_differ_by_task"] == (
+        "cannot be told (below the threshold, but noise lowers rank correlations)"
+    )
+    assert verdicts["voita_gates"] == "cannot be told"
+
+
 def test_no_stored_verdict_on_tasks_rests_on_one_seed() -> None:
     stored = json.loads(statements.RESULTS.read_text("utf-8"))
     cells = [cell for result in stored["statements"].values() for cell in result["subjects"].values()]

@@ -74,7 +74,7 @@ class Test(Settings, ABC):
     Args:
         kind: Name of the test: that of its file.
         above, below: The statement holds if the number is above, or below, this; exactly one of them is given.
-        unit: Words that follow the number in a sentence, e.g. ``of the attention``.
+        unit: Words that follow the number in a sentence, e.g. ``of the attention``, or that the number follows, e.g. ``a cosine``.
         tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
     """
 
@@ -102,11 +102,13 @@ class Test(Settings, ABC):
 
     @property
     def condition(self) -> str:
-        """When the statement holds, e.g. ``above 0.5``."""
+        """When the statement holds, e.g. ``above 0.5``, ``above 0.5 of the heads``, ``above a cosine of 0.5``."""
         side = "below" if self.above is None else "above"
+        value, unit = f"{self.threshold:g}".replace("-", "\N{MINUS SIGN}"), self.unit
         # No one says "0 of the heads".
-        unit = self.unit if self.threshold or not self.unit.startswith("of ") else ""
-        return f"{side} {self.threshold:g} {unit}".rstrip().replace("-", "\N{MINUS SIGN}")
+        if not unit or (not self.threshold and unit.startswith(("of ", "a "))):
+            return f"{side} {value}"
+        return f"{side} {unit} of {value}" if unit.startswith("a ") else f"{side} {value} {unit}"
 
     @property
     def columns(self) -> Sequence[str]:

@@ -337,8 +337,8 @@ class Gates(Test):
     @property
     def number(self) -> str:
         if self.value == "change":
-            return "change of score, in points, with the first model on the path of gates that has fewer than half of the heads"
-        return "share of heads with a role whose gates stay open, minus that of other heads"
+            return "change of score, in points, at the first penalty at which gates of the frozen model leave fewer than half of the heads"
+        return "share of heads with a role whose gates, of the frozen model, stay open, minus that of other heads"
 
     def reading(self, sheet: Sheet) -> Reading:
         shut_LH = sheet.grid(_SHUT).value_LH
