@@ -112,25 +112,30 @@ def figure_1(models: Studied) -> Section | None:
         caption = f"Figures 1 and 2 for {group.name}."
         blocks.append(FigureBlock(f"voita_figure1_{len(blocks)}", figure, caption, "Heatmaps by layer and head."))
         if "relevance" in grids:
-            rows.append(_most_relevant(group.name, grids, roles_by_name))
+            rows.append([group.name, str(model.seed), *_most_relevant(grids, roles_by_name)])
     if not blocks:
         return None
-    header = ["task", "of the most relevant head of each layer, with a function", "confidence above 0.8", "ρ of both"]
-    caption = "The most relevant heads, first seed (95 % interval of Spearman's ρ over heads)"
+    header = [
+        "task",
+        "seed",
+        "layers whose most relevant head has a function",
+        "layers whose most relevant head has a confidence above 0.8",
+        "Spearman's ρ of relevance and confidence (95 % interval over heads)",
+    ]
     return Section(
         paragraphs=[
             "In the paper a few heads of each layer are relevant, they are the confident ones but for the head of rare words in layer 0, and "
             "nearly all of them have a function. Relevance is that of the answer's logit, split among the heads of a layer."
         ],
-        tables=[Table(header, rows, caption)] if rows else [],
+        tables=[Table(header, rows, "The most relevant heads, one of each layer")] if rows else [],
         figures=blocks,
-        summary=f"{rows[0][0]}: of the most relevant head of each layer, {rows[0][1]} have a function"
-        if rows and rows[0][1] != MISSING
+        summary=f"{rows[0][0]}: the most relevant head has a function in {rows[0][2]} layers"
+        if rows and rows[0][2] != MISSING
         else "",
     )
 
 
-def _most_relevant(name: str, grids: Mapping[str, Array], roles_by_name: Mapping[str, NDArray[np.bool_]]) -> list[str]:
+def _most_relevant(grids: Mapping[str, Array], roles_by_name: Mapping[str, NDArray[np.bool_]]) -> list[str]:
     best_L = grids["relevance"].argmax(axis=1)
     layers = np.arange(len(best_L))
     with_role, confident, agreement = MISSING, MISSING, MISSING
@@ -141,7 +146,7 @@ def _most_relevant(name: str, grids: Mapping[str, Array], roles_by_name: Mapping
         confident = f"{int((grids['confidence'][layers, best_L] > _CONFIDENT).sum())} of {len(layers)}"
         ranks = rank_correlation(grids["relevance"], grids["confidence"])
         agreement = with_limits(ranks.rho, ranks.low, ranks.high, 2)
-    return [name, with_role, confident, agreement]
+    return [with_role, confident, agreement]
 
 
 def dependencies(models: Studied) -> Section | None:
@@ -149,13 +154,20 @@ def dependencies(models: Studied) -> Section | None:
     rows = []
     distributions: dict[str, Mapping[str, int]] = {}
     before = [
-        (f"{model} on {task}, before fine-tuning", view)
+        (f"{model} on {task}, before fine-tuning", MISSING, view)
         for (model, task), view in models.before(VoitaRoles.name).items()
     ]
     # Of models with gates, too, there would be a table of each strength.
     usual = [group for group in models.tuned if models.as_usual(group) in (None, group)]
-    tuned = [(group.name, view) for group in usual for view in group.views(VoitaRoles.name, PREVIOUS)[:1]]
-    for name, view in (*before, *tuned):
+    tuned = [
+        [
+            (group.name, str(model.seed), view)
+            for model in group.models
+            if (view := model.view(VoitaRoles.name, lambda view: view.has(PREVIOUS))) is not None
+        ][:1]
+        for group in usual
+    ]
+    for name, seed, view in chain(before, *tuned):
         for column, baseline in judged_relations(view).items():
             relation, back = column.removesuffix(FROM_HEAD), column.endswith(FROM_HEAD)
             value_LH, stderr_LH, _ = view.grid(column)
@@ -166,6 +178,7 @@ def dependencies(models: Studied) -> Section | None:
             rows.append(
                 {
                     "model and task": name,
+                    "seed": seed,
                     "relation": f"{relation}, {'from' if back else 'to'} the head",
                     "pairs": f"{about['count']:,}",
                     "best head": head_label(*top),
@@ -179,11 +192,13 @@ def dependencies(models: Studied) -> Section | None:
     return Section(
         paragraphs=[
             "A head finds a pair of words where it attends most to the other word. The best of all heads is chosen and counted on the same "
-            "pairs, as in the paper's table 1, so that its share is somewhat too high; ± is 1.96 standard errors over texts."
+            "pairs, as in the paper's table 1. Standard errors are over texts."
         ],
         tables=[
             Table.of(
-                rows, "Relations, in both directions, first seed; paper: its best head, then its most frequent distance"
+                rows,
+                "Relations, in both directions. ± 95 %; the best head is chosen on the same pairs, so that its share is somewhat too high. "
+                "Paper: its best head, then its most frequent distance",
             )
         ],
         figures=_distances(distributions),
@@ -404,12 +419,15 @@ def last_to_go(models: Studied) -> Section | None:
             by_role = roles_of(by_role_view)
             kept_by_role = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
             without_LH = ~np.logical_or.reduce(list(by_role.values()))
-            how = "frozen, pushed shut" if shut is not None else f"learned, penalty {_penalty(model)}"
+            how = f"{_FROZEN}, pushed shut" if shut is not None else f"{_LEARNED}, penalty {_penalty(model)}"
             name = (models.as_usual(group) or group).name
             rows.append([name, str(model.seed), how, *kept_by_role, _kept_of(without_LH, kept_LH)])
     if not rows:
         return None
-    caption = "Heads kept, of those with each role"
+    caption = (
+        "Heads kept, of those with each role. Pushed shut: a head is kept if its mean gate over fits with one penalty is at least 0.5; "
+        "these fits are not those of the path of penalties"
+    )
     return Section(tables=[Table(["task", "seed", "gates", *ROLES, "no role"], rows, caption)])
 
 

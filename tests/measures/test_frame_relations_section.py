@@ -62,9 +62,9 @@ def test_a_relation_head_beats_all_three_baselines(tmp_path: Path) -> None:
     heads = section.tables[0].rows
     assert [(row[0], row[-1]) for row in heads] == [
         ("layer 0 · head 1", "relation"),
-        ("layer 1 · head 1", "not shown"),
-        ("layer 1 · head 0", "not shown"),
-        ("layer 0 · head 0", "not shown"),
+        ("layer 1 · head 1", "no relation shown"),
+        ("layer 1 · head 0", "no relation shown"),
+        ("layer 0 · head 0", "no relation shown"),
     ]
     numbers = ["0.100", "0.004", "0.200", "0.004", "0.300", "0.004"]
     assert heads[0] == ["layer 0 · head 1", "0.700 ± 0.070", *numbers, "relation"]
@@ -80,7 +80,7 @@ def test_one_baseline_that_is_not_beaten_is_enough_for_no_verdict(tmp_path: Path
     values = {**VALUES, f"p_{test}_corrected": np.full((2, 2), 0.06)}
     section = FrameRelations.describe(view(tmp_path, values, RECORD))
     assert section is not None
-    assert {row[-1] for row in section.tables[0].rows} == {"not shown"}
+    assert {row[-1] for row in section.tables[0].rows} == {"no relation shown"}
     assert f"not shown to go beyond {BASELINES[test]} (" in section.findings[0]
 
 

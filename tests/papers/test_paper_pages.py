@@ -426,7 +426,11 @@ WEIGHT = np.array([[0.1, 0.7], [0.2, 0.3]])
 
 @pytest.mark.parametrize(
     ("p", "verdict", "count"),
-    [((0.01, 0.02, 0.03), "relation", 4), ((0.01, 0.6, 0.01), "not shown", 3), ((0.01, 0.02, 0.5), "not shown", 3)],
+    [
+        ((0.01, 0.02, 0.03), "relation", 4),
+        ((0.01, 0.6, 0.01), "no relation shown", 3),
+        ((0.01, 0.02, 0.5), "no relation shown", 3),
+    ],
 )
 def test_heads_of_relations_are_listed_with_their_tests(
     tmp_path: Path, p: Sequence[float], verdict: str, count: int
@@ -824,7 +828,7 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     assert rows[5] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
     assert rows[9] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
     row = rows_of(voita2019.last_to_go(models))[0]
-    assert row == ["mrpc", "1", "frozen, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
+    assert row == ["mrpc", "1", "of the frozen model, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
 
 
 def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path: Path) -> None:
@@ -863,7 +867,7 @@ def test_models_trained_with_gates_of_two_strengths_are_two_models(tmp_path: Pat
     # 0.01 is the default.
     assert {row[0] for row in rows.values()} == {"mrpc · gates penalty=0.01", "mrpc · gates penalty=0.1"}
     kept = {row[2]: row[3] for row in rows_of(voita2019.last_to_go(models))}
-    assert kept == {"learned, penalty 0.01": "4 of 4", "learned, penalty 0.1": "2 of 4"}
+    assert kept == {"learned in training, penalty 0.01": "4 of 4", "learned in training, penalty 0.1": "2 of 4"}
 
 
 def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_path: Path) -> None:
@@ -933,10 +937,11 @@ def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path)
     section = voita2019.figure_1(models_in(tmp_path))
     [row] = rows_of(section)
     # The most relevant heads are 0-0, 1-3 and 2-1; the first has a function, the first and the last are confident.
-    assert row[:3] == ["mrpc", "1 of 3", "2 of 3"]
+    assert row[:4] == ["mrpc", "1", "1 of 3", "2 of 3"]
     rho = stats.spearmanr(relevance_LH.ravel(), confidence_LH.ravel()).statistic
-    assert row[3].startswith(f"{number(float(rho), 2)} (")
+    assert row[4].startswith(f"{number(float(rho), 2)} (")
     assert section is not None
+    assert section.summary == "mrpc: the most relevant head has a function in 1 of 3 layers"
     assert [axes.get_title() for axes in section.figures[0].figure.axes][:3] == [
         "relevance",
         "confidence",
@@ -953,8 +958,8 @@ def test_relations_are_counted_in_both_directions_beside_the_papers(tmp_path: Pa
     run.write_json(run.extras_path("voita_roles"), {"model": {**VOITA_EXTRAS, "baselines": baselines}})
     section = voita2019.dependencies(models_in(tmp_path))
     to_head, from_head = rows_of(section)
-    assert to_head[1:3] == ["nsubj, to the head", "200"]
-    assert from_head[1:] == ["nsubj, from the head", "200", "layer 1 · head 2", "60.0 ± 2.0", "30.0", "45: 35"]
+    assert to_head[1:4] == ["1", "nsubj, to the head", "200"]
+    assert from_head[2:] == ["nsubj, from the head", "200", "layer 1 · head 2", "60.0 ± 2.0", "30.0", "45: 35"]
     assert section is not None
     [block] = section.figures
     heights = [bar.get_height() for bar in block.figure.axes[0].patches]

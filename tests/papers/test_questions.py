@@ -315,6 +315,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
     assert answer.short == "2 of 4 and 3 groups can be spared together (2 seeds), 1 and 0 shown to be redundant"
     by_seed, _ = answer.tables
+    assert by_seed.header[5] == "can be spared together"
     assert [row[1:9] for row in by_seed.rows] == [
         ["1", "408", "4", "1", "2", "0", "1", "about 10,000"],
         ["2", "408", "3", "0", "2", "0", "1", "about 10,000"],

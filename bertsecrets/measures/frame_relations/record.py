@@ -80,8 +80,8 @@ _PAIRS = 4
 
 Grid = NDArray[np.float64]
 
-RELATION, OPEN = "relation", "not shown"
-"""Verdicts: the weight goes beyond all baselines, or not shown to do so."""
+RELATION, OPEN = "relation", "no relation shown"
+"""Verdicts: the weight goes beyond all baselines, or is not shown to do so."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class RelationGrids:
         return [name for name in BASELINES if not self.value[f"p_{name}{CORRECTED}"][head] < LEVEL]
 
     def verdict(self, head: tuple[int, int]) -> str:
-        """``relation`` if the weight exceeds all baselines at the level corrected over heads, else ``not shown``."""
+        """``relation`` if the weight exceeds all baselines at the level corrected over heads, else ``no relation shown``."""
         return OPEN if self.left(head) else RELATION
 
 

@@ -82,7 +82,7 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
 _REDUNDANT = "redundant"
 _KINDS = {
     _REDUNDANT: "redundant (needed together, though each of its heads can be spared)",
-    DISPENSABLE: "unnecessary (can be spared together)",
+    DISPENSABLE: f"{WORDS[DISPENSABLE]} together",
     NEEDED: "needed but not shown to be redundant",
     "": "undecided",
 }
