@@ -24,8 +24,9 @@ from bertsecrets.ablation.arithmetic import (
     why_not_bf16,
 )
 from bertsecrets.ablation.engine import shares_passes
-from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.reduced import Reduced
+from bertsecrets.ablation.replacements import FIT_BATCH
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
@@ -35,6 +36,7 @@ from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, evaluating
+from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
 
@@ -81,10 +83,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the exact sweep, and of the screened one; the latter is None where a sweep cannot be screened."""
+    """Seconds of the exact sweep, of the screened one (None where a sweep cannot be screened), and of a fit before either."""
 
     exact: float
     screened: float | None
+    fit: float = 0.0
 
     def of(self, kind: str) -> float:
         """Seconds of a sweep of this kind; of the exact one where it cannot be screened."""
@@ -134,19 +137,20 @@ class Forecast:
         if self.measured.screened is None:
             kind = "exact"
         elif wish is None or wish == MEASURED:
-            kind = times.choice(EXACT_UP_TO if budget is None else budget)
+            kind = times.choice(EXACT_UP_TO if budget is None else budget - times.fit)
         else:
             kind = wish
         seconds = self.measured.of(kind)
-        if budget is None or seconds <= budget:
+        if budget is None or self.measured.fit + seconds <= budget:
             return Decision(kind, self.examples, self.arithmetic)
-        # Time is in proportion to examples: passes over variants are nearly all of it.
-        sample = int(self.examples * budget / seconds)
+        # The rest is in proportion to examples: passes over variants are nearly all of it.
+        sample = int(self.examples * (budget - self.measured.fit) / seconds)
         fewest = min(FEWEST, self.examples)
         if sample < fewest:
+            least = self.measured.fit + seconds * fewest / self.examples
             raise UserError(
-                f"ablation.budget is {duration(budget)}, but {fewest} examples take about "
-                f"{duration(seconds * fewest / self.examples)}; give more time, or disable fewer heads (ablation.layer=...)."
+                f"ablation.budget is {duration(budget)}, but {fewest} examples take about {duration(least)}; give more time, or "
+                "disable fewer heads (ablation.layer=...)."
             )
         return Decision(kind, sample, self.arithmetic)
 
@@ -162,6 +166,8 @@ class Forecast:
         costs = f"about {duration(self.measured.exact)} exactly"
         if self.measured.screened is not None:
             costs += f", {duration(self.measured.screened)} screened{_in_words(decision.arithmetic)}"
+        if self.measured.fit:
+            costs += f", after a fit of about {duration(self.measured.fit)}"
         smallest = self.smallest(decision.examples)
         shown = (
             f"; a loss of {number(100 * smallest, 1)} points of accuracy or more is found with 80 % power if 1 % of the predictions "
@@ -234,7 +240,7 @@ def forecast(
     fp32 = seconds["onednn" if uses_onednn else "trainer"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
     arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=uses_onednn)
-    pairs = pair_evaluations(encoder, plan)
+    pairs, fit = pair_evaluations(encoder, plan), _fit_evaluations(subject, plan, settings)
     # Slopes take a forward and a backward pass for each logit but one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
     active = _ACTIVE * pairs
@@ -244,10 +250,14 @@ def forecast(
         examples=len(subject.positions(settings.max_examples)),
         variants=len(plan.variants),
         measured=Times(
-            seconds["trainer"] * draws * (1 + pairs), None if reason is not None else fp32 * (passes + active)
+            seconds["trainer"] * draws * (1 + pairs),
+            None if reason is not None else fp32 * (passes + active),
+            seconds["trainer"] * fit,
         ),
         nominal=Times(
-            nominal * draws * (1 + pairs), None if reason is not None else nominal * (passes + _ACTIVE * pairs)
+            nominal * draws * (1 + pairs),
+            None if reason is not None else nominal * (passes + _ACTIVE * pairs),
+            nominal * fit,
         ),
         reason=reason,
         metric=subject.task.metrics[0],
@@ -255,6 +265,17 @@ def forecast(
         family=max(Counter(variant.kind for variant in plan.variants).values()),
         arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
     )
+
+
+def _fit_evaluations(subject: Subject, plan: Plan, settings: AblationSettings) -> float:
+    """The cost of fitting outputs to labels, in forward passes over this process's examples; 0 in modes without a fit."""
+    if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs:
+        return 0.0
+    heads = sorted({head for variant in plan.variants for head in variant.heads})
+    alone = replace(plan, variants=tuple(Variant(str(head), HEAD.name, (head,)) for head in heads))
+    examples = sum(len(spec.positions) for spec in subject.batches(settings.max_examples).sampler)
+    # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward one.
+    return 2 * settings.optimal_steps * FIT_BATCH / max(examples, 1) * pair_evaluations(subject.encoder, alone)
 
 
 def announce(work: str, subject: Subject, evaluations: float, max_examples: int | None = None) -> None:

@@ -26,7 +26,7 @@ from bertsecrets.results.progress import progress_over
 NEAREST = 32
 """Donors of an example are drawn among this many reference examples of the most similar length."""
 
-_FIT_BATCH = 8
+FIT_BATCH = 8
 """Examples in a step of the fit of optimal outputs: each counts once for every head."""
 
 
@@ -129,7 +129,7 @@ def prepare(
             with progress_over(steps, "fitting optimal outputs", visible=subject.progress) as advance:
                 constants_LHd = optimal_head_outputs(
                     network,
-                    list(_apart(reference, subject.split).batches(_FIT_BATCH)),
+                    list(_apart(reference, subject.split).batches(FIT_BATCH)),
                     heads,
                     steps=steps,
                     seed=settings.seed,

@@ -421,7 +421,7 @@ class Sweep:
             decision = predicted.decide(wish, budget)
             if run is not None and path is not None:
                 run.write_json(path, {"asked": wishes, **asdict(decision)})
-        seconds = predicted.nominal.of(decision.kind)
+        seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m bertsecrets analyze "

@@ -343,7 +343,9 @@ def _path(group: Group) -> tuple[Mapping[str, Any], list[_Fitted]]:
                 [row["kept"] for _, row in of_seeds],
                 [whole + row["change"] for whole, row in defined],
                 [whole for whole, _ in defined],
-                interval_over_seeds([[row["change"], row["low"], row["high"]] for _, row in defined], _LEVEL),
+                interval_over_seeds(
+                    [[row["change"], row["low"], row["high"]] for _, row in defined], _LEVEL, symmetric=True
+                ),
             )
         )
     return views[0].extras if views else {}, path

@@ -248,7 +248,7 @@ def shared_noise(error_SV: ArrayLike) -> Array:
     return np.asarray((error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / (seeds * (seeds - 1)))
 
 
-def interval_over_seeds(interval_S3: ArrayLike, level: float) -> Interval:
+def interval_over_seeds(interval_S3: ArrayLike, level: float, *, symmetric: bool = False) -> Interval:
     """The mean of seeds that answer the same examples, over seeds and examples, from each seed's interval over examples.
 
     The errors of the seeds count as going the same way. One seed keeps its own interval; NaN where a limit is unknown.
@@ -256,6 +256,7 @@ def interval_over_seeds(interval_S3: ArrayLike, level: float) -> Interval:
     Args:
         interval_S3: Each seed's number and the limits of its interval at ``level``.
         level: Level of the limits, 0 to 1.
+        symmetric: Whether the two sides of several seeds' interval are alike; else they may differ, e.g. near the ends of a metric.
 
     >>> interval_over_seeds([[0.5, 0.4, 0.7], [0.5, 0.4, 0.7]], 0.95)
     Interval(mean=0.5, low=0.4, high=0.7, count=2)
@@ -265,8 +266,9 @@ def interval_over_seeds(interval_S3: ArrayLike, level: float) -> Interval:
         return mean_interval([])
     mean, low, high = map(float, interval_S3[0])
     if len(interval_S3) > 1:
-        # The two sides differ, e.g. near the ends of a metric.
         value_S2, reach_S2 = interval_S3[:, [0, 0]], np.abs(interval_S3[:, 1:] - interval_S3[:, :1])
+        if symmetric:
+            reach_S2[:] = reach_S2.mean(axis=1, keepdims=True)
         noise_2 = shared_noise(stderr_of_width(2 * reach_S2, level))
         effect = effects_over_seeds(value_S2, noise_2, margin=0.0, level=level)
         mean, low, high = float(effect.delta[0]), float(effect.low[0]), float(effect.high[1])

@@ -359,6 +359,27 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
     assert (by_nominal in forecast.in_words(decision, wish, budget)) == differs
 
 
+def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A pass over the 24 examples takes 100 s. A head, or a layer, costs the layers above it: 1.75 and 0.75 of three, and none in the
+    # last, of which the first token decides. The fit takes the heads alone, 3 times 8 examples forwards and backwards.
+    monkeypatch.setattr(forecast_module, "_seconds", lambda subject, most, contexts: [100.0] * len(contexts))
+    alone = (1.75 + 0.75) / 3
+    sweep = 100 * (1 + 5 * alone)
+    fit = 100 * 2 * (3 * 8 / 24) * 4 * alone
+    _, (line, *_) = swept(tmp_path, mode="optimal", optimal_steps=3, sweep="exact")
+    assert f"about {round(sweep / 60)} min exactly, " in line
+    assert f", after a fit of about {round(fit / 60)} min;" in line
+
+
+@pytest.mark.parametrize(("budget", "examples"), [(160.0, 100), (110.0, 50), (92.0, 32)])
+def test_a_budget_is_spent_on_the_fit_first(budget: float, examples: int) -> None:
+    times = forecast_module.Times(100.0, None, fit=60.0)
+    forecast = forecast_module.Forecast(100, 10, times, times, None, "f1", 0.05, 8, forecast_module.Arithmetic())
+    assert forecast.decide("exact", budget).examples == examples
+    with pytest.raises(UserError, match=r"ablation\.budget is 91 s, but 32 examples take about 92 s"):
+        forecast.decide("exact", 91.0)
+
+
 def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not can_use_onednn(describe(tiny_model("bert")), nullcontext):
         pytest.skip("needs oneDNN's operator")
