@@ -48,7 +48,7 @@ PAGES = {
     "clark2019 mpnet": ["mpnet-sst2", "mpnet-sst2-sinks"],
     "questions": ["control-*-[0-9]", "control-*-questions", "control-*-clusters"],
     "questions mpnet": ["mpnet-control-*-[0-9]", "mpnet-control-none-*-blocked", "mpnet-control-none-1-redundancy"],
-    "michel2019 mpnet": ["mpnet-control-none-1", "mpnet-control-none-1-zero"],
+    "michel2019 mpnet": ["mpnet-control-none-1", "mpnet-control-none-1-zero", "mpnet-control-none-1-pruned"],
     "voita2019 mpnet": [
         "mpnet-control-none-[0-9]",
         *(f"mpnet-control-none-*-{kind}" for kind in ("roles", "relevance")),
@@ -73,6 +73,8 @@ FIGURES = {
     "kovaleva2019": "dark_secrets",
     "kovaleva2019 mpnet": "dark_secrets_mpnet",
     "clark2019": "what_does_bert_look_at",
+    "michel2019": "sixteen_heads",
+    "michel2019 mpnet": "sixteen_heads_mpnet",
     "voita2019": "specialized_heads",
     "questions": "questions",
 }
@@ -274,6 +276,9 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         yield "mpnet-control-none-1-redundancy", ["analyze.py", checkpoint, *redundancy, *fewer]
         zeroed = ["analysis=disable", "analysis.disable.plans=[heads,all_but_one]", "ablation.mode=zero"]
         yield "mpnet-control-none-1-zero", ["analyze.py", checkpoint, *zeroed, "measure=[]", "logger=none"]
+        # The two orders of the paper, a random one and the first one reversed: all scores and three random orders take three hours.
+        orders = ["prune.scores=[head_gradient/example_normalised,exact]", "prune.seeds=1"]
+        yield "mpnet-control-none-1-pruned", ["analyze.py", checkpoint, "analysis=prune", *orders, "logger=none"]
         for seed in QUESTION_SEEDS:
             name = f"mpnet-control-none-{seed}"
             analysed = ["analyze.py", f"checkpoint={out / name}", "logger=none"]

@@ -175,7 +175,7 @@ def all_but_one(models: Studied) -> Section | None:
                 Table(
                     header,
                     rows,
-                    f"Each layer with its best head alone, {seeds}; on other examples: chosen on a third, tested on the "
+                    f"Each layer with its best head alone, {seeds}. On other examples: chosen on a third, tested on the "
                     f"rest, median over {_SPLITS} splits; {sample_size(counts)}",
                 )
             )
@@ -286,7 +286,7 @@ def curves(models: Studied) -> Section | None:
         "task",
         "heads pruned",
         "order",
-        "mean change, points",
+        "change, points",
         "95 % interval over seeds",
         "random orders",
         "paper (MNLI)",
@@ -295,11 +295,13 @@ def curves(models: Studied) -> Section | None:
         "",
         paragraphs=list(dict.fromkeys(_how(contents) for _, contents in pruned)),
         tables=[
-            Table(
-                header,
-                rows,
-                f"Change of score by heads pruned, {seeds_in_words([len(contents) for _, contents in pruned])}; the paper's: accuracy "
-                f"of BERT-base on MNLI, in whole points, at the nearest share in its figure 3b; {sample_size(counts)}",
+            filled_table(
+                Table(
+                    header,
+                    rows,
+                    f"Change of score by heads pruned, {seeds_in_words([len(contents) for _, contents in pruned])}. The paper's: "
+                    f"accuracy of BERT-base on MNLI, in whole points, at the nearest share in its figure 3b; {sample_size(counts)}",
+                )
             )
         ],
         figures=blocks,
@@ -464,11 +466,18 @@ def _rows(
                 score_label(score),
                 number(100 * interval.mean, 1),
                 low_to_high(100 * interval.low, 100 * interval.high, 1),
-                low_to_high(100 * min(random), 100 * max(random), 1) if random else MISSING,
+                _least_to_most(random),
                 _published(published_curve, percent),
             ]
         )
     return rows
+
+
+def _least_to_most(changes: Sequence[float]) -> str:
+    """Points of the least and the largest of several changes, of a single one, or a dash."""
+    if len(changes) == 1:
+        return number(100 * changes[0], 1)
+    return low_to_high(100 * min(changes), 100 * max(changes), 1) if changes else MISSING
 
 
 _NEAR = 2.5

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, from_table, score_label
+from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison
@@ -136,11 +137,11 @@ def curves_over_seeds(
     return pruning_curves(
         rows,
         margin=first["margin"],
-        title=f"{name}: mean change of {first['metric']} over {seeds} seed{'s' * (seeds > 1)}, by heads kept",
+        title=f"{name}: change of {first['metric']} by heads kept, {seeds_in_words(seeds)}",
         count=first["examples"],
         level=_LEVEL,
         over="seeds",
-        bands=len(intervals) <= _READABLE_BANDS,
+        bands=seeds > 1 and len(intervals) <= _READABLE_BANDS,
         controls=CONTROLS,
         published=published,
     )

@@ -761,7 +761,7 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         assert row[1:3] == [str(layer), str(max((0, 1), key=choices.count))]
         assert row[3].startswith(f"{number(100 * float(np.median(changes)), 1, signed=True)} (")
         assert row[4] == number(100 * float(on_all), 1, signed=True)
-    told = "one seed; on other examples: chosen on a third, tested on the rest, median over 50 splits; n = 90 examples"
+    told = "one seed. On other examples: chosen on a third, tested on the rest, median over 50 splits; n = 90 examples"
     assert section.tables[0].caption == f"Each layer with its best head alone, {told}"
     assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
     medians = sorted((row[3].split(" ")[0] for row in rows), key=lambda text: float(text.replace("−", "-")))
