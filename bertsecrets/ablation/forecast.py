@@ -216,14 +216,15 @@ def forecast(
     by_processor, by_onednn_here = preferred(encoder)
     # All processes must decide alike: by the most tokens, and by what suits every processor.
     # A maximum also serves as "any".
-    shared = Reduced(torch.zeros(3, dtype=torch.float64), "max").to(device)
+    shared = Reduced(torch.zeros(4, dtype=torch.float64), "max").to(device)
     here = [
         _nominal_seconds(encoder, _tokens(subject, settings.max_examples)),
         by_processor == FP32,
         not by_onednn_here,
+        _fit_evaluations(subject, plan, settings),
     ]
     shared.update(torch.tensor(here, dtype=torch.float64, device=device))
-    nominal, any_fp32, any_without = shared.compute().tolist()
+    nominal, any_fp32, any_without, fit = shared.compute().tolist()
     measured = precision == MEASURED
     wanted: Precision | None = None if precision == MEASURED else precision
     if precision is None:
@@ -240,7 +241,7 @@ def forecast(
     fp32 = seconds["onednn" if uses_onednn else "trainer"]
     speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
     arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=uses_onednn)
-    pairs, fit = pair_evaluations(encoder, plan), _fit_evaluations(subject, plan, settings)
+    pairs = pair_evaluations(encoder, plan)
     # Slopes take a forward and a backward pass for each logit but one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
     active = _ACTIVE * pairs
@@ -269,13 +270,13 @@ def forecast(
 
 def _fit_evaluations(subject: Subject, plan: Plan, settings: AblationSettings) -> float:
     """The cost of fitting outputs to labels, in forward passes over this process's examples; 0 in modes without a fit."""
-    if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs:
+    examples = sum(len(spec.positions) for spec in subject.batches(settings.max_examples).sampler)
+    if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs or not examples:
         return 0.0
     heads = sorted({head for variant in plan.variants for head in variant.heads})
     alone = replace(plan, variants=tuple(Variant(str(head), HEAD.name, (head,)) for head in heads))
-    examples = sum(len(spec.positions) for spec in subject.batches(settings.max_examples).sampler)
     # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward one.
-    return 2 * settings.optimal_steps * FIT_BATCH / max(examples, 1) * pair_evaluations(subject.encoder, alone)
+    return 2 * settings.optimal_steps * FIT_BATCH / examples * pair_evaluations(subject.encoder, alone)
 
 
 def announce(work: str, subject: Subject, evaluations: float, max_examples: int | None = None) -> None:

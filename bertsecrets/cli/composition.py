@@ -64,7 +64,7 @@ def check(invocation: Invocation) -> DictConfig:
             raise UserError(f"'{swept}' names several values; write {listed}.")
         if several == "run" and not invocation.multirun:
             raise UserError(f"'{swept}' names several values; run takes one folder.")
-        # A key without a default, such as run of report, has one in a job alone.
+        # Only a job gives a key without a default, such as run of report, its value.
         first_job = _combinations(parsed)[0] if invocation.multirun else fixed
         first = _composed(invocation, first_job)
         sweeping = is_multirun(invocation, first)

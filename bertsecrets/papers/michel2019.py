@@ -135,7 +135,7 @@ def all_but_one(models: Studied) -> Section | None:
         runs = [_alone(sweep) for sweep in measured]
         changes = changes or [best.change for run in runs for best in run.values()]
         counts += [sweep.count for sweep in measured]
-        seeds = "seeds one after the other" if len(runs) > 1 else seeds
+        seeds = "by seed" if len(runs) > 1 else seeds
         # Layers of a smaller model are not those of the paper's.
         theirs = _THEIRS["one_head"] if runs and len(runs[0]) == len(_THEIRS["one_head"]) else None
         for index, layer in enumerate(sorted(runs[0]) if runs else ()):

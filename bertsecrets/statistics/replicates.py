@@ -268,7 +268,7 @@ def interval_over_seeds(interval_S3: ArrayLike, level: float, *, symmetric: bool
     if len(interval_S3) > 1:
         value_S2, reach_S2 = interval_S3[:, [0, 0]], np.abs(interval_S3[:, 1:] - interval_S3[:, :1])
         if symmetric:
-            reach_S2[:] = reach_S2.mean(axis=1, keepdims=True)
+            reach_S2[:] = (interval_S3[:, 2:] - interval_S3[:, 1:2]) / 2
         noise_2 = shared_noise(stderr_of_width(2 * reach_S2, level))
         effect = effects_over_seeds(value_S2, noise_2, margin=0.0, level=level)
         mean, low, high = float(effect.delta[0]), float(effect.low[0]), float(effect.high[1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
@@ -369,6 +370,20 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
     _, (line, *_) = swept(tmp_path, mode="optimal", optimal_steps=3, sweep="exact")
     assert f"about {round(sweep / 60)} min exactly, " in line
     assert f", after a fit of about {round(fit / 60)} min;" in line
+
+
+def test_processes_predict_the_same_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast_module, "_seconds", lambda subject, most, contexts: [100.0] * len(contexts))
+
+    class WithAnother(forecast_module.Reduced):
+        """Beside another process, whose fit takes 36 passes over its own, fewer examples."""
+
+        def compute(self) -> torch.Tensor:
+            return torch.maximum(super().compute(), torch.tensor([0.0, 0.0, 0.0, 36.0], dtype=torch.float64))
+
+    monkeypatch.setattr(forecast_module, "Reduced", WithAnother)
+    _, (line, *_) = swept(tmp_path, mode="optimal", optimal_steps=3, sweep="exact")
+    assert ", after a fit of about 60 min;" in line
 
 
 @pytest.mark.parametrize(("budget", "examples"), [(160.0, 100), (110.0, 50), (92.0, 32)])

@@ -16,6 +16,7 @@ from bertsecrets.statistics.replicates import (
     covariance_between_seeds,
     difference,
     effects_over_seeds,
+    interval_over_seeds,
     intraclass_correlation,
     mean_interval,
     partial_conjunction,
@@ -217,3 +218,30 @@ def test_partial_conjunction_keeps_its_level(correlation: float, effects: int) -
     z_SR = root_SS @ generator.standard_normal((5, 100_000)) + 10 * (np.arange(5) < effects)[:, None]
     rejected = partial_conjunction(stats.norm.sf(z_SR), effects + 1) <= 0.05
     assert rejected.mean() <= 0.05 + 3 * np.sqrt(0.05 / 100_000)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_an_interval_over_seeds_holds_their_spread_and_the_noise_they_share(symmetric: bool) -> None:
+    value_S, low_S, high_S = np.array([0.80, 0.84, 0.85]), np.array([0.75, 0.80, 0.79]), np.array([0.83, 0.86, 0.88])
+    found = interval_over_seeds(np.stack([value_S, low_S, high_S], axis=1), 0.95, symmetric=symmetric)
+    half_S = (high_S - low_S) / 2
+    expected = []
+    for reach_S in (half_S, half_S) if symmetric else (value_S - low_S, high_S - value_S):
+        error_S = reach_S / stats.norm.ppf(0.975)
+        # Errors that go the same way: the covariance of two seeds is the product of their standard errors.
+        shared = np.mean([error_S[0] * error_S[1], error_S[0] * error_S[2], error_S[1] * error_S[2]])
+        between = value_S.var(ddof=1) / 3
+        variance = between + shared
+        expected.append(stats.t.ppf(0.975, variance**2 / (between**2 / 2)) * np.sqrt(variance))
+    assert found.count == 3
+    np.testing.assert_allclose(
+        [found.mean, found.mean - found.low, found.high - found.mean], [value_S.mean(), *expected], rtol=1e-12
+    )
+
+
+def test_an_interval_of_one_seed_is_its_own_and_unknown_limits_stay_unknown() -> None:
+    one = interval_over_seeds([[0.5, 0.4, 0.7]], 0.95)
+    assert (one.mean, one.low, one.high, one.count) == (0.5, 0.4, 0.7, 1)
+    unknown = interval_over_seeds([[0.5, 0.4, 0.7], [0.6, np.nan, np.nan]], 0.95)
+    assert unknown.mean == pytest.approx(0.55)
+    assert np.isnan([unknown.low, unknown.high]).all()

@@ -327,7 +327,7 @@ class Gates(Test):
     """A number of the gates of a frozen model.
 
     Args:
-        value: ``change``: change of score in points with the first model on the path of penalties that has fewer than half of
+        value: ``change``: change of score in points at the first penalty of the path at which gates leave fewer than half of
             the heads; ``roles``: share of heads with a role of Voita et al. that stay open when gates are pushed shut, minus
             that of other heads, by Fisher's exact test.
     """
@@ -338,7 +338,7 @@ class Gates(Test):
     def number(self) -> str:
         if self.value == "change":
             return "change of score, in points, at the first penalty at which gates of the frozen model leave fewer than half of the heads"
-        return "share of heads with a role whose gates, of the frozen model, stay open, minus that of other heads"
+        return "share of heads with a role whose gates stay open (frozen model), minus that of other heads"
 
     def reading(self, sheet: Sheet) -> Reading:
         shut_LH = sheet.grid(_SHUT).value_LH
