@@ -427,8 +427,8 @@ def last_to_go(models: Studied) -> Section | None:
     if not rows:
         return None
     caption = (
-        "Heads kept, of those with each role. A head is kept if its gate is at least 0.5; pushed shut, if the mean over fits with one "
-        "penalty is, which are not those of the path"
+        "Heads kept, of those with each role. A head is kept if its gate is at least 0.5. Gates that are pushed shut are means over fits "
+        "with one penalty, apart from the path of penalties"
     )
     return Section(tables=[Table(["task", "seed", "gates", *ROLES, "no role"], rows, caption)])
 
