@@ -52,6 +52,7 @@ class FitGates(HeadAnalysis):
     """
 
     without_labels = "gates have no loss to be fitted to"
+    learns = "Fitting gates"
 
     def __init__(
         self,

@@ -97,6 +97,9 @@ class HeadAnalysis(pl.Callback, ABC):
     without_labels: ClassVar[str] = ""
     """What cannot be done without labels, as a part of a sentence; empty if labels are not needed."""
 
+    learns: ClassVar[str] = ""
+    """What is chosen or taught on training rows, as the subject of a sentence; empty if nothing is."""
+
     def __init__(self, run: Run, evaluation: str | None = None, max_examples: int | None = None) -> None:
         self.run = run
         self.evaluation = evaluation
@@ -118,6 +121,8 @@ class HeadAnalysis(pl.Callback, ABC):
         data = getattr(trainer, "datamodule", None)
         if isinstance(data, TaskData):
             data.check_evaluation(self.evaluation)
+            if self.learns:
+                data.check_apart(self.learns)
             if self.without_labels and not data.task.is_labelled:
                 raise UserError(
                     f"Task '{data.task.name}' has no labels, so {self.without_labels}; choose a labelled task."

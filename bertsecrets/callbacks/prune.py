@@ -59,6 +59,7 @@ class PruneHeads(HeadAnalysis):
     """
 
     without_labels = "the loss of a smaller model cannot be measured"
+    learns = "Choosing heads to remove"
 
     def __init__(self, run: Run, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
         self.settings = prune or PruneSettings.read("prune", {})

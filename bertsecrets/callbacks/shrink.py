@@ -75,6 +75,7 @@ class ShrinkModel(HeadAnalysis):
     """
 
     without_labels = "the loss of a smaller model cannot be measured"
+    learns = "Making a smaller model"
 
     def __init__(self, run: Run, shrink: ShrinkSettings | None = None) -> None:
         self.settings = shrink or ShrinkSettings.read("shrink", {})

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
+from bertsecrets.measures.base import Need
 from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_masked_lm, load_model
@@ -53,6 +56,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     if is_first_process():
         _log.info(f"Analysing {keys.checkpoint} ({spec.name} on {task.name}) in {displayed(folder)}")
     path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
+    if keys.reference is None and _is_its_own_origin(path, spec):
+        settings = _without_origin(settings)
     tokenizer, data = begin(settings)
     checkpoint, reference = load_models(settings, tokenizer)
     record = checkpoint.record
@@ -116,8 +121,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
 
 def load_models(
     settings: AnalyzeSettings | ModelSettings[ViewKeys], tokenizer: PreTrainedTokenizerFast
-) -> tuple[Checkpoint, PreTrainedModel]:
-    """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from.
+) -> tuple[Checkpoint, PreTrainedModel | None]:
+    """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from if that is known.
 
     Raises:
         UserError: If one of them cannot be loaded, or they or the tokenizer do not fit together.
@@ -130,11 +135,12 @@ def load_models(
         checkpoint = load_checkpoint(path, task, spec)
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
+    reference: PreTrainedModel | None = None
     if keys.reference is not None:
         reference = _other_model(keys.reference, task, spec, seed)
         check_same_size(checkpoint.model, reference, keys.reference)
         check_vocabulary(tokenizer, reference.config, keys.reference)
-    else:
+    elif not _is_its_own_origin(path, spec):
         reference = load_model(spec, task, init, seed)
         if path is not None and path.is_file():
             check_origin(record, reference, spec.name, path)
@@ -142,6 +148,32 @@ def load_models(
             check_folder_origin(checkpoint.model, reference, spec.name, path)
     check_vocabulary(tokenizer, checkpoint.model.config, keys.name)
     return checkpoint, reference
+
+
+def _is_its_own_origin(path: Path | None, spec: ModelSpec) -> bool:
+    """Whether the model of a checkpoint's folder is the only one named, so that it is not known what it was fine-tuned from."""
+    folder = spec.folder()
+    return path is not None and path.is_dir() and folder is not None and folder.resolve() == path.resolve()
+
+
+def _without_origin(settings: AnalyzeSettings) -> AnalyzeSettings:
+    """The settings without the measures that compare with the model before fine-tuning, which is not known.
+
+    Raises:
+        UserError: If nothing else is asked for, or ``compare_with`` names that model.
+    """
+    keys = settings.keys
+    compared = [section.name for section in settings.measures if Need.REFERENCE in section.build(1, 1).needs]
+    kept = tuple(section for section in settings.measures if section.name not in compared)
+    unknown = f"It is not known what '{keys.checkpoint}' was fine-tuned from"
+    known = "name it with model=<name>, or another model with reference=<folder>"
+    if INITIAL in keys.compare_with:
+        raise UserError(f"{unknown}, with which compare_with=[initial] compares; {known}.")
+    if compared and not kept and not settings.callbacks:
+        raise UserError(f"{unknown}, with which {' and '.join(compared)} compares; {known}.")
+    if compared:
+        rank_zero_warn(f"{unknown}, so {' and '.join(compared)} is left out; {known}.")
+    return replace(settings, measures=kept)
 
 
 def _other_model(reference: str, task: Task, spec: ModelSpec, seed: int) -> PreTrainedModel:

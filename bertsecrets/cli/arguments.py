@@ -15,8 +15,10 @@ from bertsecrets.cli.habits import as_setting, group_of
 from bertsecrets.cli.run_settings import command_of_folder, run_of
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.sources.base import ALL, HELD_OUT
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, AnalyzeKeys, top_level
+from bertsecrets.models.files import CONFIG
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import read_yaml
 from bertsecrets.settings import CONF
@@ -50,6 +52,9 @@ _TEXT = "text="
 _TASK = "task="
 
 _ALLOWED_WITH_RESUME = top_level(lambda meaning: meaning.with_resume)
+
+_OF_CHECKPOINTS = ("analyze", "view")
+"""The commands that read any model of ``checkpoint``."""
 
 _COMMANDS = {
     "compare": {"compare": "runs", "compare_heads": "heads"},
@@ -91,6 +96,7 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     settings = with_task_file(with_quoted_text(with_analysis(invocation.overrides, invocation.config_name)))
     invocation = replace(invocation, overrides=with_trainer_arguments(settings))
     check_model_name(invocation)
+    invocation = with_own_model(invocation)
     return replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)])
 
 
@@ -369,10 +375,32 @@ def own_data(invocation: Invocation) -> list[str]:
     # A slow import that only this path needs.
     from bertsecrets.data.inferred import inferred_task
 
-    facts = inferred_task(SourceConfig.read("data", {"source": source, **section}))
-    added = {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in settings}
+    split = HELD_OUT if invocation.config_name == "train" or "data.eval_fraction" in settings else ALL
+    moved: dict[str, Any] = {}
+    if split == ALL and section.get("path") is None and section.get("eval_path") is not None:
+        # Nothing is trained, so that rows to evaluate are enough.
+        moved = {"path": section["eval_path"], "eval_path": None}
+    facts = inferred_task(SourceConfig.read("data", {"source": source, **section, **moved}), split)
+    added = {f"data.{key}": value for key, value in moved.items()}
+    added |= {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in settings}
     choice = [] if "task" in settings else [f"task={OWN_DATA}"]
     return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]
+
+
+def with_own_model(invocation: Invocation) -> Invocation:
+    """The command line, with the model of the Hugging Face folder that ``checkpoint`` names where no other model is named."""
+    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    checkpoint = settings.get("checkpoint")
+    if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():
+        return invocation
+    if {"model", "experiment"} & {key.partition(".")[0] for key in settings}:
+        return invocation
+    folder = Path(str(checkpoint.value())).expanduser()
+    if not (folder / CONFIG).is_file() or run_of(str(checkpoint.value())) is not None:
+        return invocation
+    name = re.sub(r"[^\w.-]+", "_", folder.resolve().name).strip("._-") or "own"
+    added = ["model=folder", f"model.path={quoted(str(folder))}", f"model.name={quoted(name)}"]
+    return replace(invocation, overrides=[*invocation.overrides, *added])
 
 
 def _of_a_run(invocation: Invocation, settings: dict[str, Override]) -> bool:

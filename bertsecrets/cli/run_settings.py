@@ -1,7 +1,7 @@
 """Settings taken from a run's folder, to resume or analyse the run."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.cli.settings import check_settings
+from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION
 from bertsecrets.errors import UserError
 from bertsecrets.keys import command_of
 from bertsecrets.models.spec import INITIAL
@@ -131,10 +132,40 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
         inherited[section] = recorded[section]
         for key, value in changed.items():
             OmegaConf.update(inherited, key, value)
+    if "task" in sections:
+        _evaluate_other_rows(inherited, recorded["data"], keys)
     for name in _FIXED:
         inherited[name] = trained[name]
     OmegaConf.set_struct(inherited, True)
     return inherited
+
+
+def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Let a task that holds rows out judge all rows of data that the run was not trained on.
+
+    Args:
+        config: The configuration of the analysis, which is changed.
+        of_run: The run's ``data`` section.
+        keys: The settings on the command line.
+    """
+    evaluation = dict(config.task.evaluation)
+    split = None
+    if "data.eval_path" in keys and config.data.eval_path is not None:
+        split = VALIDATION
+    elif "data.eval_fraction" not in keys and any(
+        config.data.get(name) is not None and _absolute(config.data[name]) != _absolute(of_run.get(name))
+        for name in ("path", "dataset")
+    ):
+        split = ALL
+    elif "data" in keys and "eval_fraction" in of_run and "data.eval_fraction" not in keys:
+        # The same rows, named again.
+        config.data.eval_fraction = of_run["eval_fraction"]
+    if split is not None:
+        config.task.evaluation = {name: split if was == HELD_OUT else was for name, was in evaluation.items()}
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().resolve())
 
 
 def analysis_name(checkpoint: Any, default: str) -> str:

@@ -40,11 +40,12 @@ _LONGEST_NAME = 60
 _LONGEST_CLASS = 100
 
 
-def inferred_task(config: SourceConfig) -> dict[str, Any]:
+def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, Any]:
     """The keys of a ``conf/task`` that describe a data set: its name, columns, classes or range of scores, and metrics.
 
     Args:
         config: With ``source`` ``csv`` or ``hub``, and the names of the columns.
+        otherwise: The split to evaluate on if the data have no evaluation rows: ``held_out`` or ``all``.
 
     Raises:
         UserError: If the data cannot be read, lack a column, or the labels are neither classes nor scores, or a text
@@ -56,11 +57,11 @@ def inferred_task(config: SourceConfig) -> dict[str, Any]:
             f"data.text and data.label both name column '{config.label}', so the model would read the label; name another "
             "column in one of them."
         )
-    task = _of_csv(config, texts) if config.source == "csv" else _of_hub(config, texts)
+    task = (_of_csv if config.source == "csv" else _of_hub)(config, texts, otherwise)
     return {"texts": len(texts), **task}
 
 
-def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
+def _of_csv(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str, Any]:
     if config.path is None:
         raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
     path = Path(config.path).expanduser()
@@ -77,12 +78,12 @@ def _of_csv(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     return {
         "name": _name(path.stem),
         "csv": {"texts": texts, "label": config.label},
-        "evaluation": {"val": HELD_OUT if config.eval_path is None else VALIDATION},
+        "evaluation": {"val": otherwise if config.eval_path is None else VALIDATION},
         **_outputs(values, config, f"Column '{config.label}' of '{path}'"),
     }
 
 
-def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
+def _of_hub(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str, Any]:
     import datasets
 
     name = config.dataset or config.path
@@ -134,7 +135,7 @@ def _of_hub(config: SourceConfig, texts: list[str]) -> dict[str, Any]:
     return {
         "name": short,
         "hub": layout.model_dump(),
-        "evaluation": {"val": evaluated or HELD_OUT},
+        "evaluation": {"val": evaluated or otherwise},
         **outputs,
     }
 

@@ -18,7 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
-from bertsecrets.data.sources.base import CHOOSING, Source
+from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
@@ -254,6 +254,14 @@ class TaskData(pl.LightningDataModule):
             )
         dataset = self.encoded(self.evaluation[name], max_length, pad_to)
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, seed))
+
+    def check_apart(self, what: str) -> None:
+        """Raise UserError if the training rows, by which something is chosen or taught, are those that judge it."""
+        if ALL in self.evaluation.values():
+            raise UserError(
+                f"{what} needs rows apart from those that test it, but all rows are evaluated; give data.eval_fraction=0.5 to test on "
+                "half of them, or data.eval_path=<file with rows to test on>."
+            )
 
     def training_sample(self, max_examples: int) -> DataLoader[Batch]:
         """Batches of a random sample of the training split, the same on every process."""

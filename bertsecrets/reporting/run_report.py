@@ -11,6 +11,7 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
+from bertsecrets.models.spec import INITIAL
 from bertsecrets.reporting.answer import answers, layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
@@ -350,11 +351,16 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
     facts = [
         ("model", run.model),
         ("task", run.task),
-        ("initialisation", run.init.replace("_", " ")),
-        ("seed", str(config.get("seed", "–"))),
-        ("optimiser steps", str(scores.step)),
-        ("time", f"{scores.seconds:.0f} s"),
     ]
+    if is_of_folder(config):
+        facts.append(("checkpoint", f"{config['checkpoint']}, trained elsewhere"))
+    else:
+        facts += [
+            ("initialisation", run.init.replace("_", " ")),
+            ("seed", str(config.get("seed", "–"))),
+            ("optimiser steps", str(scores.step)),
+        ]
+    facts.append(("time", f"{scores.seconds:.0f} s"))
     facts += [("control", control) for control in controls_in_words(config)]
     if "optimizer" in config:
         try:
@@ -368,6 +374,12 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
                 f"'{run.config_path}' is not the configuration of a training ({error}); restore it."
             ) from error
     return facts
+
+
+def is_of_folder(config: Mapping[str, Any]) -> bool:
+    """Whether a run analysed the model of a folder, of whose training nothing is known."""
+    trained = config.get("trained")
+    return trained is not None and "folder" not in trained and config.get("checkpoint") not in (None, INITIAL)
 
 
 def _short(value: Any) -> str:
@@ -426,7 +438,7 @@ def _scores_section(scores: RunScores) -> Section:
             f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
-            "The constant answer is the training set's most frequent class, or its mean score: a model that does not "
+            "The constant answer is the training set's most frequent class, or its mean score (that of all rows where none is trained on): a model that does not "
             "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
             "which is easy to beat: compare the accuracy instead.",
             *tested,

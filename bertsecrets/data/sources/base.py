@@ -17,6 +17,9 @@ TRAIN, VALIDATION = "train", "validation"
 HELD_OUT = "held_out"
 """Name of the evaluation split that consists of training rows, for data that come without one."""
 
+ALL = "all"
+"""Name of the evaluation split that consists of all training rows, for a model that is not trained here."""
+
 CHOOSING = "choosing"
 """Name of the evaluation set, and its split, of training rows that choose the checkpoint."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bertsecrets.data.sources.base import HELD_OUT, Source
+from bertsecrets.data.sources.base import ALL, HELD_OUT, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.task import Task
 from bertsecrets.doors import error_text, load_named, load_offer, offers
@@ -123,13 +123,14 @@ def _check_used(config: SourceConfig, task: Task) -> None:
 
 
 def make_source(config: SourceConfig, task: Task) -> Source:
-    """The source that the configuration names; evaluation rows are held out of its training rows if the task says so.
+    """The source that the configuration names; evaluation rows are held out of its training rows, or are all, if the task says so.
 
     Raises:
         UserError: If the source does not have the task or cannot be read.
     """
     source = _make_source(config, task)
-    return HeldOutSource(task, source, config.eval_fraction) if HELD_OUT in task.evaluation.values() else source
+    split = next((name for name in (HELD_OUT, ALL) if name in task.evaluation.values()), None)
+    return source if split is None else HeldOutSource(task, source, config.eval_fraction, split)
 
 
 def _make_source(config: SourceConfig, task: Task) -> Source:

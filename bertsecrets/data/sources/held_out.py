@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import CHOOSING, HELD_OUT, TRAIN, Source
+from bertsecrets.data.sources.base import ALL, CHOOSING, HELD_OUT, TRAIN, Source
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
@@ -13,6 +13,7 @@ Texts = tuple[str, ...]
 
 _PURPOSES = {
     HELD_OUT: ("evaluation", "evaluation rows of your own (for a CSV, data.eval_path=<file>)"),
+    ALL: ("evaluation", "rows of another file"),
     CHOOSING: ("choosing the checkpoint", "take the last one (checkpoint.report=last)"),
 }
 _FEW = 200
@@ -26,7 +27,8 @@ class HeldOutSource:
         task: Named in messages.
         source: Has the training rows and any other splits.
         fraction: Share of the training rows that is held out, between 0 and 1.
-        split: Name of their split: ``held_out``, which evaluates, or ``choosing``, which chooses the checkpoint.
+        split: Name of their split: ``held_out``, which evaluates, ``choosing``, which chooses the checkpoint, or ``all``: every row is
+            in both splits.
     """
 
     def __init__(self, task: Task, source: Source, fraction: float, split: str = HELD_OUT) -> None:
@@ -49,9 +51,12 @@ class HeldOutSource:
             rows = self.source.examples(TRAIN)
             # Neither training nor scores can use a row without a label.
             labelled = [row for row in rows if row.label is not None] if self.task.is_labelled else rows
-            held_texts = held_out(labelled, self.fraction, by_class=not self.task.is_regression)
-            parts = {TRAIN: [row for row in labelled if row.texts not in held_texts]}
-            parts[self.split] = [row for row in labelled if row.texts in held_texts]
+            if self.split == ALL:
+                parts = {TRAIN: labelled, ALL: labelled}
+            else:
+                held_texts = held_out(labelled, self.fraction, by_class=not self.task.is_regression)
+                parts = {TRAIN: [row for row in labelled if row.texts not in held_texts]}
+                parts[self.split] = [row for row in labelled if row.texts in held_texts]
             if not all(parts.values()):
                 different = len({row.texts for row in labelled})
                 purpose, otherwise = _PURPOSES[self.split]
@@ -73,6 +78,8 @@ class HeldOutSource:
         return split in (TRAIN, self.split) or self.source.has(split)
 
     def _division(self, held: int, rows: int) -> str:
+        if self.split == ALL:
+            return f"No row is trained on here: all {rows:,} rows are evaluated, and the constant answer is taken from them."
         if self.split == HELD_OUT:
             return (
                 f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones in every "
