@@ -31,7 +31,8 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected, holm
-from bertsecrets.statistics.intervals import exceeds, paired_proportions
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds, partial_conjunction
 from bertsecrets.statistics.simultaneous import error_correlation
 
@@ -97,6 +98,7 @@ def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, 
         high=high_V,
         p_value=p_V,
         p_loss=np.ones(len(delta_V)),
+        p_unchanged=np.zeros(len(delta_V)),
         flips=unused_V,
         smallest_effect=unused_V,
     )
@@ -161,8 +163,7 @@ def of_bounds(scenario: str, count: int, simulations: int) -> dict[str, dict[str
 def p_of_counts(lost_V: Array, won_V: Array, count: int) -> Array:
     """P-values of a loss of the margin from numbers of lost and won answers, each pair of numbers once."""
     (lost_U, won_U), which_V = np.unique(np.stack([lost_V, won_V]), axis=1, return_inverse=True)
-    p_U = exceeds(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -MARGIN)
-    return p_U[which_V.ravel()]
+    return paired_loss(lost_U, won_U, count)(np.array(MARGIN))[which_V.ravel()]
 
 
 def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:

@@ -29,6 +29,7 @@ from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
     Judging,
     change_limits,
+    corrected_against_margin,
     p_of_losses,
     paired_tests,
     smallest_effects,
@@ -37,7 +38,7 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
-from bertsecrets.statistics.corrections import corrected, holm
+from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
@@ -253,13 +254,14 @@ def stopping(
 
 def verdicts_without_intervals(outcomes: Outcomes, task: Task, looks: Mapping[int, Look]) -> Array:
     """Verdicts of every variant by accuracy, with Holm's correction for that of max-t: judging in full takes ten times as long."""
-    p_V, p_loss_V, delta_V = np.ones((3, len(outcomes.plan.variants)))
+    p_V, p_loss_V, unchanged_V, delta_V = np.ones((4, len(outcomes.plan.variants)))
     for places, part in outcomes.together():
         paired = part.predictions(task)
         tests = paired_tests("accuracy", paired, Judging(), looks.get(paired.count, ONLY_LOOK))
         p_V[places], p_loss_V[places], delta_V[places] = tests.p_value, tests.p_loss, tests.delta
+        unchanged_V[places] = tests.p_unchanged
     p_needed_V = holm(p_of_losses(delta_V, p_V))
-    return np.array(verdicts_of(p_needed_V, corrected(p_loss_V), Judging()))
+    return np.array(verdicts_of(p_needed_V, corrected_against_margin(p_loss_V, unchanged_V), Judging()))
 
 
 def stopping_table(simulations: int) -> Iterator[str]:

@@ -351,8 +351,7 @@ def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
         axes = figure.add_subplot()
         axes.fill_between(margin_M, 0, spared.at_least, color=COLOURS[DISPENSABLE][0], linewidth=0)
         axes.plot(margin_M, spared.at_least, color=MARKS[BETTER], label=f"at least ({spared.level:.0%} confidence)")
-        rate = f"false discovery rate {spared.false_discovery_rate:.0%}"
-        axes.plot(margin_M, spared.each, "--", color=QUIET, label=f"can each be spared ({rate})")
+        axes.plot(margin_M, spared.each, "--", color=QUIET, label="can each be spared")
         axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
         anchor = (100 * spared.margin, 0.5 * heads)
         axes.annotate("judged margin", anchor, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
-from scipy.interpolate import RegularGridInterpolator
 
 from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
@@ -16,13 +15,13 @@ from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, ve
 from bertsecrets.ablation.verdicts import (
     Judging,
     p_of_losses,
-    p_of_margin,
     verdicts_together,
 )
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import GROUP, LAYER
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
+from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.power import POWER
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 from bertsecrets.statistics.replicates import effects_over_seeds
@@ -49,7 +48,6 @@ _GROUPS = 10
 """Groups among which a redundant pair is judged, if the pilot has none."""
 
 _DRAWS = 1000
-_NODES = 10
 
 
 @dataclass(frozen=True)
@@ -241,8 +239,8 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
     true_RV, *drawn = draw(pilot, runs_R, sizes, generator)
     settled_M, goals_M = zip(
         *(
-            _one_seed(pilot, size, change, variance, p_loss, p_margin, true_RV, undecided_RV, generator)
-            for size, change, variance, p_loss, p_margin in zip(sizes, *drawn, strict=True)
+            _one_seed(pilot, size, of_size, true_RV, undecided_RV, generator)
+            for size, *of_size in zip(sizes, *drawn, strict=True)
         ),
         strict=True,
     )
@@ -263,7 +261,7 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
 def _flip_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    """True effects of the heads, ``[R, V]``, and changes, variances and p-values (loss, margin) of M sizes, ``[M, R, W]`` each.
+    """True effects of the heads, ``[R, V]``, and of M sizes ``[M, R, W]`` changes, variances and p-values (:func:`count_tests`).
 
     Beside the pilot's V heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to remove.
     """
@@ -296,21 +294,20 @@ def _score_sweeps(
     error_MRW = np.sqrt(np.maximum(variance_MRW, np.finfo(float).tiny))
     change_MRW = true_RW + error_MRW * generator.standard_normal(error_MRW.shape)
     p_loss_MRW, p_margin_MRW = special.ndtr(change_MRW / error_MRW), special.ndtr(-(change_MRW + margin) / error_MRW)
-    return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW
+    # No score is unchanged.
+    return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
 
 
 def _one_seed(
     pilot: Pilot,
     size: int,
-    change_RW: Array,
-    variance_RW: Array,
-    p_loss_RW: Array,
-    p_margin_RW: Array,
+    drawn: Sequence[Array],
     true_RV: Array,
     undecided_RV: NDArray[np.bool_],
     generator: np.random.Generator,
 ) -> tuple[float, dict[str, float]]:
     """The share of undecided heads that sweeps of this size settle, and the power for each goal."""
+    change_RW, variance_RW, p_loss_RW, p_margin_RW, p_unchanged_RW = drawn
     repeats, heads = true_RV.shape
     family = heads + 3
     influence_VN = pilot.moves_VN - pilot.moves_VN.mean(1, keepdims=True)
@@ -322,7 +319,10 @@ def _one_seed(
     draw_WR = joint_draws(correlation, generator, _DRAWS)
     settled, needed, spared, redundant = 0, 0, 0, 0
     for repeat in range(repeats):
-        verdict = verdicts_together(p_loss_RW[repeat, :family], p_margin_RW[repeat, :family], draw_WR, pilot.judging)[2]
+        p_loss_V, p_margin_V, p_unchanged_V = (
+            p_RW[repeat, :family] for p_RW in (p_loss_RW, p_margin_RW, p_unchanged_RW)
+        )
+        verdict = verdicts_together(p_loss_V, p_margin_V, p_unchanged_V, draw_WR, pilot.judging)[2]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
         needed += verdict[heads] == NEEDED
         spared += sum(code == DISPENSABLE for code in verdict[heads + 1 : family])
@@ -449,54 +449,21 @@ def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generato
     return count, generator.binomial(size - count, rest)
 
 
-def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin: float) -> tuple[Array, Array]:
+def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin: float) -> tuple[Array, Array, Array]:
     """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from examples lost and won.
 
-    Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy. P-values of the margin that are asked for at many
-    numbers are interpolated between some of them, as normal scores.
+    Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy; and the latter without any changed answer.
     """
     discordant_MRW, fewer_MRW = lost_MRW + won_MRW, np.minimum(lost_MRW, won_MRW).astype(np.float64)
     two_sided = np.minimum(2 * special.bdtr(fewer_MRW, np.maximum(discordant_MRW, 1), 0.5), 1.0)
-    parts = []
-    for lost_RW, won_RW in zip(lost_MRW, won_MRW, strict=True):
-        pairs, inverse = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()], 1), axis=0, return_inverse=True)
-        nodes = None if len(pairs) <= _NODES**2 else [_nodes(column) for column in pairs.T]
-        parts.append((pairs, inverse, nodes))
-    nodes_or_pairs = [
-        pairs if nodes is None else np.stack([axis.ravel() for axis in np.meshgrid(*nodes, indexing="ij")], 1)
-        for pairs, _, nodes in parts
-    ]
-    count_X = np.repeat(sizes, [len(pairs) for pairs in nodes_or_pairs])
-    # All at once: it is a search within a search, whose steps take as long for one number as for hundreds.
-    lost_X, won_X = np.concatenate(nodes_or_pairs).T
-    p_X = p_of_margin(lost_X, won_X, count_X, margin)
-    margins = []
-    for (pairs, inverse, nodes), size, p_of_asked in zip(
-        parts, sizes, np.split(p_X, np.cumsum([len(pairs) for pairs in nodes_or_pairs])[:-1]), strict=True
-    ):
-        p_pairs = p_of_asked if nodes is None else _between(pairs, nodes, p_of_asked, size, margin)
-        margins.append(p_pairs[inverse.ravel()].reshape(lost_MRW.shape[1:]))
-    return p_of_losses((won_MRW - lost_MRW).astype(np.float64), two_sided), np.stack(margins)
-
-
-def _nodes(count_X: Counts) -> Counts:
-    """Some numbers from the smallest to the largest, their square roots evenly spaced: p-values change most where they are small."""
-    # One more than the smallest at least: an interpolation needs two nodes.
-    root_K = np.linspace(math.sqrt(count_X.min()), math.sqrt(max(count_X.max(), count_X.min() + 1)), _NODES)
-    return np.unique(np.round(root_K**2).astype(np.int64))
-
-
-def _between(pairs: Counts, nodes: Sequence[Counts], p_X: Array, size: int, margin: float) -> Array:
-    """P-values of the margin at pairs of numbers lost and won, from those at the nodes' pairs."""
-
-    def score(lost: Counts, won: Counts) -> Array:
-        return (margin + (won - lost) / size) / np.sqrt((lost + won + 1) / size**2 + margin / size)
-
-    lost, won = np.meshgrid(*nodes, indexing="ij")
-    # What is interpolated is the little that a normal score leaves.
-    left = -special.ndtri(p_X).reshape(lost.shape) - score(lost, won)
-    rest = RegularGridInterpolator([np.sqrt(axis) for axis in nodes], left)(np.sqrt(pairs))
-    return np.asarray(special.ndtr(-(score(pairs[:, 0], pairs[:, 1]) + rest)))
+    p_margin_MRW = np.empty(lost_MRW.shape)
+    for p_RW, lost_RW, won_RW, size in zip(p_margin_MRW, lost_MRW, won_MRW, sizes, strict=True):
+        # Many heads share their numbers.
+        (lost, won), which = np.unique(np.stack([lost_RW.ravel(), won_RW.ravel()]), axis=1, return_inverse=True)
+        p_RW[:] = paired_loss(lost, won, size)(np.array(margin))[which.ravel()].reshape(p_RW.shape)
+    p_loss_MRW = p_of_losses((won_MRW - lost_MRW).astype(np.float64), two_sided)
+    unchanged_M = paired_loss(0, 0, sizes)(np.array(margin))
+    return p_loss_MRW, p_margin_MRW, np.broadcast_to(unchanged_M[:, None, None], p_margin_MRW.shape)
 
 
 def _rates(pilot: Pilot, runs_R: NDArray[np.int64], generator: np.random.Generator) -> tuple[Array, Array]:

@@ -10,12 +10,17 @@ import numpy as np
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import judged_metrics
-from bertsecrets.ablation.verdicts import Judging, change_limits, p_against_margin, p_against_margins
+from bertsecrets.ablation.verdicts import (
+    Judging,
+    corrected_against_margin,
+    losses_ruled_out,
+    p_against_margins,
+    p_if_unchanged,
+)
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.closed_testing import least_false
-from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 SPARED = "spared"
@@ -38,6 +43,11 @@ class Spared:
         heads: Number of heads.
         excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if a score is undefined.
         margin, level, false_discovery_rate: As judged.
+        falsely: How many of the heads that ``each`` counts at ``margin`` are expected to lose it or more, at most; None in records of
+            earlier versions, as are the next two.
+        unchanged: Number of heads without which no prediction changes.
+        excluded_unchanged: The smallest loss that is ruled out for all of these at once, although they were picked for changing nothing,
+            with probability ``level``: it depends on no other head but on how many there are. None without any.
     """
 
     metric: str
@@ -51,6 +61,9 @@ class Spared:
     margin: float
     level: float
     false_discovery_rate: float
+    falsely: float | None = None
+    unchanged: int | None = None
+    excluded_unchanged: float | None = None
 
     @property
     def at_margin(self) -> tuple[int, int]:
@@ -89,17 +102,27 @@ def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Loo
     # The judged margin is a point of the curve: page and verdicts must agree there.
     margin_M = np.unique(np.append(MARGINS, margin))
     judged = int(np.searchsorted(margin_M, margin))
-    p_parts, limit_parts = [], []
+    heads = sum(len(paired.prediction_VN) for paired, _ in parts)
+    p_parts, unchanged_parts, loss_parts = [], [], []
+    of_unchanged: list[float] = []
     for paired, look in parts:
-        p_MV = p_against_margins(metric, paired, margin_M)
-        # The verdicts' own p-values at their margin.
-        p_MV[judged] = p_against_margin(metric, paired, margin)
-        p_parts.append(look.one_sided(p_MV))
+        p_parts.append(look.one_sided(p_against_margins(metric, paired, margin_M)))
+        unchanged_parts.append(look.one_sided(p_if_unchanged(metric, paired, margin_M)))
         # One-sided limits: those of twice the error. A level below one half has no such tail.
-        tail = look.level(min(2 * (1 - level), 1 - 1e-9)) / 2
-        limit_parts.append(change_limits(metric, paired)(np.full(p_MV.shape[1], tail))[0])
-    p_MV, low_V = np.concatenate(p_parts, axis=1), np.concatenate(limit_parts)
-    shown_MV = np.stack([corrected(p_V) <= rate for p_V in p_MV])
+        alpha = min(2 * (1 - level), 1 - 1e-9)
+        loss_parts.append(losses_ruled_out(metric, paired, look.level(alpha) / 2))
+        unchanged = np.flatnonzero((paired.prediction_VN == paired.clean_N).all(-1)).tolist()
+        if unchanged:
+            of_unchanged.extend(losses_ruled_out(metric, paired.of(unchanged), look.level(alpha / heads) / 2))
+    p_MV, unchanged_MV, loss_V = (np.concatenate(part, axis=-1) for part in (p_parts, unchanged_parts, loss_parts))
+    shown_MV = np.stack(
+        [
+            corrected_against_margin(p_V, unchanged_V) <= rate
+            for p_V, unchanged_V in zip(p_MV, unchanged_MV, strict=True)
+        ]
+    )
+    # Of V heads that lose the margin, so many have a p-value at most as large as the largest that spared one.
+    falsely = heads * p_MV[judged, shown_MV[judged]].max(initial=0.0)
     return Spared(
         metric=metric,
         mode=mode,
@@ -107,11 +130,14 @@ def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Loo
         each=tuple(shown_MV.sum(axis=1).tolist()),
         at_least=tuple(least_false(p_V, 1 - level) for p_V in p_MV),
         of_each=least_false(p_MV[judged], 1 - level, shown_MV[judged]),
-        heads=p_MV.shape[1],
-        excluded=None if np.isnan(low_V).any() else float(max(-low_V.min(), 0.0)),
+        heads=heads,
+        excluded=None if np.isnan(loss_V).any() else float(max(loss_V.max(), 0.0)),
         margin=margin,
         level=level,
         false_discovery_rate=rate,
+        falsely=float(min(falsely, shown_MV[judged].sum())),
+        unchanged=len(of_unchanged),
+        excluded_unchanged=float(max(of_unchanged)) if np.isfinite(of_unchanged).all() and of_unchanged else None,
     )
 
 
@@ -119,23 +145,30 @@ def spared_in_words(spared: Spared) -> str:
     """How many heads can be spared, and the loss that no head reaches; one or two sentences."""
     count, at_least = spared.at_margin
     loss = points(spared.margin)
-    level, rate = (f"{share:.0%}".replace("%", " %") for share in (spared.level, spared.false_discovery_rate))
-    may_lose_more = spared.false_discovery_rate * count
-    about = number(may_lose_more, 0 if may_lose_more >= 1 else 1)
+    level = f"{spared.level:.0%}".replace("%", " %")
     parts = []
     if count:
+        falsely = spared.false_discovery_rate * count if spared.falsely is None else spared.falsely
         parts.append(
-            f"of the {count} heads that can each be spared, about {about} may lose {loss} or more (false discovery rate {rate})"
+            f"of the {count} heads that can each be spared, at most about {number(falsely, 1)} are expected to lose {loss} or more"
         )
     if at_least:
         among = f", {spared.of_each} of the {count} among them" if spared.of_each < at_least and count else ""
         parts.append(f"with {level} confidence at least {at_least} of {spared.heads} lose less than {loss}{among}")
     sentence = f"{'; '.join(parts) or f'no head is shown to lose less than {loss}'}."
     if spared.excluded is not None:
-        # Rounded up: a loss that is not ruled out must not be said to be.
-        excluded = math.ceil(1000 * spared.excluded - 1e-9) / 1000
-        sentence += f" With {level} confidence, no single head loses {points(excluded)} or more."
+        excluded = _rounded_up(spared.excluded)
+        sentence += f" With {level} confidence, no single head loses {points(excluded)} or more"
+        if spared.excluded_unchanged is not None and _rounded_up(spared.excluded_unchanged) < excluded:
+            of_these = number(100 * _rounded_up(spared.excluded_unchanged), 1)
+            sentence += f", and none of the {spared.unchanged} that change no prediction {of_these}"
+        sentence += "."
     return sentence[0].upper() + sentence[1:]
+
+
+def _rounded_up(loss: float) -> float:
+    """To a tenth of a point: a loss that is not ruled out must not be said to be."""
+    return math.ceil(1000 * loss - 1e-6) / 1000
 
 
 def points(loss: float) -> str:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import (
@@ -26,11 +26,16 @@ from bertsecrets.statistics.intervals import (
     Limits,
     Tail,
     at_many_tails,
-    exceeds,
-    exceeds_each,
     influenced_change,
     paired_proportions,
     with_unseen,
+)
+from bertsecrets.statistics.non_inferiority import (
+    LossTest,
+    influenced_loss,
+    paired_loss,
+    smallest_ruled_out,
+    with_unseen_losses,
 )
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
@@ -109,6 +114,7 @@ class PairedTests:
         score, delta: Score of each variant, and its difference from the baseline.
         p_value: P-values of the paired test of no change.
         p_loss: One-sided p-values of a loss of the margin or more.
+        p_unchanged: What ``p_loss`` is without any changed prediction.
     """
 
     baseline: Array
@@ -116,6 +122,7 @@ class PairedTests:
     delta: Array
     p_value: Array
     p_loss: Array
+    p_unchanged: Array
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,8 @@ class Verdicts(Effects):
         p_bh: The p-values of the paired test, adjusted over the V variants to the false discovery rate.
         p_needed: One-sided p-values of no loss, adjusted over the V variants as ``correction`` says.
         significant: Whether ``p_bh`` is at most the false discovery rate.
-        p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants.
+        p_margin: One-sided p-values of a loss of the margin or more, adjusted over the V variants
+            (:func:`corrected_against_margin`).
         verdict: ``needed``, ``dispensable`` or ``inconclusive``.
     """
 
@@ -164,9 +172,9 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     """Judge the change of score from the clean predictions to those of each variant.
 
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
-    intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if the same intervals, one-sided and
-    corrected for V variants, rule out a loss of the margin or more (a test of non-inferiority: of the two one-sided
-    tests of equivalence, the one against loss); else *needed* if a loss is shown (one-sided); else *inconclusive*. A variant's
+    intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if a loss of the margin or more is ruled out,
+    corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: of the two one-sided tests of equivalence, the one
+    against loss; it is exact, and the intervals are mid-p); else *needed* if a loss is shown (one-sided); else *inconclusive*. A variant's
     results do not depend on the other variants, except for the adjusted p-values, the smallest effect and the verdict.
 
     Args:
@@ -236,28 +244,60 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging, look:
     else:
         p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
     loss_V = p_against_margin(metric, paired, judging.margin)
+    (unchanged_V,) = p_if_unchanged(metric, paired, np.array([judging.margin]))
     delta_V = score_V - baseline
-    return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, look.two_sided(p_V), look.one_sided(loss_V))
+    against_margin = look.one_sided(loss_V), look.one_sided(unchanged_V)
+    return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, look.two_sided(p_V), *against_margin)
 
 
 def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> Array:
     """One-sided p-values of a loss of the margin or more, ``[V]``."""
-    if metric == "accuracy" and (paired.unseen is None or not paired.unseen.left_V.any()):
-        return p_of_margin(*paired.discordant(), paired.count, margin)
-    baseline, score_V = _scores(metric, paired)
-    return exceeds(change_limits(metric, paired), score_V - baseline, -margin)
+    return np.asarray(p_against_margins(metric, paired, np.array([margin]))[0])
 
 
 def p_against_margins(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
-    """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``, within 1 % of them."""
-    count = paired.count
-    if metric == "accuracy" and paired.unseen is None:
+    """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``."""
+    test, which_V = _loss_test(metric, paired)
+    return np.asarray(np.stack([test(np.array(margin)) for margin in margin_M])[:, which_V])
+
+
+def p_if_unchanged(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
+    """What these p-values would be if the variants changed no prediction, ``[M, V]``."""
+    variants = len(paired.prediction_VN)
+    # Where everything was seen, one stands for all.
+    some = paired if paired.unseen is not None else paired.of([0])
+    clean_VN = np.broadcast_to(some.clean_N, some.prediction_VN.shape)
+    p_MV = p_against_margins(metric, replace(some, prediction_VN=clean_VN), margin_M)
+    return np.broadcast_to(p_MV, (len(margin_M), variants))
+
+
+def losses_ruled_out(metric: str, paired: PairedPredictions, alpha: float) -> Array:
+    """The smallest loss whose p-value by :func:`p_against_margin` is ``alpha`` at most, ``[V]``; negative where a gain is shown."""
+    test, which_V = _loss_test(metric, paired)
+    return smallest_ruled_out(test, alpha, _RANGE[metric])[which_V]
+
+
+def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
+    """The test of a loss of some distinct variants, and which of them each variant is like.
+
+    Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is too small more often than it says.
+    """
+    unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
+    if metric == "accuracy":
         # Many variants share their counts, and so their p-values.
-        (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant()), axis=1, return_inverse=True)
-        p_MU = exceeds_each(paired_proportions(lost_U, won_U, count), (won_U - lost_U) / count, -margin_M)
-        return np.asarray(p_MU[:, which_V.ravel()])
-    baseline, score_V = _scores(metric, paired)
-    return exceeds_each(change_limits(metric, paired), score_V - baseline, -margin_M)
+        left_V = np.zeros(len(paired.prediction_VN), np.int64) if unseen is None else unseen.left_V
+        counts = np.stack([*paired.discordant(), left_V])
+        (lost_U, won_U, _), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
+        test = paired_loss(lost_U, won_U, paired.count)
+    else:
+        first_U = which_V = np.arange(len(paired.prediction_VN))
+        influence_VN = paired.influences(metric)
+        harm_V, _ = _largest(metric, paired, influence_VN)
+        test = influenced_loss(_defined_changes(metric, paired), influence_VN, harm_V)
+    if unseen is not None:
+        step = largest_flip(metric, paired.label_N, paired.clean_N)
+        test = with_unseen_losses(test, step, unseen.chances_VK()[first_U])
+    return test, which_V.ravel()
 
 
 def _scores(metric: str, paired: PairedPredictions) -> tuple[float, Array]:
@@ -266,29 +306,6 @@ def _scores(metric: str, paired: PairedPredictions) -> tuple[float, Array]:
     # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
     unchanged_V = (paired.prediction_VN == paired.clean_N).all(-1)
     return baseline, np.where(unchanged_V, baseline, scores(metric, paired.label_N, paired.prediction_VN))
-
-
-_P_OF_LOSS: dict[tuple[int, int, int, float], float] = {}
-"""P-values by numbers of lost, won and all examples and the margin: many variants share theirs, and each takes milliseconds."""
-
-_MOST_KEPT = 100_000
-"""The cache is emptied when it holds more, so that thousands of sweeps in one process do not fill the memory."""
-
-
-def p_of_margin(lost_V: NDArray[np.int64], won_V: NDArray[np.int64], count: ArrayLike, margin: float) -> Array:
-    """One-sided p-values of a loss of accuracy of the margin or more, ``[V]``; ``count`` examples for all or for each."""
-    count_V = np.broadcast_to(np.asarray(count), np.shape(lost_V))
-    keys = [(int(lost), int(won), int(of), margin) for lost, won, of in zip(lost_V, won_V, count_V, strict=True)]
-    # All at once: the search takes as long for one as for hundreds.
-    missing = sorted(set(keys) - _P_OF_LOSS.keys())
-    if missing:
-        lost_M, won_M, count_M = (np.array([key[column] for key in missing]) for column in range(3))
-        p_M = exceeds(paired_proportions(lost_M, won_M, count_M), (won_M - lost_M) / count_M, -margin)
-        _P_OF_LOSS.update(zip(missing, p_M.tolist(), strict=True))
-    p_V = np.array([_P_OF_LOSS[key] for key in keys])
-    if len(_P_OF_LOSS) > _MOST_KEPT:
-        _P_OF_LOSS.clear()
-    return p_V
 
 
 def judge_together(parts: Sequence[tuple[Effects, JointErrors]], judging: Judging) -> Verdicts:
@@ -311,7 +328,9 @@ def judge_together(parts: Sequence[tuple[Effects, JointErrors]], judging: Judgin
     ]
     p_bh_V = corrected(effects["p_value"])
     p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
-    p_needed_V, p_margin_V, verdict = verdicts_together(p_loss_V, effects["p_loss"], draw_VR, judging)
+    p_needed_V, p_margin_V, verdict = verdicts_together(
+        p_loss_V, effects["p_loss"], effects["p_unchanged"], draw_VR, judging
+    )
     return Verdicts(
         **effects,
         p_bh=p_bh_V,
@@ -325,19 +344,34 @@ def judge_together(parts: Sequence[tuple[Effects, JointErrors]], judging: Judgin
 
 
 def verdicts_together(
-    p_loss_V: Array, p_margin_V: Array, draw_VR: Array, judging: Judging
+    p_loss_V: Array, p_margin_V: Array, p_unchanged_V: Array, draw_VR: Array, judging: Judging
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Correct the tests of V variants for their number: the p-values of no loss and of the margin, and the verdicts.
 
     Args:
         p_loss_V: One-sided p-values of no loss.
         p_margin_V: One-sided p-values of a loss of the margin or more.
+        p_unchanged_V: Those of a variant without any changed prediction.
         draw_VR: Draws from the joint distribution of the variants' errors.
         judging: Level, correction and false discovery rate.
     """
     p_needed_V = step_down(p_loss_V, draw_VR) if judging.correction == FAMILY_WISE else corrected(p_loss_V)
-    p_margin_V = corrected(p_margin_V)
+    p_margin_V = corrected_against_margin(p_margin_V, p_unchanged_V)
     return p_needed_V, p_margin_V, verdicts_of(p_needed_V, p_margin_V, judging)
+
+
+def corrected_against_margin(p_V: Array, p_unchanged_V: Array) -> Array:
+    """P-values of a loss of the margin or more, corrected for their number: the smallest rate at which each variant is spared.
+
+    Adjusted to the false discovery rate; but a variant that changes no prediction, or whose p-value is as small as if it did
+    not, keeps the p-value of no changed prediction: its verdict must not depend on how many others there are.
+
+    Args:
+        p_V: The p-values.
+        p_unchanged_V: Those of a variant without any changed prediction.
+    """
+    alone_V = p_V <= p_unchanged_V * (1 + 1e-9)
+    return np.where(alone_V, np.minimum(corrected(p_V), p_unchanged_V), corrected(p_V))
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
@@ -385,8 +419,12 @@ def _unbounded_limits(metric: str, paired: PairedPredictions) -> Tail:
     if metric == "accuracy":
         return paired_proportions(*paired.discordant(), paired.count)
     influence_VN = paired.influences(metric)
-    change_V = np.where(_is_always_0(metric, paired.label_N), np.nan, paired.changes(metric))
-    return influenced_change(change_V, influence_VN, *_largest(metric, paired, influence_VN))
+    return influenced_change(_defined_changes(metric, paired), influence_VN, *_largest(metric, paired, influence_VN))
+
+
+def _defined_changes(metric: str, paired: PairedPredictions) -> Array:
+    """The changes of a metric, NaN if all predictions score 0."""
+    return np.where(_is_always_0(metric, paired.label_N), np.nan, paired.changes(metric))
 
 
 def _is_always_0(metric: str, label_N: Array) -> bool:

@@ -7,10 +7,9 @@ from statistics import NormalDist
 import numpy as np
 
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.verdicts import change_limits
+from bertsecrets.ablation.verdicts import losses_ruled_out, p_against_margin
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.sets import SetResults
-from bertsecrets.statistics.intervals import exceeds
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
 
 
@@ -58,15 +57,12 @@ def guarantee(results: SetResults, metric: str, margin: float, confidence: float
         )
     if results.count < 2:
         raise UserError(f"{results.count} examples are too few to show anything; give at least two.")
-    _, change_V = results.baseline_and_changes(metric)
-    limits = change_limits(metric, results)
     # An undefined change shows nothing.
-    p_V = np.nan_to_num(exceeds(limits, change_V, -margin), nan=1.0)
-    low_V, _ = limits(np.full(len(change_V), 1 - confidence))
+    p_V = np.nan_to_num(p_against_margin(metric, results, margin), nan=1.0)
     failed = np.flatnonzero(p_V > 1 - confidence)
     passed = int(failed[0]) if failed.size else len(p_V)
     needed = None if passed == len(p_V) else examples_needed(results, passed, metric, margin, confidence)
-    return Guarantee(passed, p_V, -low_V, results.count, needed)
+    return Guarantee(passed, p_V, losses_ruled_out(metric, results, 1 - confidence), results.count, needed)
 
 
 def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:

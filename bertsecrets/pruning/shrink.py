@@ -24,7 +24,7 @@ from bertsecrets.pruning.refit import refitted
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.sets import Context, SetResults
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
-from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
 
 _CHANGED = 0.02
@@ -75,9 +75,9 @@ def check_examples(count: int, margin: float, confidence: float) -> str:
             f"{math.ceil(1000 * least + 1e-9) / 10:g} or more."
         )
     changed = np.array([round(_CHANGED * count / 2)])
-    low, _ = paired_proportions(changed, changed, count)(np.array([1 - confidence]))
+    (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
     return (
-        f"With {count:,} examples, a loss of {-100 * float(low[0]):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
+        f"With {count:,} examples, a loss of {100 * float(loss):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
         f"change, half of them for the better; of {100 * least:.1f} points if none changes."
     )
 

@@ -73,7 +73,8 @@ smallest_effect: The smallest loss detectable with this set (80 % power at the c
 level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
 significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
 verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in files and in pandas the words of pages, as in `WORDS`.
-margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as ``p_bh``.
+margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as ``p_bh``; where it is no larger
+    than that of a variant without any changed prediction, at most that one, so that no other variant decides on the verdict.
 interaction, interaction_low, interaction_high, p_interaction: For groups whose heads were disabled alone too, the joint
     effect less the sum of the single ones, its bootstrap limits, and the one-sided p-value, corrected over groups, of
     the joint effect being no worse than the sum; null for other rows.

@@ -1,4 +1,4 @@
-"""Confidence intervals and one-sided tests of a change that a few examples make."""
+"""Two-sided confidence intervals of a change that a few examples make: mid-p, so as wide as stated on average over few counts."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,6 @@ Tail = Callable[[Array], Limits]
 
 # 40 halvings leave 1e-12 of the range.
 _STEPS = 40
-# Smaller p-values count as this one: pages show them as < 0.001.
-_LEAST_TAIL = 1e-9
 _TAILS = np.geomspace(1e-6, 0.5, 64)
 
 
@@ -158,30 +156,6 @@ def _joined(
     return np.where(np.isnan(delta), np.nan, low), np.where(np.isnan(delta), np.nan, high)
 
 
-def exceeds(limits: Tail, estimate_V: ArrayLike, bound: float) -> Array:
-    """One-sided p-values of an effect being at most ``bound``, ``[V]``: the tail whose lower limit is the bound.
-
-    Args:
-        limits: Lower and upper limits as a function of the tail.
-        estimate_V: The estimates.
-        bound: The tested value.
-    """
-    estimate = np.asarray(estimate_V, np.float64)
-    # In logarithms, so that small p-values are as exact as large ones; 26 halvings leave 3e-7 of a p-value.
-    left, right = np.full_like(estimate, np.log(_LEAST_TAIL)), np.full_like(estimate, np.log(0.5))
-    over = estimate > bound
-    for _ in range(26):
-        centre = (left + right) / 2
-        low, high = limits(np.exp(centre))
-        # The lower limit rises with the tail, and the upper limit falls.
-        beyond = np.where(over, low > bound, high < bound)
-        left, right = np.where(beyond, left, centre), np.where(beyond, centre, right)
-    p = np.exp((left + right) / 2)
-    # Comparisons with NaN are false: without this an undefined effect would get a p-value.
-    undefined = np.isnan(estimate) | np.isnan(low)
-    return np.where(undefined, np.nan, np.where(over, p, 1 - p))
-
-
 def at_many_tails(limits: Tail, variants: int) -> Limits:
     """Limits of V effects at 64 tails from one in a million to one half, ``[64, V]`` each."""
     return limits(np.broadcast_to(_TAILS[:, None], (len(_TAILS), variants)))
@@ -234,24 +208,3 @@ def _mixture(low_TV: Array, high_TV: Array, step: float, chance_VK: Array, most:
         mixed_TV[:, v] = np.interp(np.log(_TAILS), np.log(below_X[positive]), point_X[positive])
         mixed_TV[below_X[0] > _TAILS, v] = -most
     return mixed_TV
-
-
-def exceeds_each(limits: Tail, estimate_V: ArrayLike, bound_B: ArrayLike) -> Array:
-    """The p-values of :func:`exceeds` for several bounds, ``[B, V]``, within 1 % of them.
-
-    Limits are computed at 64 tails and interpolated in between; tails below one in a million count as that.
-
-    Args:
-        limits, estimate_V: As for :func:`exceeds`.
-        bound_B: The tested values.
-    """
-    estimate, bound = np.asarray(estimate_V, np.float64), np.asarray(bound_B, np.float64)
-    low_TV, high_TV = at_many_tails(limits, len(estimate))
-    log_T = np.log(_TAILS)
-    p_BV = np.full((len(bound), len(estimate)), np.nan)
-    for v in np.flatnonzero(np.isfinite(estimate) & np.isfinite(low_TV).all(axis=0)):
-        # The lower limit rises with the tail, and the upper limit falls.
-        above_B = np.exp(np.interp(bound, low_TV[:, v], log_T))
-        below_B = 1 - np.exp(np.interp(bound, high_TV[::-1, v], log_T[::-1]))
-        p_BV[:, v] = np.where(bound < estimate[v], above_B, below_B)
-    return p_BV

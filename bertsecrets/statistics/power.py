@@ -122,12 +122,17 @@ def detectable_change(stderr: float, step: float, examples: int, alpha: float, p
 def loss_ruled_out(examples: int, confidence: float) -> float:
     """The smallest loss of accuracy that paired examples rule out where no answer changes, from 0 to 1.
 
-    The one-sided mid-p limit of a binomial proportion without a success, :func:`~bertsecrets.statistics.intervals.paired_proportions`.
+    The one-sided exact limit of a binomial proportion without a success, as in
+    :func:`~bertsecrets.statistics.non_inferiority.paired_loss`.
     """
-    return float(1 - min(2 * (1 - confidence), 1) ** (1 / examples))
+    return float(1 - (1 - confidence) ** (1 / examples))
 
 
 def examples_to_rule_out(loss: float, confidence: float) -> float:
-    """Examples that rule out a loss of accuracy, above 0, where no answer changes; the inverse of :func:`loss_ruled_out`."""
+    """Examples that rule out a loss of accuracy, above 0, where no answer changes; the inverse of :func:`loss_ruled_out`.
+
+    >>> round(examples_to_rule_out(0.01, 0.95), 1)
+    298.1
+    """
     # A loss of the whole accuracy has no logarithm.
-    return math.log(min(2 * (1 - confidence), 1)) / math.log(1 - min(loss, 0.999))
+    return math.log(1 - confidence) / math.log(1 - min(loss, 0.999))

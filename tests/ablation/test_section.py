@@ -111,7 +111,7 @@ SPARED = {
 def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spared() -> None:
     words, figures, lead = written(HEADS, {"spared_accuracy_uniform": SPARED, "spared_f1_uniform": {}})
     assert lead[1] == (
-        "Of the 2 heads that can each be spared, about 0.2 may lose 1.0 point or more (false discovery rate 10 %); with 90 % "
+        "Of the 2 heads that can each be spared, at most about 0.2 are expected to lose 1.0 point or more; with 90 % "
         "confidence at least 1 of 4 lose less than 1.0 point. With 90 % confidence, no single head loses 21.0 points or more."
     )
     assert "ablation_head_uniform_accuracy_spared" in figures

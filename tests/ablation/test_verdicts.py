@@ -23,7 +23,8 @@ from bertsecrets.ablation.verdicts import (
 )
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.intervals import exceeds, paired_proportions
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.power import detectable_loss
 
 Draw = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -262,8 +263,8 @@ def test_harmless_is_shown_and_a_loss_within_the_margin_is_dispensable() -> None
 def test_the_margin_is_tested_at_its_level() -> None:
     """A variant that truly loses the margin is called dispensable in at most 5 % of sets."""
     lost_V = np.arange(61)
-    p_V = exceeds(paired_proportions(lost_V, np.zeros(61), 600), -lost_V / 600, -0.03)
-    assert binom.pmf(lost_V, 600, 0.03)[p_V <= 0.05].sum() <= 0.055
+    p_V = paired_loss(lost_V, np.zeros(61), 600)(np.array(0.03))
+    assert binom.pmf(lost_V, 600, 0.03)[p_V <= 0.05].sum() <= 0.05
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews", "pearson", "spearman"])
@@ -384,8 +385,8 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
         [[(stats.binom.pmf(k, left, rate_X) * density_X).sum() for k in range(12)] for left in (300, 300, 200, 0, 300)]
     )
     np.testing.assert_allclose(unseen.chances_VK()[:, :12], chance_VK, atol=1e-4)
-    estimate_V, limits = (won_V - lost_V) / count, paired_proportions(lost_V, won_V, count)
-    expected_V = sum(chance_VK[:, k] * exceeds(limits, estimate_V, -0.01 + k / count) for k in range(12))
+    limits, test = paired_proportions(lost_V, won_V, count), paired_loss(lost_V, won_V, count)
+    expected_V = sum(chance_VK[:, k] * test(np.array(0.01 - k / count)) for k in range(12))
     paired = PairedPredictions(label_N, clean_N, prediction_VN, unseen=unseen)
     own_V = p_against_margin("accuracy", paired, 0.01)
     np.testing.assert_allclose(own_V, expected_V, rtol=0.05)

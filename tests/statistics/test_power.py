@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, multinomial, norm
+from scipy.stats import beta, binom, binomtest, multinomial, norm
 
 from benchmarks.verdicts import power
 from bertsecrets.ablation.significance import mcnemar_exact
-from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.power import (
     detectable_change,
     detectable_loss,
@@ -46,10 +45,10 @@ def test_the_smallest_loss_is_found_four_times_in_five(examples: int, flips: flo
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 5000), st.floats(0.5, 0.999))
 def test_a_loss_is_ruled_out_by_the_limit_of_no_changed_answer(examples: int, confidence: float) -> None:
-    low, _ = paired_proportions(np.array([0]), np.array([0]), examples)(np.array([1 - confidence]))
     loss = loss_ruled_out(examples, confidence)
-    assert loss == pytest.approx(-float(low[0]), rel=1e-6, abs=1e-9)
-    if confidence > 0.51 and loss < 0.99:
+    # Clopper and Pearson's upper limit of no success.
+    assert loss == pytest.approx(beta.ppf(confidence, 1, examples))
+    if loss < 0.99:
         assert examples_to_rule_out(loss, confidence) == pytest.approx(examples)
 
 

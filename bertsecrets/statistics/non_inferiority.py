@@ -1,0 +1,147 @@
+"""Tests of a loss that few examples make, and the smallest loss that they rule out: one-sided, and never surer than stated."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+Array = NDArray[np.float64]
+LossTest = Callable[[Array], Array]
+"""One-sided p-values of V losses of at least some size, ``[V]``, from their sizes or one for all: a negative one is a gain."""
+
+_LEAST_P = 1e-12
+"""Smaller p-values count as this one; quadrature leaves out less."""
+_CUT = 1e-14
+# 40 nodes already give p-values to six digits.
+_NODE_Q, _WEIGHT_Q = np.polynomial.legendre.leggauss(64)
+# 32 halvings leave 5e-10 of the range.
+_STEPS = 32
+_LEAST_CHANCE = 1e-9
+
+
+def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> LossTest:
+    """Test of a loss of a paired proportion, lost less won, by melded exact limits (Fay and Lumbard 2021).
+
+    A loss is F (1 - 2 T): F the share of discordant pairs, T that of the won among them. The p-value is the probability that it
+    reaches the tested size if both are drawn, independently, from the confidence distributions of their Clopper-Pearson limits: F ~
+    Beta(m + 1, N - m), T ~ Beta(won, lost + 1), m = lost + won. That is (1 - size)^N without a discordant pair, and McNemar's exact
+    test for a size of 0. No proof is known that the level is kept; ``tests/statistics/test_non_inferiority.py`` enumerates outcomes.
+
+    Args:
+        lost_V: Pairs of which only the first is right.
+        won_V: Pairs of which only the second is right.
+        examples: Number of pairs, of all or of each.
+    """
+
+    def p_values(size: Array) -> Array:
+        d, lost, won, n = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in (size, lost_V, won_V, examples)))
+        # Of a gain, the lower limits of F make it small.
+        loses = d > 0
+        first, second = lost + won + loses, n - lost - won + ~loses
+        a, b, reach = np.maximum(first, 1), np.maximum(second, 1), np.minimum(np.abs(d), 1)
+
+        def few_won(share: Array) -> Array:
+            """P(T <= (1 - size / share) / 2)."""
+            most = np.clip((1 - d[..., None] / share) / 2, 0, 1)
+            return np.asarray(special.betainc(np.maximum(won, 1)[..., None], lost[..., None] + 1, most))
+
+        def density(logit: Array) -> Array:
+            power = a[..., None] * special.log_expit(logit) + b[..., None] * special.log_expit(-logit)
+            return np.asarray(np.exp(power - special.betaln(a, b)[..., None]) * few_won(special.expit(logit)))
+
+        low, high = np.maximum(reach, special.betaincinv(a, b, _CUT)), special.betainccinv(a, b, _CUT)
+        # The log odds of 1 are infinite.
+        low, high = (special.logit(np.minimum(end, 1 - _CUT)) for end in (low, high))
+        p = _integral(density, low, np.maximum(high, low)) + np.where(loses, 0, special.betainc(a, b, reach))
+        p = np.where(won == 0, np.where(loses, special.betaincc(a, b, reach), 1), p)
+        # All pairs are discordant, or none is.
+        p = np.where(second == 0, np.where(won == 0, 1.0 * (d <= 1), few_won(np.ones((*d.shape, 1)))[..., 0]), p)
+        return np.clip(np.where(first == 0, 1, p), _LEAST_P, 1)
+
+    return p_values
+
+
+def influenced_loss(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLike) -> LossTest:
+    """The same of a loss of any score, from the influence of every example: melded gamma limits (Fay and Feuer 1997).
+
+    Harm and gain are sums of weighted events. The harm is drawn from the gamma distribution of its upper limits, with a further
+    event of the largest weight, and the gain from that of its lower limits; about the observed change their difference is the loss.
+
+    Args:
+        delta_V: The observed changes.
+        influence_VN: The influence of every example on them, with mean 0.
+        harm_V: The largest loss that one example can make, at least 0.
+    """
+    delta = np.asarray(delta_V, np.float64)
+    share_VN = np.asarray(influence_VN, np.float64) / np.shape(influence_VN)[-1]
+    harm_VN, gain_VN = np.maximum(-share_VN, 0), np.maximum(share_VN, 0)
+    largest = np.asarray(harm_V, np.float64)
+    harm, gain = harm_VN.sum(-1), gain_VN.sum(-1)
+    a, scale = _gamma(harm + largest, (harm_VN**2).sum(-1) + largest**2)
+    of_gain, scale_of_gain = _gamma(gain, (gain_VN**2).sum(-1))
+
+    def p_values(size: Array) -> Array:
+        d = np.asarray(size, np.float64) + delta + harm - gain
+
+        def density(log: Array) -> Array:
+            drawn = np.exp(log)
+            power = a[..., None] * log - drawn - special.gammaln(a)[..., None]
+            left = np.maximum(drawn * scale[..., None] - d[..., None], 0) / scale_of_gain[..., None]
+            return np.asarray(np.exp(power) * special.gammainc(of_gain[..., None], left))
+
+        beyond = np.maximum(d, 0) / scale
+        high = np.log(special.gammainccinv(a, _CUT))
+        low = np.log(np.maximum(beyond, special.gammaincinv(a, _CUT)))
+        p = _integral(density, low, np.maximum(high, low))
+        p = np.where(gain > 0, p, special.gammaincc(a, beyond))
+        # Without any harm that can be.
+        alone = np.where(gain > 0, special.gammainc(of_gain, np.maximum(-d, 0) / scale_of_gain), 1.0 * (d <= 0))
+        p = np.clip(np.where(harm + largest > 0, p, alone), _LEAST_P, 1)
+        return np.where(np.isnan(d), np.nan, p)
+
+    return p_values
+
+
+def _gamma(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Shape and scale of a gamma distribution; 1 and 1 for a mean of 0."""
+    some = mean > 0
+    return (
+        np.divide(mean**2, variance, out=np.ones_like(mean), where=some),
+        np.divide(variance, mean, out=np.ones_like(mean), where=some),
+    )
+
+
+def _integral(density: Callable[[Array], Array], low: Array, high: Array) -> Array:
+    """From ``low`` to ``high``, of a function of points ``[..., Q]``."""
+    half = (high - low) / 2
+    return np.asarray(half * (density((low + half)[..., None] + half[..., None] * _NODE_Q) * _WEIGHT_Q).sum(-1))
+
+
+def with_unseen_losses(test: LossTest, step: float, chance_VK: ArrayLike) -> LossTest:
+    """A test that allows for changes which were not seen, and takes all of them to be losses.
+
+    Args:
+        test: The test of what was seen.
+        step: The most that one unseen change can lose.
+        chance_VK: Probability of 0 to K - 1 unseen changes; in what is missing to 1 any loss is possible.
+    """
+    chance_KV = np.asarray(chance_VK, np.float64).T
+    chance_KV = chance_KV[: np.flatnonzero((chance_KV >= _LEAST_CHANCE).any(1)).max(initial=0) + 1]
+
+    def p_values(size: Array) -> Array:
+        seen = sum(chance_V * test(size - k * step) for k, chance_V in enumerate(chance_KV))
+        return np.asarray(np.minimum(seen + np.maximum(1 - chance_KV.sum(0), 0), 1))
+
+    return p_values
+
+
+def smallest_ruled_out(test: LossTest, alpha: float, most: float) -> Array:
+    """The smallest losses with a p-value of ``alpha`` at most, ``[V]``, from ``-most`` to ``most``; NaN if undefined."""
+    undefined = np.isnan(test(np.array(most)))
+    low, high = np.full(undefined.shape, -most), np.full(undefined.shape, most)
+    for _ in range(_STEPS):
+        centre = (low + high) / 2
+        out = test(centre) <= alpha
+        low, high = np.where(out, low, centre), np.where(out, centre, high)
+    return np.where(undefined, np.nan, high)
