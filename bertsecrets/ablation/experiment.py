@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from bertsecrets.ablation.comparison import compare_effects
-from bertsecrets.ablation.section import ablation_scalars, ablation_sections, rows_of
+from bertsecrets.ablation.section import ablation_scalars, ablation_sections, main_rows
 from bertsecrets.grid import Column
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import MISSING
 from bertsecrets.results.report.content import Section, joined
-from bertsecrets.results.verdicts import WORDS, shown_verdict
+from bertsecrets.results.verdicts import WORDS, joint_verdicts
 from bertsecrets.results.views import Comparison, MeasureView
 
 
@@ -40,14 +40,15 @@ class Disabling(Experiment):
 
     @classmethod
     def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-        """The verdict on each single head by the first metric; a dash for heads that were not disabled alone."""
-        rows = rows_of(HEAD, view.run.ablation_table())
+        """The verdict on each single head over all metrics; a dash for heads that were not disabled alone."""
+        rows = HEAD.of(main_rows(view.run.ablation_table()))
         if not rows:
             return {}
         layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
         verdicts = [[MISSING] * heads for _ in range(layers)]
+        codes = joint_verdicts(rows)
         for row in rows:
-            verdicts[row["layer"]][row["head"]] = WORDS[shown_verdict(row)]
+            verdicts[row["layer"]][row["head"]] = WORDS[codes[row["variant"]]]
         return {"verdict": verdicts}
 
     @classmethod

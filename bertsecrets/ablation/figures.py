@@ -31,7 +31,17 @@ from bertsecrets.results.figures.style import (
     step_axis,
 )
 from bertsecrets.results.formatting import number
-from bertsecrets.results.verdicts import BETTER, COLOURS, DISPENSABLE, INCONCLUSIVE, MARKS, NEEDED, WORDS, shown_verdict
+from bertsecrets.results.verdicts import (
+    BETTER,
+    COLOURS,
+    DISPENSABLE,
+    INCONCLUSIVE,
+    MARKS,
+    NEEDED,
+    WORDS,
+    joint_limits,
+    shown_verdict,
+)
 
 Array = NDArray[np.float64]
 
@@ -50,8 +60,9 @@ def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
 
 
 def _points(rows: Sequence[Row]) -> list[Array]:
-    """Changes of the score and their limits, in points."""
-    return [100 * number_V for number_V in _numbers(rows, "delta", "low", "high")]
+    """Changes of the score and their limits for all rows together, in points."""
+    limits_V2 = np.array([joint_limits(row) for row in rows]).reshape(-1, 2)
+    return [100 * number_V for number_V in (*_numbers(rows, "delta"), *limits_V2.T)]
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
@@ -147,7 +158,7 @@ def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
         (_few_effects if few else _many_effects)(figure.add_subplot(), order)
         footnote(
             figure,
-            f"bars: {rows[0]['level']:.0%} interval; *: significant after correction; {VERDICT_KEY}; {_count(rows)}"
+            f"bars: {rows[0]['level']:.0%} intervals, for all together; *: significant after correction; {VERDICT_KEY}; {_count(rows)}"
             f"{undefined(delta_V)}",
         )
     return figure
@@ -315,7 +326,7 @@ def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
         axes.set_axisbelow(True)
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        footnote(figure, f"lines: {rows[0]['level']:.0%} interval; {VERDICT_KEY}; {_count(rows)}")
+        footnote(figure, f"lines: {rows[0]['level']:.0%} intervals, for all together; {VERDICT_KEY}; {_count(rows)}")
     return figure
 
 

@@ -12,9 +12,17 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import redundancy
-from bertsecrets.ablation.scoring import judged_metrics
+from bertsecrets.ablation.scoring import Array, judged_metrics
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import Effects, JointErrors, Judging, Verdicts, effects_of, judge_together
+from bertsecrets.ablation.verdicts import (
+    Effects,
+    JointErrors,
+    Judging,
+    Verdicts,
+    effects_of,
+    judge_rises,
+    judge_together,
+)
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
@@ -51,7 +59,7 @@ def judged_rows(
     """
     together = outcomes.together()
     parts = [(indices, part.predictions(task)) for indices, part in together]
-    means = _mean_changes(together, task, looks, judging.level)
+    means = _mean_changes(outcomes.plan, together, task, looks, judging)
     settings = {name: getattr(judging, name) for name in ("level", "false_discovery_rate", "correction", "margin")}
     rows = []
     for metric in judged_metrics(task):
@@ -114,23 +122,48 @@ def _verdicts(
 
 
 def _mean_changes(
-    parts: Sequence[tuple[Sequence[int], Outcomes]], task: Task, looks: Mapping[int, Look], level: float
+    plan: Plan,
+    parts: Sequence[tuple[Sequence[int], Outcomes]],
+    task: Task,
+    looks: Mapping[int, Look],
+    judging: Judging,
 ) -> dict[int, dict[str, float]]:
-    """The changes of the mean loss and of the mean logit margin with their limits, by a variant's index in the plan."""
+    """The changes of the mean loss, judged, and of the mean logit margin, with their limits, by a variant's index in the plan."""
     columns: dict[int, dict[str, float]] = {}
+    loss_changes: list[tuple[Sequence[int], Array, Look]] = []
     for indices, part in parts:
         count = len(part.label_N)
         if count < 2:
             continue
-        alpha = looks.get(count, ONLY_LOOK).level(1 - level)
+        look = looks.get(count, ONLY_LOOK)
         numbers = {"loss": part.losses(task)}
         if not task.is_regression:
             numbers["logit_margin"] = part.logit_margins()
         for name, (clean_N, value_NV) in numbers.items():
-            limits = mean_limits(value_NV.double().numpy() - clean_N.double().numpy()[:, None], alpha)
+            change_NV = value_NV.double().numpy() - clean_N.double().numpy()[:, None]
+            limits = mean_limits(change_NV, look.level(1 - judging.level))
             for row, index in enumerate(indices):
                 mean, low, high = (float(value_V[row]) for value_V in limits)
                 columns.setdefault(index, {}).update({f"{name}_change": mean, f"{name}_low": low, f"{name}_high": high})
+            if name == "loss":
+                loss_changes.append((indices, change_NV, look))
+                for index in indices:
+                    columns[index]["loss_baseline"] = float(clean_N.double().mean())
+    for kind in KINDS.values():
+        variants = set(plan.of_kind(kind))
+        tested, parts_of_kind = [], []
+        for indices, change_NV, look in loss_changes:
+            rows = [row for row, index in enumerate(indices) if index in variants]
+            if rows:
+                tested += [indices[row] for row in rows]
+                parts_of_kind.append((change_NV[:, rows], look))
+        if tested:
+            rises = judge_rises(parts_of_kind, judging)
+            for index, p, low, high in zip(
+                tested, rises.p_rise, rises.low_simultaneous, rises.high_simultaneous, strict=True
+            ):
+                simultaneous = {"loss_low_simultaneous": float(low), "loss_high_simultaneous": float(high)}
+                columns[index].update(simultaneous, p_loss_rise=float(p))
     return columns
 
 

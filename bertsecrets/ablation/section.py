@@ -1,6 +1,7 @@
 """The section on disabling heads and layers: the results of a sweep in sentences, tables and figures."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,13 +27,22 @@ from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.spared import SPARED, Spared, points, spared_in_words
 from bertsecrets.ablation.sublayers import SUBLAYERS, sublayers_in_words
-from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS
+from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS, Judging
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, KINDS, RANDOM, Kind, Row
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
-from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, shown_verdict
+from bertsecrets.results.verdicts import (
+    DISPENSABLE,
+    INCONCLUSIVE,
+    NEEDED,
+    WORDS,
+    joint_limits,
+    joint_verdicts,
+    shown_verdict,
+    tally,
+)
 from bertsecrets.statistics.power import POWER
 
 SAMPLE = "sample"
@@ -47,12 +57,18 @@ SECONDS = "time"
 POWER_PLAN = "power"
 """``<POWER_PLAN>_<mode>`` is the key of a record among a run's checks: that of :meth:`bertsecrets.ablation.planner.Planned.record`."""
 
-_GROUPS_SHOWN, _MOST_ROWS = 30, 10
+_GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 
 
 def latest_rows(table: AblationTable) -> list[Row]:
     """The rows of the table's last step."""
     return _latest(table.rows())
+
+
+def main_rows(table: AblationTable) -> list[Row]:
+    """The rows of the table's last step in its first set and mode, of every kind and metric: what a first screen is about."""
+    rows = latest_rows(table)
+    return _of(rows, **{name: rows[0][name] for name in ("evaluation", "mode")}) if rows else []
 
 
 def _latest(rows: Sequence[Row]) -> list[Row]:
@@ -79,24 +95,28 @@ def counted_verdict(code: str) -> str:
 
 
 def ablation_scalars(table: AblationTable) -> dict[str, float]:
-    """Summary values for W&B, of the first set, metric and mode and single heads (else the first kind), at the last step.
+    """Summary values for W&B, of the first set and mode and single heads (else the first kind), at the last step.
 
-    ``ablation/worst_delta``, ``n_variants``, how many have each verdict (``needed``, ``can_be_spared``,
-    ``not_enough_examples_to_tell``, ``better_without``), ``n_significant``, ``n_significant_harm``,
-    ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an undefined score there
-    are not enough examples to tell. Empty without a sweep.
+    ``ablation/n_variants``, how many have each verdict over all metrics (``needed``, ``can_be_spared``,
+    ``not_enough_examples_to_tell``, and ``better_without``, which count as spared too), and ``n_loss_rises``, without how many the
+    mean loss rises significantly. By the first metric: ``worst_delta``, ``n_significant``, ``n_significant_harm``,
+    ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an undefined score there are not
+    enough examples to tell. Empty without a sweep.
     """
-    rows = latest_rows(table)
+    rows = main_rows(table)
     if not rows:
         return {}
     kinds = [row["kind"] for row in rows]
-    kind = HEAD.name if HEAD.name in kinds else kinds[0]
-    rows_of_kind = _of(rows, **{name: rows[0][name] for name in ("evaluation", "metric", "mode")}, kind=kind)
+    of_metrics = _of(rows, kind=HEAD.name if HEAD.name in kinds else kinds[0])
+    codes = list(joint_verdicts(of_metrics).values())
+    count = {**Counter(codes), DISPENSABLE: tally(codes).spared}
+    rows_of_kind = _of(of_metrics, metric=rows[0]["metric"])
     certain = [row for row in rows_of_kind if row["significant"]]
     return {
         "ablation/worst_delta": min((row["delta"] for row in _defined(rows_of_kind)), default=math.nan),
         "ablation/n_variants": len(rows_of_kind),
-        **{counted_verdict(code): sum(shown_verdict(row) == code for row in rows_of_kind) for code in WORDS},
+        **{counted_verdict(code): count.get(code, 0) for code in WORDS},
+        "ablation/n_loss_rises": sum(map(raises_loss, rows_of_kind)),
         "ablation/n_significant": len(certain),
         "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
         "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
@@ -203,6 +223,8 @@ def _section(
         rows_of_kind = _of(rows, kind=kind)
         first, *others = _in_words(rows_of_kind, sample)
         findings.append(first if findings else f"{first}{more_examples_in_words(rows_of_kind, plan)}")
+        if kind == HEAD.name and (rises := rises_in_words(rows_of_kind, joint_verdicts(rows_of_kind), [metric])):
+            findings.append(rises)
         if others:
             paragraphs.append(" ".join([_kind_title(kind), *others]))
         tables.append(_worst(rows_of_kind))
@@ -245,8 +267,7 @@ ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two
 
 def reaches_zero(row: Row) -> bool:
     """Whether what is needed has an interval for all together that reaches 0, as the test of a loss is one-sided."""
-    high = row["high"] if row["high_simultaneous"] is None else row["high_simultaneous"]
-    return bool(row["verdict"] == NEEDED and high >= 0)
+    return bool(row["verdict"] == NEEDED and joint_limits(row)[1] >= 0)
 
 
 def _kind_title(kind: str) -> str:
@@ -262,7 +283,7 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
     metric = metric_label(rows[0]["metric"])
     if not defined:
         return [f"Of {subject}, {metric} is undefined for all of them."]
-    needed, spared, unknown = (sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS)
+    needed, spared, unknown = tally(map(shown_verdict, rows))
     parts = [
         f"{needed} {_are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)})"
         if needed
@@ -300,6 +321,50 @@ def _sampled(sample: Mapping[str, Any] | None) -> str:
         return ""
     why = f" (ablation.budget={sample['budget']})" if sample["budget"] else ""
     return f" on {sample['examples']:,} random examples of {sample['of']:,}{why}"
+
+
+def raises_loss(row: Row) -> bool:
+    """Whether the mean loss rises significantly without what a row disables, corrected over all variants of its kind."""
+    return row["p_loss_rise"] is not None and bool(row["p_loss_rise"] <= Judging.of(row).alpha)
+
+
+def rise_in_words(row: Row) -> str:
+    """By how much the mean loss changes without what a row disables, with limits for all variants of its kind."""
+    names = ("loss_change", "loss_low_simultaneous", "loss_high_simultaneous")
+    if not row["loss_baseline"]:
+        rise, low, high = (number(row[name], signed=True) for name in names)
+        return f"{rise} ({low} to {high})"
+    rise, low, high = (number(100 * row[name] / row["loss_baseline"], 0, signed=True) for name in names)
+    return f"{rise} % ({low} to {high})"
+
+
+def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Sequence[str]) -> str:
+    """How many heads the mean loss needs, beside the metrics, which lead; empty where it was not judged.
+
+    Args:
+        rows: Single heads, by one metric.
+        verdicts: The verdict on each by the metrics: name -> code.
+        metrics: Names of the metrics.
+    """
+    if any(row["p_loss_rise"] is None for row in rows):
+        return ""
+    raising = sorted(filter(raises_loss, rows), key=lambda row: -float(row["loss_change"]))
+    by = " and ".join(map(metric_label, metrics))
+    needed, spared = tally(verdicts.values()).needed, tally(verdicts[row["variant"]] for row in raising).spared
+    first = f"By {by} {needed or 'none'} {_are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
+    if not raising:
+        return f"{first}."
+    named = "; ".join(
+        f"{HEAD.label_of(row)}{' (spared)' * (tally([verdicts[row['variant']]]).spared > 0)}, {rise_in_words(row)}"
+        for row in raising[:_RISES_NAMED]
+    )
+    most = ", most of all" if len(raising) > _RISES_NAMED else ":"
+    also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
+    lead = "leads, as the task asks for it" if len(metrics) == 1 else "lead, as the task asks for them"
+    return (
+        f"{first} {_are(len(raising))}{most} {named}.{also} {by[0].upper()}{by[1:]} {lead}; the loss is more sensitive, as it also moves "
+        "where no answer changes."
+    )
 
 
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:
@@ -504,14 +569,10 @@ def _groups_table(groups: Sequence[Group]) -> Table:
 
 
 def points_in_words(row: Row) -> str:
-    """The change of score without what was disabled, with the interval that holds for all variants together.
-
-    A sentence names the variants that changed the score most, and the interval of one by itself does not allow for that choice.
-    """
+    """The change of score without what was disabled, with the interval that holds for all variants together."""
     # A loss is not shown as zero points.
     digits = 3 if 0 < abs(row["delta"]) < 0.0005 else 1
-    names = ("low", "high") if row["low_simultaneous"] is None else ("low_simultaneous", "high_simultaneous")
-    delta, low, high = (number(100 * row[name], digits, signed=True) for name in ("delta", *names))
+    delta, low, high = (number(100 * value, digits, signed=True) for value in (row["delta"], *joint_limits(row)))
     return f"{delta} points ({low} to {high})"
 
 

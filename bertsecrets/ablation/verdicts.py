@@ -40,6 +40,7 @@ from bertsecrets.statistics.non_inferiority import (
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
+from bertsecrets.statistics.student import mean_exceeds_zero, mean_limits
 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
 """A loss is shown; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
@@ -355,7 +356,7 @@ def verdicts_together(
         draw_VR: Draws from the joint distribution of the variants' errors.
         judging: Level, correction and false discovery rate.
     """
-    p_needed_V = step_down(p_loss_V, draw_VR) if judging.correction == FAMILY_WISE else corrected(p_loss_V)
+    p_needed_V = _over_variants(p_loss_V, draw_VR, judging)
     p_margin_V = corrected_against_margin(p_margin_V, p_unchanged_V)
     return p_needed_V, p_margin_V, verdicts_of(p_needed_V, p_margin_V, judging)
 
@@ -372,6 +373,50 @@ def corrected_against_margin(p_V: Array, p_unchanged_V: Array) -> Array:
     """
     alone_V = p_V <= p_unchanged_V * (1 + 1e-9)
     return np.where(alone_V, np.minimum(corrected(p_V), p_unchanged_V), corrected(p_V))
+
+
+def _over_variants(p_V: Array, draw_VR: Array, judging: Judging) -> Array:
+    """One-sided p-values of no harm, adjusted over the variants as ``correction`` says."""
+    return step_down(p_V, draw_VR) if judging.correction == FAMILY_WISE else corrected(p_V)
+
+
+@dataclass(frozen=True)
+class Rises:
+    """Whether the means of V variants rise, judged together.
+
+    Args:
+        p_rise: One-sided p-values of no rise, adjusted over the V variants as ``correction`` says.
+        low_simultaneous, high_simultaneous: Limits of the change that hold for all V variants together.
+    """
+
+    p_rise: Array
+    low_simultaneous: Array
+    high_simultaneous: Array
+
+
+def judge_rises(parts: Sequence[tuple[Array, Look]], judging: Judging) -> Rises:
+    """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of :func:`judge_together`.
+
+    Student's t test over paired examples. Losses are skewed to the right, which makes this side of the test conservative.
+
+    Args:
+        parts: Changes of each example, ``[N, V]``, and the look that they are; variants may have different examples.
+        judging: Level and correction.
+    """
+    generator = np.random.default_rng([0, 4])
+    # A mean has no unseen event: its spread is seen in every example.
+    draw_VR = np.concatenate(
+        [joint_draws(error_correlation((change_NV - change_NV.mean(0)).T, 0.0), generator) for change_NV, _ in parts]
+    )
+    p_parts, limits = [], []
+    for change_NV, look in parts:
+        mean_V, stderr_V = change_NV.mean(0), change_NV.std(0, ddof=1) / math.sqrt(len(change_NV))
+        p_parts.append(look.one_sided(mean_exceeds_zero(mean_V, stderr_V, len(change_NV))))
+        limits.append(mean_limits(change_NV, 2 * simultaneous_tail(draw_VR, look.level(1 - judging.level))))
+    return Rises(
+        _over_variants(np.concatenate(p_parts), draw_VR, judging),
+        *(np.concatenate([limit[end] for limit in limits]) for end in (1, 2)),
+    )
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:

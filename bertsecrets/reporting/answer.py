@@ -17,14 +17,13 @@ from bertsecrets.ablation.section import (
     ruled_out_in_words,
     smallest_loss_in_words,
 )
-from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import correlation_in_words
-from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+from bertsecrets.results.verdicts import NEEDED, tally
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
 
@@ -111,11 +110,9 @@ def answers(
     if "drift" not in sections or "ablation" not in sections or not views["drift"].has("cosine"):
         return []
     table = views["ablation"].run.ablation_table()
-    rows = rows_of(HEAD, table)
-    if not rows:
+    if disabled is None:
         return []
-    metrics = {row["metric"] for row in table.rows()}
-    by_metric = f" by {metric_label(rows[0]['metric'])}" if len(metrics) > 1 else ""
+    rows = disabled.first
     related = changed_and_needed(views)
     relation = (
         f"It cannot be told whether the heads that changed are needed: {_why_unrelated(views['drift'].value('cosine'), rows)}."
@@ -124,13 +121,15 @@ def answers(
     )
     plan = views["ablation"].run.checks().get(f"{POWER_PLAN}_{rows[0]['mode']}")
     needed = [
-        _needed_in_words(rows, plan),
+        _needed_in_words(disabled, plan),
+        disabled.rises,
         layers_in_words(table),
-        *([] if disabled is None else [disabled.one_sided, disabled.disagreement]),
+        disabled.one_sided,
+        disabled.disagreement,
     ]
     return [
         ("Changed", _changed_in_words(views["drift"], sections["drift"])),
-        (f"Needed{by_metric}", " ".join(filter(None, needed))),
+        ("Needed", " ".join(filter(None, needed))),
         ("Changed and needed", relation),
     ]
 
@@ -161,33 +160,39 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     ).replace("95%", "95 %")
 
 
-def _needed_in_words(rows: Sequence[Row], plan: Mapping[str, Any] | None) -> str:
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
+def _needed_in_words(disabled: DisabledHeads, plan: Mapping[str, Any] | None) -> str:
+    rows, verdicts = disabled.first, disabled.verdicts
+    needed, spared, unknown = tally(verdicts.values())
     metric = metric_label(rows[0]["metric"])
     ordered = sorted((row for row in rows if np.isfinite(row["delta"])), key=lambda row: float(row["delta"]))
-    certain = [row for row in ordered if row["verdict"] == NEEDED]
+    certain = [row for row in ordered if verdicts[row["layer"], row["head"]] == NEEDED]
     if certain:
         which = "most of all " if len(certain) > _NAMED else ""
+        falls = (
+            f"{metric} falls significantly"
+            if len(disabled.heads) == 1
+            else f"a metric falls significantly; change of {metric}"
+        )
         listed = "; ".join(
             f"{head_label(row['layer'], row['head'])}, {points_in_words(row)}" for row in certain[:_NAMED]
         )
         first = (
-            f"{counts[NEEDED]} of {len(rows)} heads {'is' if counts[NEEDED] == 1 else 'are'} needed: without "
-            f"{'it' if counts[NEEDED] == 1 else 'one of them'} {metric} falls significantly ({which}{listed})."
+            f"{needed} of {disabled.judged} {'is' if needed == 1 else 'are'} needed: without {'it' if needed == 1 else 'one of them'} "
+            f"{falls} ({which}{listed})."
         )
     else:
-        first = f"None of {len(rows)} heads is shown to be needed on its own."
+        first = f"None of {disabled.judged} is shown to be needed on its own."
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
             first += (
                 f" The largest loss of {metric}, without {head_label(worst['layer'], worst['head'])}, is "
                 f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
             )
-    spared = f"{first} {counts[DISPENSABLE]} can be spared ({ruled_out_in_words(rows[0])})"
-    if not counts[INCONCLUSIVE]:
-        return f"{spared}."
+    first = f"{first} {spared} can be spared ({ruled_out_in_words(rows[0])})"
+    if not unknown:
+        return f"{first}."
     return (
-        f"{spared}; for {counts[INCONCLUSIVE]} there are not enough examples to tell: {smallest_loss_in_words(rows)}"
+        f"{first}; for {unknown} there are not enough examples to tell: {smallest_loss_in_words(rows)}"
         f"{more_examples_in_words(rows, plan)}"
     )
 

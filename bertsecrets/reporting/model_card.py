@@ -38,7 +38,7 @@ from bertsecrets.results.formatting import (
 )
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import RunScores
-from bertsecrets.results.verdicts import NEEDED
+from bertsecrets.results.verdicts import NEEDED, joint_limits
 
 CARD = "README.md"
 
@@ -321,7 +321,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
             [
                 head_label(row["layer"], row["head"]),
                 number(100 * row["delta"], 2, signed=True),
-                low_to_high(100 * row["low"], 100 * row["high"], 2, signed=True),
+                low_to_high(*(100 * limit for limit in joint_limits(row)), 2, signed=True),
                 p_value(row["p_needed"]),
             ]
             for row in needed[:_SHOWN]
@@ -329,7 +329,9 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
         change = f"change of {rows[0]['metric']}, points"
         parts += [
             f"Needed heads{rest}:",
-            markdown_table(["head", change, f"{rows[0]['level']:.0%} interval", "p, corrected"], cells),
+            markdown_table(
+                ["head", change, f"{rows[0]['level']:.0%} interval, for all heads together", "p, corrected"], cells
+            ),
         ]
     return parts
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,13 @@ from bertsecrets.ablation.section import (
     ONE_SIDED,
     POWER_PLAN,
     SAMPLE,
-    latest_rows,
+    main_rows,
     metric_label,
     points_in_words,
+    raises_loss,
     reaches_zero,
+    rise_in_words,
+    rises_in_words,
     rounded,
     ruled_out_in_words,
 )
@@ -29,7 +33,16 @@ from bertsecrets.results.formatting import MISSING, number, with_limits
 from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import RunScores
-from bertsecrets.results.verdicts import BETTER, DISPENSABLE, INCONCLUSIVE, NEEDED, WORDS, over_metrics, shown_verdict
+from bertsecrets.results.verdicts import (
+    BETTER,
+    DISPENSABLE,
+    INCONCLUSIVE,
+    NEEDED,
+    WORDS,
+    joint_verdicts,
+    shown_verdict,
+    tally,
+)
 from bertsecrets.settings import CONF
 
 TOGETHER = "together"
@@ -59,41 +72,47 @@ class DisabledHeads:
     Args:
         heads: Metric -> (layer, head) -> row of the ablation table, in the task's order of metrics.
         layers: Metric -> layer -> row.
+        partial: Whether the run knows of heads that were not disabled alone.
+        together: The record :data:`TOGETHER`; None if the heads that can be spared were not disabled together.
     """
 
     heads: Mapping[str, Mapping[tuple[int, int], Row]]
     layers: Mapping[str, Mapping[int, Row]]
+    partial: bool = False
+    together: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, run: Run) -> "DisabledHeads | None":
         """Those of a run; None unless heads were disabled one at a time."""
-        latest = latest_rows(run.ablation_table())
-        alike = [row for row in latest if all(row[name] == latest[0][name] for name in ("evaluation", "mode"))]
+        rows = main_rows(run.ablation_table())
         heads: dict[str, dict[tuple[int, int], Row]] = {}
         layers: dict[str, dict[int, Row]] = {}
-        for row in HEAD.of(alike):
+        for row in HEAD.of(rows):
             heads.setdefault(row["metric"], {})[row["layer"], row["head"]] = row
-        for row in LAYER.of(alike):
+        for row in LAYER.of(rows):
             layers.setdefault(row["metric"], {})[row["layer"]] = row
-        return cls(heads, layers) if heads else None
+        if not heads:
+            return None
+        num_layers, num_heads = run.size() or (0, 0)
+        partial = len(next(iter(heads.values()))) < num_layers * num_heads
+        return cls(heads, layers, partial, run.checks().get(f"{TOGETHER}_{rows[0]['mode']}"))
+
+    @property
+    def first(self) -> list[Row]:
+        """The rows of the single heads by the first metric."""
+        return list(next(iter(self.heads.values())).values())
 
     @property
     def verdicts(self) -> dict[tuple[int, int], str]:
         """The verdict on each head over all metrics."""
-        first = next(iter(self.heads.values()))
-        return {
-            head: over_metrics([shown_verdict(rows[head]) for rows in self.heads.values() if head in rows])
-            for head in first
-        }
+        codes = joint_verdicts(row for rows in self.heads.values() for row in rows.values())
+        return {head: codes[row["variant"]] for head, row in next(iter(self.heads.values())).items()}
 
     @property
     def layer_verdicts(self) -> dict[int, str]:
         """The verdict on each whole layer over all metrics."""
-        first = next(iter(self.layers.values()), {})
-        return {
-            layer: over_metrics([shown_verdict(rows[layer]) for rows in self.layers.values() if layer in rows])
-            for layer in first
-        }
+        codes = joint_verdicts(row for rows in self.layers.values() for row in rows.values())
+        return {layer: codes[row["variant"]] for layer, row in next(iter(self.layers.values()), {}).items()}
 
     @property
     def by_need(self) -> dict[tuple[int, int], str]:
@@ -121,15 +140,14 @@ class DisabledHeads:
 
     def title(self) -> str:
         """The answer in one sentence."""
-        counts, total = Counter(self.verdicts.values()), len(self.verdicts)
-        heads = f"{total} head{'s' * (total != 1)}"
-        spared, needed = counts[DISPENSABLE] + counts[BETTER], counts[NEEDED]
+        needed, spared, _ = tally(self.verdicts.values())
+        heads = self.judged
         if not spared and not needed:
             examples = self.any_row["count"]
             first = f"{examples:,} examples are not enough to tell which of {heads} are needed and which can be spared"
         else:
             can = (
-                f"{spared} of {heads} can each be spared"
+                f"{spared} of {heads} can each be spared{self._both_ways()}"
                 if spared
                 else f"it is not shown that any of {heads} can be spared"
             )
@@ -148,6 +166,28 @@ class DisabledHeads:
         elif needed or not spared:
             of_layers += " needed"
         return _sentence(f"{first}, {joined} {of_layers}")
+
+    @property
+    def judged(self) -> str:
+        """The heads with a verdict, counted: those of the model, or those that were disabled."""
+        count = len(self.verdicts)
+        heads = f"{count} head{'s' * (count != 1)}"
+        return f"the {heads} judged" if self.partial else heads
+
+    def _both_ways(self) -> str:
+        """What the heads that can be spared change one at a time, added up, and together, in brackets; empty where that was not tried."""
+        if self.together is None:
+            return ""
+        metric, entry = next(iter(self.together["metrics"].items()))
+        alone = sum(self.heads[metric][layer, head]["delta"] for layer, head in self.together["heads"])
+        summed, joint = (number(100 * delta, 1, signed=True) for delta in (alone, entry["delta"]))
+        return f" ({summed} points added up, {joint} together)"
+
+    @property
+    def rises(self) -> str:
+        """How many heads the mean loss needs, beside the metrics; empty where it was not judged."""
+        codes = joint_verdicts(row for rows in self.heads.values() for row in rows.values())
+        return rises_in_words(self.first, codes, list(self.heads))
 
     def notes(self) -> list[str]:
         """How a verdict is reached, and where metrics disagree."""
@@ -236,6 +276,8 @@ class DisabledHeads:
                 else ""
             )
             lines.append(f"{metric_label(metric)} without it: {points_in_words(row)}{changed}.")
+        if raises_loss(row):
+            lines.append(f"Its mean loss rises significantly: {rise_in_words(row)}.")
         return lines
 
     @property
@@ -303,7 +345,12 @@ def overview(
         summary=summary,
         notes=[]
         if disabled is None
-        else [*together_in_words(run, disabled), *spared_in_notes(run, disabled), *disabled.notes()],
+        else [
+            *together_in_words(disabled),
+            *filter(None, [disabled.rises]),
+            *spared_in_notes(run, disabled),
+            *disabled.notes(),
+        ],
         colourings=colourings,
         about=about,
         start=disabled.start if disabled is not None else first_head or _extreme(numbers[0]),
@@ -311,15 +358,15 @@ def overview(
     )
 
 
-def together_in_words(run: Run, disabled: DisabledHeads) -> list[str]:
+def together_in_words(disabled: DisabledHeads) -> list[str]:
     """What the model scores without all the heads that can each be spared, or that this was not tried; empty for fewer than two."""
-    record = run.checks().get(f"{TOGETHER}_{disabled.any_row['mode']}")
+    record = disabled.together
     if record is None:
         if len(disabled.spared) < 2:
             return []
         return [f"How the model does without all {len(disabled.spared)} of them together was not tried; see “{PRUNE}”."]
     parts = [
-        f"{metric_label(metric)} is {number(entry['score'])}, {points_in_words({**entry, 'low_simultaneous': None})}"
+        f"{metric_label(metric)} is {number(entry['score'])}, {points_in_words({'low_simultaneous': None, **entry})}"
         for metric, entry in record["metrics"].items()
     ]
     return [
@@ -340,18 +387,20 @@ def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:
     """Whether the model can be pruned, as far as one sweep tells, and the command that tells more."""
-    spared, total, mode = disabled.spared, len(disabled.verdicts), disabled.any_row["mode"]
+    spared, mode = disabled.spared, disabled.any_row["mode"]
     what = (
         "removes heads step by step in several orders, draws the score against the number of heads that are left, and saves the "
         "smallest model whose loss is shown to be within the margin on examples that did not choose the heads."
     )
-    if f"{TOGETHER}_{mode}" in run.checks():
-        findings, commands = together_in_words(run, disabled), [_prune(run)]
+    if disabled.together is not None:
+        findings, commands = together_in_words(disabled), [_prune(run)]
         paragraph = f"Heads that can each be spared may stand in for each other. The command {what}"
     else:
         heads = ",".join(f"[{layer},{head}]" for layer, head in spared)
         disable = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[{heads}]' ablation.mode={mode}"
-        findings = [f"{len(spared)} of {total} heads can each be spared; whether they can go together was not tried."]
+        findings = [
+            f"{len(spared)} of {disabled.judged} can each be spared; whether they can go together was not tried."
+        ]
         commands = [disable, _prune(run)]
         paragraph = (
             "Heads that can each be spared may stand in for each other. The first command disables them all at once, in one more pass over "
@@ -406,7 +455,8 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
     spared = len(disabled.spared)
     unsettled = sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
     together = (
-        f"The {spared} were spared one at a time. How many can go together?"
+        f"{f'{spared} of {disabled.judged}' if disabled.partial else f'The {spared}'} were spared one at a time. "
+        "How many can go together?"
         if spared > 1
         else "How small can the model get?"
     )

@@ -31,6 +31,7 @@ _MARGIN = ("margin", "p_margin")
 _GROUP = ("interaction", "interaction_low", "interaction_high", "p_interaction", "p_controls")
 _SIMULTANEOUS = ("low_simultaneous", "high_simultaneous")
 _MEANS = ("loss_change", "loss_low", "loss_high", "logit_margin_change", "logit_margin_low", "logit_margin_high")
+_LOSS = ("loss_baseline", "loss_low_simultaneous", "loss_high_simultaneous", "p_loss_rise")
 
 SCHEMA = pa.schema(
     [
@@ -47,6 +48,7 @@ SCHEMA = pa.schema(
         pa.field("evaluated", pa.float64()),
         *(pa.field(name, pa.float64()) for name in (*_MEANS, *_SIMULTANEOUS)),
         pa.field("correction", pa.string()),
+        *(pa.field(name, pa.float64()) for name in _LOSS),
     ]
 )
 """The columns.
@@ -88,6 +90,9 @@ logit_margin_change, logit_margin_low, logit_margin_high: The same of the logit 
     negative is harm; null for scores.
 low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that hold for all variants of one kind, mode, metric and step
     together; null in older tables.
+loss_baseline: The mean loss with nothing disabled; null in older tables, as are the next three.
+loss_low_simultaneous, loss_high_simultaneous: Confidence limits of ``loss_change``, likewise for all variants together.
+p_loss_rise: One-sided test of no rise of the mean loss, corrected as ``p_needed``.
 """
 
 _KEY = [*(name for name in _TEXT if name != "heads"), "step"]

@@ -79,3 +79,43 @@ def test_changes_of_loss_and_logit_margin_have_the_limits_of_a_t_interval() -> N
             limits = stats.ttest_1samp(change_N, 0).confidence_interval(0.9)
             assert row[f"{name}_change"] == pytest.approx(np.mean(change_N))
             assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(tuple(limits))
+
+
+@pytest.mark.parametrize("correction", ["family_wise", "false_discovery"])
+def test_rises_of_the_loss_are_judged_over_all_heads(correction: Any) -> None:
+    """Against t tests of scipy and a step-down by naive loops over draws with the correlation of the changes."""
+    generator = np.random.default_rng(1)
+    shared_N, own_NV = generator.exponential(size=300), generator.normal(size=(300, 6))
+    # Scores whose squared errors are these losses.
+    label_N = generator.normal(size=300)
+    loss_NV = (label_N**2)[:, None] + 2 + 0.8 * (shared_N[:, None] - 1) + own_NV + [0.0, 0.15, 0.3, -2.0, 0.1, 0.2]
+    predicted_NV = label_N[:, None] + np.sqrt(loss_NV.clip(min=0))
+    change_NV = loss_NV.clip(min=0) - label_N[:, None] ** 2 - 2
+    clean_N = label_N + np.sqrt(label_N**2 + 2)
+    task = Task(name="toy", metrics=("pearson",), texts=1, label_range=(-4.0, 4.0))
+    tensors = [torch.from_numpy(array) for array in (label_N, clean_N[:, None], predicted_NV[..., None])]
+    plan = Plan("uniform", 1, 6, tuple(every_head(1, 6)))
+    identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
+    judging = AblationSettings(resamples=100, permutations=100, correction=correction).judging()
+    rows = judged_rows(Outcomes(plan, torch.arange(300), *tensors), task, identity, judging, {})
+
+    p_V = [stats.ttest_1samp(change_NV[:, v], 0, alternative="greater").pvalue for v in range(6)]
+    draw_RV = generator.multivariate_normal(np.zeros(6), np.corrcoef(change_NV.T), size=200_000)
+    adjusted, left, largest = dict.fromkeys(range(6), 0.0), list(range(6)), 0.0
+    while left:
+        best = min(left, key=lambda v: p_V[v])
+        largest = max(largest, float((draw_RV[:, left].max(axis=1) >= stats.norm.isf(p_V[best])).mean()))
+        adjusted[best] = largest
+        left.remove(best)
+    if correction == "false_discovery":
+        adjusted = dict(enumerate(stats.false_discovery_control(p_V)))
+    reach = stats.t.isf(stats.norm.sf(np.quantile(np.abs(draw_RV).max(axis=1), 0.95)), 299)
+    for v, row in enumerate(rows):
+        assert row["loss_baseline"] == pytest.approx(np.mean(label_N**2 + 2))
+        assert row["p_loss_rise"] == pytest.approx(adjusted[v], abs=0.015, rel=0.1)
+        for end, sign in (("low", -1), ("high", 1)):
+            limit = change_NV[:, v].mean() + sign * reach * stats.sem(change_NV[:, v])
+            assert row[f"loss_{end}_simultaneous"] == pytest.approx(
+                limit, abs=0.02 * reach * stats.sem(change_NV[:, v])
+            )
+    assert {row["p_loss_rise"] <= 0.05 for row in rows} == {True, False}

@@ -233,7 +233,8 @@ def test_scalars() -> None:
         "ablation/worst_delta": -0.191,
         "ablation/n_variants": 4,
         "ablation/needed": 1,
-        "ablation/can_be_spared": 1,
+        "ablation/can_be_spared": 2,
+        "ablation/n_loss_rises": 0,
         "ablation/not_enough_examples_to_tell": 1,
         "ablation/better_without": 1,
         "ablation/n_significant": 2,
@@ -242,6 +243,41 @@ def test_scalars() -> None:
         "ablation/smallest_effect": pytest.approx(0.029),
     }
     assert ablation_scalars(AblationTable.from_rows([])) == {}
+
+
+def test_counts_for_tracking_are_over_all_metrics() -> None:
+    """A head that the second metric needs is not one that can be spared, as in the title of the run's page."""
+    second = [{**each, "metric": "f1"} for each in HEADS]
+    second[1] |= {"verdict": "needed", "delta": -0.1}
+    scalars = ablation_scalars(AblationTable.from_rows([*HEADS, *second]))
+    assert [scalars[f"ablation/{word}"] for word in ("needed", "can_be_spared", "better_without", "n_variants")] == [
+        2,
+        1,
+        1,
+        4,
+    ]
+    assert scalars["ablation/worst_delta"] == -0.191
+
+
+def test_heads_that_the_loss_needs_are_named_and_flagged_where_the_metric_spares_them() -> None:
+    judged = {"loss_baseline": 0.2, "loss_low_simultaneous": 0.01, "loss_high_simultaneous": 0.03}
+    rises = [0.02, 0.04, 0.001, 0.0]
+    rows = [
+        {**each, **judged, "loss_change": rise, "p_loss_rise": 0.3 if rise == 0 else 0.01}
+        for each, rise in zip(HEADS, rises, strict=True)
+    ]
+    _, _, lead = written(rows)
+    assert lead[1] == (
+        "By accuracy 1 is needed, by the mean loss 3 are: layer 0 · head 1 (spared), +20 % (+5 to +15); layer 0 · head 0, +10 % (+5 to +15); "
+        "layer 1 · head 0 (spared), 0 % (+5 to +15). 2 of the 3 can be spared by accuracy. Accuracy leads, as the task asks for it; the loss is "
+        "more sensitive, as it also moves where no answer changes."
+    )
+    assert ablation_scalars(AblationTable.from_rows(rows))["ablation/n_loss_rises"] == 3
+    assert (
+        "By accuracy 1 is needed, by the mean loss none." in written([{**each, "p_loss_rise": 0.3} for each in rows])[0]
+    )
+    # Tables of earlier versions say nothing of it.
+    assert "mean loss" not in written(HEADS)[0]
 
 
 def test_undefined_scores_are_counted_and_do_not_hide_the_worst() -> None:

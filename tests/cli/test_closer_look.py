@@ -58,7 +58,7 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors", DEMO)
     disabled = DisabledHeads.of(run)
     assert disabled is not None
-    (sentence,) = together_in_words(run, disabled)
+    (sentence,) = together_in_words(disabled)
     assert sentence == "How the model does without all 2 of them together was not tried; see “Can I prune?”."
     untried = prune_section(run, disabled)
     at_once = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[[0,1],[2,3]]' ablation.mode=uniform"
@@ -75,7 +75,14 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     assert entry["score"] == pytest.approx(right)
     assert entry["delta"] == pytest.approx(right - before)
     assert entry["low"] <= entry["delta"] <= entry["high"]
-    (sentence,) = together_in_words(run, disabled)
+    disabled = DisabledHeads.of(run)
+    assert disabled is not None
+    # One at a time they change nothing.
+    assert (
+        f"(0.0 points added up, {100 * entry['delta']:+.1f} together)".replace("-", "−").replace("+0.0", "0.0")
+        in disabled.title()
+    )
+    (sentence,) = together_in_words(disabled)
     assert sentence.startswith(f"Without all 2 of them together, accuracy is {right:.3f}, ")
     assert prune_section(run, disabled).findings == [sentence]
     assert prune_section(run, disabled).commands == untried.commands[1:]

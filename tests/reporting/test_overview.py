@@ -67,6 +67,46 @@ def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title:
     assert disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers).title() == title
 
 
+def test_the_title_says_what_the_spared_heads_cost_together(tmp_path: Path) -> None:
+    disabled(tmp_path / "run", needed=False, spared=True)
+    run = Run.open(tmp_path / "run")
+    entry = {"baseline": 0.8, "score": 0.6, "delta": -0.2, "low": -0.25, "high": -0.15}
+    run.add_checks({"together_uniform": {"heads": [[0, 0], [0, 1]], "seconds": 1.0, "metrics": {"accuracy": entry}}})
+    report = report_run(run, 6).report
+    assert report.title.startswith("2 of 6 heads can each be spared (+1.0 points added up, −20.0 together); no head")
+    assert report.overview is not None
+    assert report.overview.notes[0].startswith(
+        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0)."
+    )
+
+
+def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
+    disabled(tmp_path / "run", needed=False, spared=True)
+    run = Run.open(tmp_path / "run")
+    rows = [row for row in run.ablation_table().rows() if row["variant"] != "l01h00"]
+    AblationTable.from_rows(rows).write(run.ablation_path)
+    effects = DisabledHeads.of(run)
+    assert effects is not None
+    assert effects.title().startswith("2 of the 5 heads judged can each be spared; ")
+    assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads judged were spared one at a time.")
+
+
+def test_a_head_whose_loss_rises_says_so_where_its_score_does_not_fall(tmp_path: Path) -> None:
+    disabled(tmp_path / "run", needed=False, spared=True)
+    run = Run.open(tmp_path / "run")
+    loss = {"loss_baseline": 0.1, "loss_low_simultaneous": 0.004, "loss_high_simultaneous": 0.06, "loss_change": 0.032}
+    rows = [{**row, **loss, "p_loss_rise": 0.3 if row["head"] else 0.01} for row in run.ablation_table().rows()]
+    AblationTable.from_rows(rows).write(run.ablation_path)
+    screen = report_run(run, 6).report.overview
+    assert screen is not None
+    assert "Its mean loss rises significantly: +32 % (+4 to +60)." in screen.about[0, 0]
+    assert not any("mean loss" in line for line in screen.about[0, 1])
+    assert any(
+        line.startswith("By accuracy none is needed, by the mean loss 2 are: layer 0 · head 0 (spared), +32 %")
+        for line in screen.notes
+    )
+
+
 def test_counts_are_shown_as_whole_numbers(tmp_path: Path) -> None:
     counts = {"removed": np.array([[7.0, 70.0], [14.0, 0.0]])}
     folder = make_run(tmp_path / "run", measured=[("training", "counted", counts)])

@@ -331,17 +331,18 @@ def test_an_answer_says_by_which_of_several_metrics_heads_are_needed(tmp_path: P
     rows = run.ablation_table().rows()
     AblationTable.from_rows([*rows, *({**row, "metric": "f1"} for row in rows)]).write(run.ablation_path)
     answers = dict(report_run(run, heads=2).report.answers)
-    assert list(answers) == ["Changed", "Needed by accuracy", "Changed and needed"]
-    assert "disagree" not in answers["Needed by accuracy"]
-    # The title counts over all metrics, the answer by the first one: where the counts differ, it says why.
+    assert list(answers) == ["Changed", "Needed", "Changed and needed"]
+    assert "disagree" not in answers["Needed"]
+    # Title and answer count over all metrics; where these differ, the answer says how.
     settled = [{**row, "metric": "f1", "significant": False, "verdict": "dispensable"} for row in rows]
+    rows = [{**row, "significant": False, "verdict": "inconclusive" if row["layer"] else "dispensable"} for row in rows]
     AblationTable.from_rows([*settled, *rows]).write(run.ablation_path)
-    answer = dict(report_run(run, heads=2).report.answers)["Needed by F1"]
-    assert (
-        "6 can be spared (a loss of 1.0 point or more is ruled out). The metrics disagree: F1 6 can be spared; accuracy"
-        in answer
-    )
-    assert "enough examples to tell:" not in answer
+    report = report_run(run, heads=2).report
+    answer = dict(report.answers)["Needed"]
+    assert report.title.startswith("3 of 6 heads can each be spared")
+    assert "None of 6 heads is shown to be needed on its own." in answer
+    assert " 3 can be spared (a loss of 1.0 point or more is ruled out)" in answer
+    assert "The metrics disagree: F1 6 can be spared; accuracy" in answer
 
 
 def test_the_answer_explains_a_needed_layer_whose_interval_reaches_zero(tmp_path: Path) -> None:
