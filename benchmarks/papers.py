@@ -337,7 +337,7 @@ def figure_8(effects: Mapping[str, Array], folder: Path) -> dict[str, Any]:
             theirs_LH = np.array(theirs, float)
             ours_LH = ours_RV.mean(axis=0).reshape(theirs_LH.shape)
             heads = rank_correlation(ours_LH, theirs_LH)
-            layers = rank_correlation(ours_LH.mean(axis=1), theirs_LH.mean(axis=1))
+            layers = rank_correlation(*(value_LH.mean(axis=1, keepdims=True) for value_LH in (ours_LH, theirs_LH)))
             agreement[task] = {
                 "seeds": len(ours_RV),
                 "heads": [heads.rho, heads.low, heads.high],

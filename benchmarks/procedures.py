@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import rankdata
 
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
@@ -33,6 +34,7 @@ from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.non_inferiority import paired_loss
+from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds, partial_conjunction
 from bertsecrets.statistics.simultaneous import error_correlation
 
@@ -208,6 +210,35 @@ def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
     return {"interval over seeds covers": {"before": before, "after": after, "nominal": 0.95}}
 
 
+def of_correlations(scenario: str, heads: int, simulations: int) -> dict[str, dict[str, float]]:
+    """How often two unrelated numbers of so many heads, 12 a layer, are said to go together because both follow depth.
+
+    Before, layers changed places as if their order told nothing.
+    """
+    layers, sums = heads // 12, np.zeros(2)
+    place_L = np.arange(layers)
+    smooth_LL = np.linalg.cholesky(np.exp(-((place_L[:, None] - place_L) ** 2) / 8) + 1e-6 * np.eye(layers))
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, heads, 25])
+        normal_GL = generator.standard_normal((2, layers))
+        profile_GL = {
+            "alike in a layer": normal_GL,
+            "smooth over depth": normal_GL @ smooth_LL.T,
+            "both rise over depth": np.tile(1.7 * (place_L - place_L.mean()) / place_L.std(), (2, 1)),
+        }[scenario]
+        x_LH, y_LH = profile_GL[..., None] + generator.standard_normal((2, layers, 12))
+        correlation = rank_correlation(x_LH, y_LH)
+        x_N, y_N = rankdata(x_LH), rankdata(y_LH)
+        layer_RL = generator.permuted(np.tile(place_L, (999, 1)), axis=1)
+        head_RLH = generator.permuted(np.tile(np.arange(12), (999, layers, 1)), axis=2)
+        order_RN = (12 * layer_RL[..., None] + head_RLH).reshape(999, -1)
+        chance_R = np.abs((y_N - y_N.mean())[order_RN] @ (x_N - x_N.mean())) / (heads * x_N.std() * y_N.std())
+        before = (1 + (chance_R >= abs(correlation.rho) - 1e-9).sum()) / 1000 <= 0.05
+        sums += [before, correlation.significant]
+    before_rate, after = (sums / simulations).tolist()
+    return {"unrelated numbers of heads said to go together": {"before": before_rate, "after": after, "nominal": 0.05}}
+
+
 def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[str, float]:
     """Seconds that judging a sweep takes, with its lower bounds and its curve."""
     layers = heads // 12
@@ -238,6 +269,7 @@ def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[st
 
 SWEEPS = ("no effect", "one effect", "dense small effects", "correlated heads", "rare flips", "heads that gain")
 BOUNDS = SWEEPS[:5]
+DEPTHS = ("alike in a layer", "smooth over depth", "both rise over depth")
 REPEATED = ("no effect", "correlated heads", "rare flips")
 
 
@@ -251,6 +283,7 @@ def simulated(simulations: int) -> Iterator[dict[str, Any]]:
             cells += [
                 (part, (scenario, seeds, count)) for part in (of_these_seeds, of_other_seeds) for scenario in REPEATED
             ]
+    cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]
     for part, arguments in cells:
         scenario, *several, examples = arguments
         for promise, rates in part(*arguments, simulations).items():

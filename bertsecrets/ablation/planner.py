@@ -23,7 +23,7 @@ from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
 from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.power import POWER
-from bertsecrets.statistics.ranks import rank_correlation, spearman
+from bertsecrets.statistics.ranks import rank_correlation, spearman_within
 from bertsecrets.statistics.replicates import effects_over_seeds
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws
 
@@ -349,23 +349,27 @@ def _one_seed(
 
 
 def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> float:
-    """Share of sweeps that show a rank correlation of :data:`CORRELATION` between the heads' true effects and another number."""
-    heads = len(pilot.layers)
+    """Share of sweeps that show a rank correlation of :data:`CORRELATION`, within layers, between true effects and another number."""
+    layer_V = np.array(pilot.layers)
+    sizes = np.bincount(layer_V)
+    other_RLH, change_RLH = np.full((2, len(change_RV), len(sizes), sizes.max()), np.nan)
     # Ties are broken at random: equal ranks would lower the correlation that is simulated.
-    rank_RV = stats.rankdata(true_RV + 1e-9 * generator.random(true_RV.shape), axis=1)
-    normal_RV = special.ndtri((rank_RV - 0.5) / heads)
-    other_RV = CORRELATION * normal_RV + math.sqrt(1 - CORRELATION**2) * generator.standard_normal(true_RV.shape)
-    sizes = np.bincount(pilot.layers)
-    grid = (len(sizes), sizes[0]) if (sizes == sizes[0]).all() else (heads,)
-    # How far correlations reach by chance depends on the ties of small changes and on layers: judged once, on the first sweep.
-    varying = [row for row in range(len(change_RV)) if np.ptp(change_RV[row])]
-    if not varying:
+    untied_RV = true_RV + 1e-9 * generator.random(true_RV.shape)
+    for layer in np.flatnonzero(sizes):
+        rank_RH = stats.rankdata(untied_RV[:, layer_V == layer], axis=1)
+        noise_RH = generator.standard_normal(rank_RH.shape)
+        normal_RH = special.ndtri((rank_RH - 0.5) / rank_RH.shape[1])
+        other_RLH[:, layer, : sizes[layer]] = CORRELATION * normal_RH + math.sqrt(1 - CORRELATION**2) * noise_RH
+        change_RLH[:, layer, : sizes[layer]] = change_RV[:, layer_V == layer]
+    # How far correlations reach by chance depends on the ties of small changes: judged once, on the first sweep that has one.
+    rho_R = np.array([spearman_within(*pair) for pair in zip(other_RLH, change_RLH, strict=True)])
+    varying = np.flatnonzero(np.isfinite(rho_R))
+    if not len(varying):
         return 0.0
-    effective = rank_correlation(other_RV[varying[0]].reshape(grid), change_RV[varying[0]].reshape(grid)).effective
+    effective = rank_correlation(other_RLH[varying[0]], change_RLH[varying[0]]).claim.effective
     if not effective > 2:
         return math.nan
-    reach = float(special.ndtri(0.975)) / math.sqrt(effective - 1)
-    return sum(spearman(other_RV[row], change_RV[row]) >= reach for row in varying) / len(change_RV)
+    return float((rho_R >= special.ndtri(0.975) / math.sqrt(effective - 1)).mean())
 
 
 def _several_seeds(

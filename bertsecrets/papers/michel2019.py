@@ -229,12 +229,13 @@ def other_data(models: Studied) -> Section | None:
     if not rows:
         return None
     rows.append(["paper: MNLI, matched", "MNLI, mismatched", MISSING, MISSING, number(_THEIRS["two_sets"], 2)])
-    header = ["effects on", "and on", "Spearman's ρ", "95 % interval", "Pearson's r"]
+    header = ["effects on", "and on", "Spearman's ρ (95 % interval)", "within layers", "Pearson's r"]
     return Section(
         "",
         paragraphs=[
             "The last row is the paper's figure 2, one model on two sets of one task. Noise in single effects lowers a "
-            "correlation: with few examples it is low even where the same heads matter."
+            "correlation: with few examples it is low even where the same heads matter. That over all heads includes what both "
+            "effects owe to depth."
         ],
         tables=[Table(header, rows, "Agreement of the heads' effects")],
     )
@@ -257,7 +258,8 @@ def _agreement(first: Effects, second: Effects) -> list[str]:
     first_LH, second_LH = (np.nanmean(effect.delta_RLH, axis=0) for effect in (first, second))
     ranks = rank_correlation(first_LH, second_LH)
     linear = stats.pearsonr(first_LH.ravel(), second_LH.ravel()).statistic
-    return [number(ranks.rho, 2), low_to_high(ranks.low, ranks.high, 2), number(float(linear), 2)]
+    total, within = (with_limits(part.rho, part.low, part.high, 2) for part in (ranks, ranks.claim))
+    return [total, within, number(float(linear), 2)]
 
 
 def curves(models: Studied) -> Section | None:

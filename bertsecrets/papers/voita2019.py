@@ -120,7 +120,7 @@ def figure_1(models: Studied) -> Section | None:
         "seed",
         "layers whose most relevant head has a function",
         "layers whose most relevant head has a confidence above 0.8",
-        "Spearman's ρ of relevance and confidence (95 % interval over heads)",
+        "Spearman's ρ of relevance and confidence over all heads; within layers (95 % intervals)",
     ]
     return Section(
         paragraphs=[
@@ -145,7 +145,7 @@ def _most_relevant(grids: Mapping[str, Array], roles_by_name: Mapping[str, NDArr
     if "confidence" in grids:
         confident = f"{int((grids['confidence'][layers, best_L] > _CONFIDENT).sum())} of {len(layers)}"
         ranks = rank_correlation(grids["relevance"], grids["confidence"])
-        agreement = with_limits(ranks.rho, ranks.low, ranks.high, 2)
+        agreement = "; ".join(with_limits(part.rho, part.low, part.high, 2) for part in (ranks, ranks.claim))
     return [with_role, confident, agreement]
 
 

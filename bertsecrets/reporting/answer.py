@@ -41,7 +41,7 @@ class ChangedAndNeeded:
         drift_N: 1 − cosine with the maps before fine-tuning.
         effect_N: Change of the score without the head, in points.
         rows: The heads' rows of the ablation table.
-        correlation: Rank correlation of the two.
+        correlation: Rank correlation of the two, total and within layers.
     """
 
     drift_N: NDArray[np.float64]
@@ -56,8 +56,10 @@ class ChangedAndNeeded:
         if not correlation.judged:
             relation = "Too few heads to tell whether those that changed are those that are needed"
         elif not correlation.significant:
-            relation = "It cannot be told whether the heads that changed more are needed more"
-        elif correlation.rho < 0:
+            relation = (
+                "Beyond what both owe to depth, it cannot be told whether heads that changed more are needed more"
+            )
+        elif correlation.claim.rho < 0:
             relation = "Heads that changed more are needed more"
         else:
             relation = "Heads that changed more are needed less"

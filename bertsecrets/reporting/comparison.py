@@ -287,8 +287,8 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         significant = sum(correlation.significant for correlation in judged)
         findings.append(
             "The rank correlation of a head's drift and the change of score without it (negative: heads that changed more "
-            f"matter more) is {lowest if len(rhos) == 1 else f'from {lowest} to {highest}'}; it is distinguishable from "
-            f"chance in {significant} of {len(judged)} conditions with heads enough to judge it."
+            f"matter more) is {lowest if len(rhos) == 1 else f'from {lowest} to {highest}'}; within layers it is "
+            f"distinguishable from chance in {significant} of {len(judged)} conditions with heads enough to judge it."
         )
     block = FigureBlock("drift_against_ablation", figure, "Drift against the effect of disabling.", "Scatter of heads.")
     return Section("Drift against disabling", findings, figures=[block])

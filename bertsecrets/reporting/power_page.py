@@ -314,7 +314,7 @@ def _goals(planned: Planned) -> Section:
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
         SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
         REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.judging.margin, 1)} points together, among {pilot.groups} groups",
-        RANKS: f"a rank correlation of {CORRELATION:g} with the true effects, over {len(pilot.layers)} heads",
+        RANKS: f"a rank correlation of {CORRELATION:g} within layers with the true effects, over {len(pilot.layers)} heads",
         SET: f"pruning: a set that loses nothing{set_flips}",
     }
     rows = [

@@ -500,21 +500,20 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
 
 
 def correlation_in_words(correlation: RankCorrelation) -> str:
-    """A rank correlation with its limits and p-value, or why it is not judged."""
+    """A rank correlation with its limits and p-value, or why it is not judged; of heads also that within layers."""
     rho = number(correlation.rho, 2)
     if not math.isfinite(correlation.rho):
         return "undefined"
-    if not correlation.judged:
+    if not math.isfinite(correlation.p_value):
         return f"{rho} (not judged: fewer than {FEWEST_POINTS} points)"
     limits = (
         f"95 % interval {low_to_high(correlation.low, correlation.high, 2)}, " if math.isfinite(correlation.low) else ""
     )
-    alike = (
-        f", as much evidence as {correlation.effective:.0f} independent heads"
-        if correlation.effective < 0.8 * correlation.count
-        else ""
-    )
-    return f"{rho} ({limits}permutation p {p_value(correlation.p_value)}{alike})"
+    words = f"{rho} ({limits}permutation p {p_value(correlation.p_value)})"
+    if correlation.within is None:
+        return words
+    beyond = f", and {correlation_in_words(correlation.within)} within layers" if correlation.judged else ""
+    return f"{words}, including what both owe to depth{beyond}"
 
 
 def replicate_rows(label: str, replicates: Replicates) -> list[Mapping[str, object]]:

@@ -1,11 +1,14 @@
 """Rank correlation, and whether it is more than chance."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 def spearman(first_N: ArrayLike, second_N: ArrayLike) -> float:
@@ -35,10 +38,11 @@ class RankCorrelation:
         rho: The correlation; NaN where undefined.
         low, high: 95 % limits (Fisher's z with the variance of Bonett and Wright 2000, for as many points as ``effective``);
             NaN below ``FEWEST_POINTS`` or four effective points.
-        p_value: Two-sided p-value of 9,999 random permutations, the same at every call; NaN below ``FEWEST_POINTS``.
+        p_value: Two-sided p-value of 9,999 random orders, the same at every call; NaN below ``FEWEST_POINTS``.
         count: Number of points with both numbers.
         effective: Number of independent points whose correlation would vary as much by chance: ``1 + 1 / variance`` over the
-            permutations. Smaller than ``count`` where heads of a layer are alike; NaN below ``FEWEST_POINTS``.
+            orders; NaN below ``FEWEST_POINTS``.
+        within: Of a grid, the correlation of heads with others of their layer; None for points without layers.
     """
 
     rho: float
@@ -47,44 +51,119 @@ class RankCorrelation:
     p_value: float
     count: int
     effective: float
+    within: "RankCorrelation | None" = None
+
+    @property
+    def claim(self) -> "RankCorrelation":
+        """The correlation that a sentence may rest on: that within layers, where there are layers."""
+        return self.within or self
 
     @property
     def judged(self) -> bool:
         """Whether there are points enough to judge it."""
-        return math.isfinite(self.p_value)
+        return math.isfinite(self.claim.p_value)
 
     @property
     def significant(self) -> bool:
-        """Whether it differs from 0 at the level of 5 %."""
-        return self.judged and self.p_value <= 0.05
+        """Whether it, of a grid that within layers, differs from 0 at the level of 5 %."""
+        return self.judged and self.claim.p_value <= 0.05
+
+
+def spearman_within(first_LH: ArrayLike, second_LH: ArrayLike) -> float:
+    """Spearman's correlation of heads with others of their layer: Pearson's, of the ranks in each layer less their mean.
+
+    With as many heads in each layer and without ties it is the mean over layers. Heads with NaN are left out; NaN without spread.
+
+    >>> spearman_within([[1, 2, 3], [9, 8, 7]], [[1, 2, 3], [4, 5, 6]])
+    0.0
+    """
+    first_LH, second_LH = np.asarray(first_LH, np.float64), np.asarray(second_LH, np.float64)
+    defined_LH = np.isfinite(first_LH) & np.isfinite(second_LH)
+    x_LH, y_LH = (_ranks_in_layers(value_LH, defined_LH) for value_LH in (first_LH, second_LH))
+    scale = math.sqrt(float((x_LH**2).sum() * (y_LH**2).sum()))
+    return float((x_LH * y_LH).sum()) / scale if scale else math.nan
 
 
 def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     """Spearman's rank correlation with its limits and p-value; points with NaN are left out.
 
-    Two grids ``[layers, heads]`` are permuted by layers and, within each, by heads (multi-level blocks; Winkler, Webster,
-    Vidaurre, Nichols and Smith 2015): heads of one layer resemble each other, so that permuting all heads alike finds too
-    many correlations. Layers with unequal numbers of points do not change places. One-dimensional points are exchangeable.
+    Two numbers of the heads of one model can go together because both follow depth. Of grids ``[layers, heads]`` the
+    correlation ``within`` layers is therefore tested beside the total: heads are ranked in their layer, and permuted there.
+    For the total the layers keep their order: those of one grid are shifted in a circle, from a random layer and in a random
+    direction (toroidal shift; Lotwick and Silverman 1982), and heads are permuted within them. That holds its level for
+    profiles that are smooth over depth, and not where both rise or fall steadily, for which no reordering of a few layers
+    does (simulated in ``benchmarks/procedures.py``): no claim rests on the total. One-dimensional points are exchangeable.
 
     Args:
-        first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``.
+        first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``; of layers without heads, ``[layers, 1]``.
 
     >>> rank_correlation(range(10), range(10)).p_value
     0.0001
     """
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     defined = np.isfinite(first) & np.isfinite(second)
-    count, rho = int(defined.sum()), spearman(first[defined], second[defined])
+    rho, count = spearman(first[defined], second[defined]), int(defined.sum())
+    generator = np.random.default_rng(0)
+    if defined.ndim == 1:
+        x_N, y_N = (_centred_ranks(value[defined]) for value in (first, second))
+        order_PN = generator.permuted(np.broadcast_to(np.arange(count), (_PERMUTATIONS, count)), axis=1)
+        every_N = np.ones(count, np.bool_)
+        return _tested(rho, _correlations(x_N, y_N[order_PN], every_N, every_N[order_PN]), count)
+    # Heads without both numbers go last in their layer, where permutations of the others leave them.
+    place_LH = np.argsort(~defined, axis=1, kind="stable")
+    first, second, defined = (np.take_along_axis(value, place_LH, axis=1) for value in (first, second, defined))
+    layers, heads = defined.shape
+    key_PLH = np.where(defined, generator.random((_PERMUTATIONS, layers, heads)), 2.0)
+    head_PLH = np.argsort(key_PLH, axis=2, kind="stable")
+    x_LH, y_LH = (_ranks_in_layers(value, defined) for value in (first, second))
+    chance_P = _correlations(
+        x_LH, y_LH[np.arange(layers)[:, None], head_PLH], defined, np.broadcast_to(defined, head_PLH.shape)
+    )
+    compared = defined[defined.sum(axis=1) > 1]
+    within = _tested(spearman_within(first, second), chance_P, int(compared.sum()))
+    x_LH, y_LH = np.zeros(defined.shape), np.zeros(defined.shape)
+    x_LH[defined], y_LH[defined] = _centred_ranks(first[defined]), _centred_ranks(second[defined])
+    start_P1, step_P1 = (
+        generator.integers(layers, size=(_PERMUTATIONS, 1)),
+        generator.choice([-1, 1], (_PERMUTATIONS, 1)),
+    )
+    layer_PL1 = ((start_P1 + step_P1 * np.arange(layers)) % layers)[..., None]
+    moved_PLH = layer_PL1, np.take_along_axis(head_PLH, layer_PL1, axis=1)
+    chance_P = _correlations(x_LH, y_LH[moved_PLH], defined, defined[moved_PLH])
+    return replace(_tested(rho, chance_P, count), within=within)
+
+
+def _centred_ranks(value_N: Array) -> Array:
+    return stats.rankdata(value_N) - (len(value_N) + 1) / 2
+
+
+def _ranks_in_layers(value_LH: Array, defined_LH: Mask) -> Array:
+    """Ranks in each layer less their mean; 0 where undefined."""
+    rank_LH = np.zeros(value_LH.shape)
+    for rank_H, value_H, defined_H in zip(rank_LH, value_LH, defined_LH, strict=True):
+        rank_H[defined_H] = _centred_ranks(value_H[defined_H])
+    return rank_LH
+
+
+def _correlations(x: Array, y_P: Array, x_defined: Mask, y_defined_P: Mask) -> Array:
+    """Pearson's correlation of numbers with others in each of P orders, over points with both; undefined numbers are 0."""
+    x_N, y_NP = x.ravel(), y_P.reshape(len(y_P), -1).T
+    with_x_N, with_y_NP = x_defined.ravel().astype(np.float64), y_defined_P.reshape(len(y_P), -1).T.astype(np.float64)
+    count_P, sum_x_P, sum_y_P = with_x_N @ with_y_NP, x_N @ with_y_NP, with_x_N @ y_NP
+    with np.errstate(invalid="ignore", divide="ignore"):
+        covariance_P = x_N @ y_NP - sum_x_P * sum_y_P / count_P
+        variance_P = (x_N**2 @ with_y_NP - sum_x_P**2 / count_P) * (with_x_N @ y_NP**2 - sum_y_P**2 / count_P)
+        # Rounding leaves a little of a variance of 0, which has no correlation.
+        return np.where(variance_P > 1e-9, covariance_P / np.sqrt(np.maximum(variance_P, 0)), 0.0)
+
+
+def _tested(rho: float, chance_P: Array, count: int) -> RankCorrelation:
+    """A correlation beside those of random orders."""
     if count < FEWEST_POINTS or not math.isfinite(rho):
         return RankCorrelation(rho, math.nan, math.nan, math.nan, count, math.nan)
-    x_N, y_N = (stats.rankdata(value[defined]) - (count + 1) / 2 for value in (first, second))
-    sizes = defined.sum(axis=1) if defined.ndim == 2 else np.array([count])
-    order_PN = _orders(sizes[sizes > 0], np.random.default_rng(0))
-    scale = math.sqrt(float(x_N @ x_N) * float(y_N @ y_N))
-    chance_P = y_N[order_PN] @ x_N / scale
     # Rounding must not tell equal correlations apart. The observed order counts as one more: p is never 0.
     p_value = float(((np.abs(chance_P) >= abs(rho) - 1e-9).sum() + 1) / (_PERMUTATIONS + 1))
-    # The mean square about 0, the correlation without association: layers add a spread of their own, never a shift.
+    # The mean square about 0, the correlation without association.
     spread = float((chance_P**2).mean())
     effective = min(1 + 1 / spread, float(count)) if spread else math.nan
     if not effective > 3:
@@ -93,17 +172,3 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     # Fisher's z of 1 is infinite.
     middle = math.atanh(min(max(rho, -1 + 1e-12), 1 - 1e-12))
     return RankCorrelation(rho, math.tanh(middle - reach), math.tanh(middle + reach), p_value, count, effective)
-
-
-def _orders(sizes: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-    """Random orders of points in consecutive blocks, ``[permutations, points]``: blocks of one size change places, and
-    the points within each."""
-    starts = np.cumsum(sizes) - sizes
-    order_PN = np.empty((_PERMUTATIONS, int(sizes.sum())), np.int64)
-    for size in np.unique(sizes):
-        start_K = starts[sizes == size]
-        moved_PK = generator.permuted(np.broadcast_to(start_K, (_PERMUTATIONS, len(start_K))), axis=1)
-        for k, start in enumerate(start_K):
-            within_PN = generator.permuted(np.broadcast_to(np.arange(size), (_PERMUTATIONS, size)), axis=1)
-            order_PN[:, start : start + size] = moved_PK[:, k, None] + within_PN
-    return order_PN

@@ -680,7 +680,7 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     # A task of the paper alone has a row where no other has the paper's numbers.
     paper = rows_of(shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mnli": [0.836, 0.824, 0.838]}))[-1]
     assert (paper[0], *paper[3:5]) == ("paper: mnli", "0.836", "0.824 to 0.838")
-    assert rows_of(michel2019.other_data(models))[0][2] == "1.00"
+    assert rows_of(michel2019.other_data(models))[0][2:4] == ["1.00 (1.00 to 1.00)"] * 2
     make_run(tmp_path / "c", task="mrpc", seed=2, delta_LH=delta_LH)
     section = shows.disabled_heads(models_in(tmp_path), "uniform", "heads", "Heads.")
     assert section is not None

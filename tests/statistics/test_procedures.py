@@ -41,7 +41,7 @@ def test_the_docs_have_the_stored_table() -> None:
 
 def test_every_promise_is_kept_within_the_error_of_the_simulation() -> None:
     rows = STORED["rows"]
-    assert {row["examples"] for row in rows} == set(COUNTS)
+    assert {row["examples"] for row in rows} >= set(COUNTS)
     assert {row["seeds"] for row in rows} == {1, *SEEDS}
     for row in rows:
         if "nominal" in row:

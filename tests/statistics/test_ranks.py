@@ -1,5 +1,6 @@
 """Spearman's correlation against its definition, and where it is not defined."""
 
+from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import rankdata
 
-from bertsecrets.statistics.ranks import rank_correlation, spearman
+from bertsecrets.statistics.ranks import rank_correlation, spearman, spearman_within
 
 
 @settings(max_examples=40, deadline=None)
@@ -53,62 +54,103 @@ def test_few_points_are_shown_and_not_judged() -> None:
     assert np.isnan(rank_correlation([1.0] * 9, range(9)).rho)
 
 
-def _all_orders(layers: int, heads: int) -> list[list[int]]:
-    """Every order of a grid's points that moves whole layers and the heads within each."""
-    orders = []
-    for layer_order in permutations(range(layers)):
-        for head_orders in product(permutations(range(heads)), repeat=layers):
-            orders.append(
-                [layer * heads + h for layer, order in zip(layer_order, head_orders, strict=True) for h in order]
-            )
-    return orders
+def _orders_in_layers(sizes: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Every order of heads within layers of so many heads each: of each layer, its heads."""
+    return ([*map(list, orders)] for orders in product(*(permutations(range(size)) for size in sizes)))
 
 
-def test_grids_are_permuted_by_layers_and_within_them() -> None:
+def test_the_total_of_grids_is_tested_against_layers_shifted_in_a_circle() -> None:
     generator = np.random.default_rng(0)
-    layer_L1 = generator.normal(size=(3, 1))
-    x_LH, y_LH = (layer_L1 + 0.2 * generator.normal(size=(3, 3)) for _ in range(2))
-    rho_P = np.array([stats.spearmanr(x_LH.ravel(), y_LH.ravel()[order]).statistic for order in _all_orders(3, 3)])
-    correlation = rank_correlation(x_LH, y_LH)
-    rho = stats.spearmanr(x_LH.ravel(), y_LH.ravel()).statistic
-    assert correlation.p_value == pytest.approx((np.abs(rho_P) >= abs(rho) - 1e-9).mean(), abs=0.015)
-    assert correlation.effective == pytest.approx(1 + 1 / (rho_P**2).mean(), rel=0.03)
+    layer_L1 = generator.normal(size=(4, 1))
+    x_LH, y_LH = (layer_L1 + 0.4 * generator.normal(size=(4, 3)) for _ in range(2))
+    x_LH[2, 1] = np.nan
+    defined_LH = np.isfinite(x_LH)
+    chance = []
+    for layers in ([(start + step * layer) % 4 for layer in range(4)] for start in range(4) for step in (-1, 1)):
+        for orders in _orders_in_layers((3, 3, 2, 3)):
+            heads = [np.flatnonzero(row)[order] for row, order in zip(defined_LH, orders, strict=True)]
+            # Heads without both numbers last, as when they are compared.
+            ranked = np.full((4, 3), np.nan)
+            ranked[defined_LH] = rankdata(y_LH[defined_LH])
+            moved = np.full((4, 3), np.nan)
+            for row, layer in zip(moved, layers, strict=True):
+                row[: len(heads[layer])] = ranked[layer][heads[layer]]
+            of_x = np.full((4, 3), np.nan)
+            of_x[defined_LH] = rankdata(x_LH[defined_LH])
+            of_x[2, 1:] = of_x[2, 2], np.nan
+            both = np.isfinite(of_x) & np.isfinite(moved)
+            chance.append(np.corrcoef(of_x[both], moved[both])[0, 1])
+    rho = stats.spearmanr(x_LH[defined_LH], y_LH[defined_LH]).statistic
+    total = rank_correlation(x_LH, y_LH)
+    assert (total.rho, total.count) == (pytest.approx(rho), 11)
+    assert total.p_value == pytest.approx((np.abs(chance) >= abs(rho) - 1e-9).mean(), abs=0.015)
+    assert total.effective == pytest.approx(min(1 + 1 / np.square(chance).mean(), 11), rel=0.03)
+    assert total.claim == total.within
 
 
-def test_layers_with_missing_heads_stay_where_they_are() -> None:
-    x_LH = np.arange(12.0).reshape(3, 4)
-    y_LH = x_LH.copy()
+def test_heads_are_permuted_within_layers() -> None:
+    generator = np.random.default_rng(1)
+    x_LH = generator.normal(size=(3, 4))
+    y_LH = x_LH + generator.normal(size=(3, 4))
     y_LH[1, 2] = np.nan
-    flat = [stats.spearmanr(np.delete(x_LH.ravel(), 6), np.delete(y_LH.ravel(), 6)[order]).statistic for order in (
-        [a + h for a, order in zip((0, 4, 7), orders, strict=True) for h in order]
-        for orders in product(permutations(range(4)), permutations(range(3)), permutations(range(4)))
-    )]  # fmt: skip
-    swapped = [stats.spearmanr(np.delete(x_LH.ravel(), 6), np.delete(y_LH.ravel(), 6)[order]).statistic for order in (
-        [a + h for a, order in zip((7, 4, 0), orders, strict=True) for h in order]
-        for orders in product(permutations(range(4)), permutations(range(3)), permutations(range(4)))
-    )]  # fmt: skip
-    correlation = rank_correlation(x_LH, y_LH)
-    assert correlation.count == 11
-    expected = 1 + 1 / np.square(flat + swapped).mean()
-    assert correlation.effective == pytest.approx(expected, rel=0.03)
+    rows = [(x_H[np.isfinite(y_H)], y_H[np.isfinite(y_H)]) for x_H, y_H in zip(x_LH, y_LH, strict=True)]
+
+    def pooled(orders: Sequence[Sequence[int]]) -> float:
+        a, b = (np.concatenate(parts) for parts in zip(*(
+            (rankdata(x_H) - rankdata(x_H).mean(), rankdata(y_H)[order] - rankdata(y_H).mean())
+            for (x_H, y_H), order in zip(rows, orders, strict=True)
+        ), strict=True))  # fmt: skip
+        return float((a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()))
+
+    rho = pooled([range(len(x_H)) for x_H, _ in rows])
+    chance = np.array([pooled(orders) for orders in _orders_in_layers((4, 3, 4))])
+    within = rank_correlation(x_LH, y_LH).within
+    assert within is not None
+    assert (within.rho, within.count) == (pytest.approx(rho), 11)
+    assert within.p_value == pytest.approx((np.abs(chance) >= abs(rho) - 1e-9).mean(), abs=0.015)
+    assert within.effective == pytest.approx(1 + 1 / (chance**2).mean(), rel=0.03)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), layers=st.integers(1, 6), heads=st.integers(3, 8))
+def test_the_correlation_within_layers_is_the_mean_of_theirs_whatever_depth_does(
+    seed: int, layers: int, heads: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    x_LH, y_LH = generator.normal(size=(2, layers, heads))
+    by_layer = [stats.spearmanr(x_H, y_H).statistic for x_H, y_H in zip(x_LH, y_LH, strict=True)]
+    assert spearman_within(x_LH, y_LH) == pytest.approx(np.mean(by_layer), abs=1e-12)
+    profile_L1, scale_L1 = generator.normal(0, 5, (layers, 1)), generator.uniform(0.1, 9, (layers, 1))
+    assert spearman_within(profile_L1 + scale_L1 * x_LH, y_LH - profile_L1) == pytest.approx(np.mean(by_layer))
+
+
+def test_one_number_a_layer_cannot_be_told_from_depth() -> None:
+    correlation = rank_correlation(np.arange(12.0)[:, None], np.arange(12.0)[:, None])
+    # Of 24 shifts and directions one gives 1 and one -1.
+    assert correlation.p_value == pytest.approx(1 / 12, abs=0.01)
+    assert (correlation.judged, correlation.significant) == (False, False)
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(6, 12), (12, 12)])
-@pytest.mark.parametrize("alike", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("depth", ["alike", "smooth", "trend"])
 @pytest.mark.slow
-def test_heads_of_a_layer_that_are_alike_are_not_taken_for_a_correlation(layers: int, heads: int, alike: float) -> None:
-    generator = np.random.default_rng([layers, int(10 * alike)])
-    result, flat, covered = 0, 0, 0
+def test_what_two_numbers_owe_to_depth_is_not_called_a_correlation(layers: int, heads: int, depth: str) -> None:
+    generator = np.random.default_rng([layers, len(depth)])
+    place_L = np.arange(layers)
+    smooth_LL = np.linalg.cholesky(np.exp(-((place_L[:, None] - place_L) ** 2) / 8) + 1e-6 * np.eye(layers))
+    found, total, covered = 0, 0, 0
     for _ in range(400):
-        x_LH, y_LH = (
-            np.sqrt(alike) * generator.normal(size=(layers, 1))
-            + np.sqrt(1 - alike) * generator.normal(size=(layers, heads))
-            for _ in range(2)
-        )
-        correlation = rank_correlation(x_LH, y_LH)
-        result += correlation.significant
-        covered += correlation.low <= 0 <= correlation.high
-        flat += rank_correlation(x_LH.ravel(), y_LH.ravel()).significant
-    assert result / 400 <= 0.08
+        grids = []
+        for _ in range(2):
+            normal_L = generator.normal(size=layers)
+            profiles = {"alike": normal_L, "smooth": smooth_LL @ normal_L, "trend": 1.7 * stats.zscore(place_L)}
+            grids.append(profiles[depth][:, None] + generator.normal(size=(layers, heads)))
+        correlation = rank_correlation(*grids)
+        assert correlation.within is not None
+        found += correlation.significant
+        covered += correlation.within.low <= 0 <= correlation.within.high
+        total += correlation.p_value <= 0.05
+    assert found / 400 <= 0.08
     assert covered / 400 >= 0.92
-    assert alike == 0 or flat / 400 > 0.15
+    # No order of a few layers tells a trend that both have from a correlation.
+    assert (total / 400 > 0.15) == (depth == "trend")

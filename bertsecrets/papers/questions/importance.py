@@ -22,6 +22,7 @@ from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, with_limits
 from bertsecrets.results.report.content import FigureBlock, Table
+from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
@@ -200,7 +201,7 @@ def relation_heads(models: Studied, group: Group) -> Iterator[Part]:
         UNTOLD
         if not correlation.significant
         else "relation heads matter more"
-        if correlation.rho > 0
+        if correlation.claim.rho > 0
         else "relation heads matter less"
     )
     needed = (
@@ -211,7 +212,7 @@ def relation_heads(models: Studied, group: Group) -> Iterator[Part]:
     sentence = (
         f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {needed}. Over all "
         "heads, the rank correlation of attention along relations (beyond position) and loss without the head is "
-        f"{number(correlation.rho, 2)} (95 % interval {low_to_high(correlation.low, correlation.high, 2)})."
+        f"{correlation_in_words(correlation)}."
     )
     figure = head_scatter(
         [ScatterPanel(group.name, beyond_LH, delta_LH, needed_LH)],

@@ -21,6 +21,7 @@ from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import PREDICTIONS, TRAINING
 from bertsecrets.results.scores import score_interval
+from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman
@@ -42,13 +43,13 @@ def gradients(models: Studied, group: Group) -> Iterator[Part]:
         views = control.views("drift", "cosine")
         if views:
             tilts[control.name] = _tilt(views)
-    norms = f"larger gradients, {'larger' if over_heads.rho > 0 else 'smaller'} change"
+    norms = f"larger gradients, {'larger' if over_heads.claim.rho > 0 else 'smaller'} change"
     parts = [norms if over_heads.significant else "", _halves(models, group, tilts)]
     short = "; ".join(filter(None, parts)) or UNTOLD
     sentence = (
         f"Over {over_heads.count} heads, the rank correlation of mean gradient norm and change of attention is "
-        f"{number(over_heads.rho, 2)} (95 % interval {low_to_high(over_heads.low, over_heads.high, 2)}; over "
-        f"the {len(norm_LH)} layers {number(by_layer, 2)}). The change of the upper half of the layers less that of the "
+        f"{correlation_in_words(over_heads)}; over the {len(norm_LH)} layers it is {number(by_layer, 2)}. "
+        "The change of the upper half of the layers less that of the "
         f"lower is {tilts[group.name].text(3)} in 1 − cosine."
     )
     sentence += _not_compared(models, group)

@@ -338,12 +338,13 @@ class HighestColumn(Test):
 
 
 class Correlation(SizeTest, RankTest):
-    """Spearman's rank correlation of two columns over heads; its standard error is over heads.
+    """Spearman's rank correlation of two columns over heads; its standard error is over heads, with layers in their order.
 
     Args:
         column, other: The columns.
         layers: The layers whose heads count.
-        within_layers: Whether heads are compared with those of their own layer: the mean of the layer is taken away.
+        within_layers: Whether heads are compared with those of their own layer: ranked there. Else the correlation includes
+            what both columns owe to depth.
     """
 
     column: str = Field(description="a column, <measure>/<column>")
@@ -359,12 +360,13 @@ class Correlation(SizeTest, RankTest):
     def number(self) -> str:
         size = "size of the " if self.absolute else ""
         heads = "heads" if self.layers == "all" else _components(self.column, self.layers)
-        within = ", each less the mean of its layer" * self.within_layers
-        return f"{size}rank correlation over {heads} of {self.column} and {self.other}{within}"
+        depth = "within layers" if self.within_layers else "including what both owe to depth"
+        return f"{size}rank correlation over {heads} of {self.column} and {self.other}, {depth}"
 
     def reading(self, sheet: Sheet) -> Reading:
         first, second = (self._counted(sheet.grid(column)) for column in self.columns)
         correlation = rank_correlation(first.value_LH, second.value_LH)
+        correlation = correlation.claim if self.within_layers else correlation
         value = abs(correlation.rho) if self.absolute else correlation.rho
         stderr = (correlation.high - correlation.low) / (2 * REACH)
         attenuation = math.sqrt(reliability(first) * reliability(second))
