@@ -317,15 +317,17 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
     parts = [markdown_text(first.findings[0])]
     if needed:
         rest = f"; the {_SHOWN} with the largest loss of {len(needed)}" if len(needed) > _SHOWN else ""
-        cells = [
-            [
-                head_label(row["layer"], row["head"]),
-                number(100 * row["delta"], 2, signed=True),
-                low_to_high(*(100 * limit for limit in joint_limits(row)), 2, signed=True),
-                p_value(row["p_needed"]),
-            ]
-            for row in needed[:_SHOWN]
-        ]
+        cells = []
+        for row in needed[:_SHOWN]:
+            low, high = joint_limits(row)
+            cells.append(
+                [
+                    head_label(row["layer"], row["head"]),
+                    number(100 * row["delta"], 2, signed=True),
+                    low_to_high(100 * low, 100 * high, 2, signed=True),
+                    p_value(row["p_needed"]),
+                ]
+            )
         change = f"change of {rows[0]['metric']}, points"
         parts += [
             f"Needed heads{rest}:",
