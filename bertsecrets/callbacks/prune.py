@@ -29,8 +29,9 @@ from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
 from bertsecrets.pruning.search import PruningSearch, Selection, as_extras, check_settings
+from bertsecrets.pruning.searches import Searches, search_level
 from bertsecrets.pruning.sets import cost
-from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.pruning.settings import PruneSettings, check_class_loss
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import Array
@@ -73,6 +74,7 @@ class PruneHeads(HeadAnalysis):
         assert isinstance(pl_module, SequenceClassifier)
         encoder = describe(pl_module.model)
         check_settings(self.settings, encoder)
+        check_class_loss("prune", self.settings.max_class_loss, data_of(trainer).task)
         if self.settings.save:
             try:
                 check_removable(encoder)
@@ -94,6 +96,11 @@ class PruneHeads(HeadAnalysis):
             self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
         )
         columns = self._columns()
+        searches = Searches.of(self.run, data.evaluation_dataset(evaluation), finished.folder / "search.json")
+        place = searches.next()
+        trainer.strategy.barrier()
+        if trainer.is_global_zero:
+            place = searches.begin()
         search = PruningSearch(
             model,
             data.task,
@@ -101,7 +108,7 @@ class PruneHeads(HeadAnalysis):
             share=lambda: data.training_share(settings.examples),
             testing=lambda: data.evaluation_loader(evaluation),
             split=lambda: data.training_split(settings.examples),
-            settings=settings,
+            settings=settings.model_copy(update={"confidence": search_level(settings.confidence, place)}),
             columns=columns,
             context=trainer.precision_plugin.forward_context,
             finished=finished,
@@ -122,8 +129,9 @@ class PruneHeads(HeadAnalysis):
             return None
         costs = cost(model, max(1, round(sum(lengths) / testing)))
         latencies = self._latencies(trainer, model, selection, costs.length)
+        known = searches.folder is not None
         extras = as_extras(
-            orders, selection, columns, data.task.metrics[0], settings, costs, latencies, module.device.type
+            orders, selection, columns, data.task, settings, place, known, costs, latencies, module.device.type
         )
         return Result(
             Pruning(), _grid(model, selection), extras, finish=partial(self._finish, model, selection, data, finished)

@@ -148,7 +148,8 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
         of_run: The run's ``data`` section.
         keys: The settings on the command line.
     """
-    evaluation = dict(config.task.evaluation)
+    # Most tasks leave it to the default.
+    evaluation = config.task.get("evaluation") or {}
     split = None
     if "data.eval_path" in keys and config.data.eval_path is not None:
         split = VALIDATION
@@ -160,7 +161,7 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     elif "data" in keys and "eval_fraction" in of_run and "data.eval_fraction" not in keys:
         # The same rows, named again.
         config.data.eval_fraction = of_run["eval_fraction"]
-    if split is not None:
+    if split is not None and evaluation:
         config.task.evaluation = {name: split if was == HELD_OUT else was for name, was in evaluation.items()}
 
 

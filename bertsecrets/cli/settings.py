@@ -34,7 +34,7 @@ from bertsecrets.keys import (
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.papers.names import LEDGER, page_name
-from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
+from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings, check_class_loss
 from bertsecrets.results.run import Run, check_name
 from bertsecrets.settings import Section, Settings, check_numbers, configurations, shown
 
@@ -279,8 +279,10 @@ def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     check_controls(source, task)
     prune = PruneSettings.read("prune", keys.prune)
     _check_evaluation("prune.evaluation", prune.evaluation, task)
+    check_class_loss("prune", prune.max_class_loss, task)
     shrink = ShrinkSettings.read("shrink", keys.shrink)
     _check_evaluation("shrink.evaluation", shrink.evaluation, task)
+    check_class_loss("shrink", shrink.max_class_loss, task)
     for name, section in _without_null(keys.measure).items():
         _watch_keys(keys, name, section)
     return {

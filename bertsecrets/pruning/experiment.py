@@ -7,10 +7,11 @@ from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import pruning_costs, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table, score_label
+from bertsecrets.pruning.searches import search_in_words
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.formatting import MISSING, number, p_value, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -21,6 +22,10 @@ KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
 
 _OUT_OF_REACH = 100_000
 """More examples than these are not worth a number."""
+
+
+_TOGETHER = "Heads chosen on training examples go together here; on a run's page each is disabled alone."
+"""How this test differs from that of single heads."""
 
 
 class Pruning(Experiment):
@@ -52,7 +57,7 @@ class Pruning(Experiment):
         )
         return Section(
             cls.title,
-            [knee_in_words(content), guarantee_in_words(content)],
+            [f"{guarantee_in_words(content)} {_TOGETHER}", knee_in_words(content)],
             [_how(content), *_source_in_words(content)],
             [_costs_table(content), _scores_table(content)],
             [
@@ -114,18 +119,28 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
     Args:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
-    selected, total, metric, margin = (
-        content["chosen"],
-        content["total"],
-        content["metric"],
-        in_points(content["margin"]),
-    )
-    ruled_out = f"a loss of {metric} of {margin} or more is {'' if selected['holds'] else 'not '}ruled out"
+    selected, total, metric = content["chosen"], content["total"], content["metric"]
+    lost = lost_most_in_words(selected.get("classes", ()))
+    ruled_out = f"a loss of {metric} of {in_points(content['margin'])} or more {_verdict(content)}{lost}"
     if selected["asked"]:
         return f"With {selected['kept']} of {total} heads, {ruled_out}."
+    removed = f"{total - selected['kept']} of {total} heads"
+    how = "together, with fine-tuning" if content["recovery_epochs"] else "together, without training"
     if selected["holds"]:
-        return f"{total - selected['kept']} of {total} heads can go together: {ruled_out}."
-    return f"No smaller model is shown to lose less than {margin} of {metric}."
+        return f"{removed} can go {how}: {ruled_out}."
+    return f"Without {removed} {how}, {ruled_out}."
+
+
+def _verdict(content: Mapping[str, Any]) -> str:
+    """What is ruled out of the shown model."""
+    selected, margin = content["chosen"], content.get("class_margin")
+    if selected["holds"]:
+        return "is ruled out" + (f", as is one of {in_points(margin)} within a class" if margin else "")
+    # A class may fail where the score does not.
+    bound = selected["bound"]
+    if margin and bound is not None and bound < content["margin"]:
+        return f"is ruled out, one of {in_points(margin)} within a class is not"
+    return "is not ruled out" + ("" if bound is None else f", one above {_points(bound)} is")
 
 
 def guarantee_in_words(content: Mapping[str, Any]) -> str:
@@ -135,29 +150,43 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
     selected, total, metric = content["chosen"], content["total"], content["metric"]
-    margin, level = in_points(content["margin"]), f"{content['confidence']:.0%}"
     examples = f"{content['examples']:,} examples"
     chosen_elsewhere = from_table(content, selected["score"])
     examples += (
         " (if the head table is of others)" if chosen_elsewhere else " that chose neither the heads nor their order"
     )
+    loss = f"a loss of {metric} of {in_points(content['margin'])} or more"
+    level = f"at {content['confidence']:.0%} confidence on {examples}"
     facts = f"observed change {_points(selected['change'])}, a loss above {_points(selected['bound'])} ruled out"
-    if selected["asked"]:
-        verdict = "is ruled out" if selected["holds"] else "is not ruled out"
-        text = (
-            f"With {selected['kept']} of {total} heads, a loss of {metric} of {margin} or more {verdict} at {level} confidence on "
-            f"{examples} ({facts})"
-        )
-        return f"{text}{_needed(selected)}."
-    if selected["holds"]:
+    lost = lost_most_in_words(selected.get("classes", ()))
+    if selected["holds"] and not selected["asked"]:
         return (
-            f"{total - selected['kept']} of {total} heads can go: on {examples}, a loss of {metric} of {margin} or more is ruled "
-            f"out at {level} confidence with {selected['kept']} heads ({facts})."
+            f"{total - selected['kept']} of {total} heads can go together: with the other {selected['kept']}, {loss} {_verdict(content)} "
+            f"{level} ({facts}){lost}."
         )
-    return (
-        f"No smaller model is shown to lose less than {margin} of {metric} at {level} confidence on {examples}: with "
-        f"{selected['kept']} of {total} heads, {facts}{_needed(selected)}."
-    )
+    return f"With {selected['kept']} of {total} heads, {loss} {_verdict(content)} {level} ({facts}){_needed(selected)}{lost}."
+
+
+def lost_most_in_words(groups: Sequence[Mapping[str, Any]]) -> str:
+    """The group of examples that loses most, with the limits of its loss, as the end of a sentence; empty if none loses.
+
+    Args:
+        groups: From :func:`bertsecrets.pruning.guarantee.group_changes`.
+
+    >>> lost_most_in_words([{"group": "class no", "whole": 0.9, "smaller": 0.86, "low": -0.1, "high": 0.02}])
+    '; class no loses most, 0.900 → 0.860, −4.0 points (−10.0 to 2.0)'
+    """
+    worst = min(groups, key=lambda group: group["smaller"] - group["whole"], default=None)
+    if worst is None or worst["smaller"] >= worst["whole"]:
+        return ""
+    accuracies = f"{number(worst['whole'], 3)} → {number(worst['smaller'], 3)}"
+    return f"; {worst['group']} loses most, {accuracies}, {change_of_group(worst).replace(' (', ' points (', 1)}"
+
+
+def change_of_group(group: Mapping[str, Any]) -> str:
+    """Change of a group's accuracy in points, with its limits."""
+    change, low, high = (100 * value for value in (group["smaller"] - group["whole"], group["low"], group["high"]))
+    return with_limits(change, low, high, 1)
 
 
 def in_points(margin: float) -> str:
@@ -204,8 +233,8 @@ def _how(content: Mapping[str, Any]) -> str:
     return (
         f"{computed} head least worth keeping goes first, "
         f"and a removed head's output is zero.{recovery} Models are tested from the largest to the smallest, up to the first "
-        "that fails, so that the stated confidence holds for all that passed."
-    )
+        f"that fails, so that the stated confidence holds for all that passed. {search_in_words(content)}"
+    ).strip()
 
 
 def knee_in_words(content: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import copy
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,9 @@ Array = NDArray[np.float64]
 
 _WIDTHS = 16
 """Numbers of neurons that are timed, evenly spaced; more lie so close together that noise decides."""
+
+_CALIBRATED = 0.2
+"""The least that a measured model scales the table by: one pass that something else held up says little."""
 
 _LEAST = 0.02
 """Least share of a pass that is fixed; layers timed alone may take longer than in the model."""
@@ -74,6 +77,27 @@ class LatencyTable:
             return milliseconds + self.layers * float(self.neurons_W[-1])
         counts = [len(neurons) for neurons in kept.neurons]
         return milliseconds + float(np.interp(counts, self.widths, self.neurons_W).sum())
+
+    def calibrated(self, kept: Kept, speedup: float) -> "LatencyTable":
+        """The table with all that heads and neurons take scaled alike, so that it predicts the measured speed-up of one smaller model.
+
+        A layer timed alone finds its weights in the cache, which it does not in a model.
+
+        Args:
+            kept: What the model keeps.
+            speedup: How many times as fast it was measured to be.
+        """
+        saved, cut = self.whole * (1 - 1 / speedup), self.whole - self.fixed
+        # Something stays fixed, whatever was measured.
+        scale = float(np.clip(saved / (self.whole - self.predict(kept)), _CALIBRATED, (1 - _LEAST) * self.whole / cut))
+        fixed = self.whole - scale * cut
+        return replace(
+            self,
+            heads_H=scale * self.heads_H,
+            neurons_W=scale * self.neurons_W,
+            fixed=fixed,
+            rest=min(scale * self.rest, (1 - _LEAST) * fixed / self.layers),
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "LatencyTable":

@@ -19,7 +19,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
-from bertsecrets.pruning.guarantee import Guarantee, guarantee
+from bertsecrets.pruning.guarantee import Guarantee, class_changes, guarantee, loss_of_classes
 from bertsecrets.pruning.latency import Latency
 from bertsecrets.pruning.recovery import recovered
 from bertsecrets.pruning.resume import Finished
@@ -33,6 +33,7 @@ from bertsecrets.pruning.scores import (
     steps_of,
     with_controls,
 )
+from bertsecrets.pruning.searches import search_level
 from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.pruning.situation import Situation
@@ -343,23 +344,31 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selecti
 
     Candidates are the models whose loss is below the margin on the examples that chose the heads. With several scores, each
     one's tests share the level (Bonferroni).
+
+    Args:
+        orders: All orders with their results.
+        metric: The metric that is tested.
+        settings: Those of the search, with the confidence of its tests.
     """
-    margin = settings.max_loss / 100
+    margin, class_margin = settings.max_loss / 100, _class_margin(settings)
     choosers = [order for order in orders if order.score not in CONTROLS]
     if settings.keep is not None:
         order = choosers[0]
         total = max(len(heads) for heads in order.sets) + 1
         step = [len(heads) for heads in order.sets].index(total - settings.keep)
-        outcome = guarantee(order.test_results.of([step]), metric, margin, settings.confidence)
+        outcome = guarantee(order.test_results.of([step]), metric, margin, settings.confidence, class_margin)
         return Selection(order, step, (step,), outcome)
     confidence = 1 - (1 - settings.confidence) / len(choosers)
     selected: Selection | None = None
     for order in choosers:
         assert order.choosing_results is not None
         _, change_V = order.choosing_results.baseline_and_changes(metric)
+        fits_V = change_V > -margin
+        if class_margin is not None:
+            fits_V &= loss_of_classes(order.choosing_results) < class_margin
         # Without a candidate the first step is tested, so that the page can say what would be needed.
-        steps = [step for step, change in enumerate(change_V) if change > -margin] or [0]
-        outcome = guarantee(order.test_results.of(steps), metric, margin, confidence)
+        steps = np.flatnonzero(fits_V).tolist() or [0]
+        outcome = guarantee(order.test_results.of(steps), metric, margin, confidence, class_margin)
         last = steps[outcome.passed - 1] if outcome.passed else None
         candidate = Selection(order, last, tuple(steps), outcome)
         if selected is None or (last is not None and (selected.step is None or last > selected.step)):
@@ -368,12 +377,18 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selecti
     return selected
 
 
+def _class_margin(settings: PruneSettings) -> float | None:
+    return None if settings.max_class_loss is None else settings.max_class_loss / 100
+
+
 def as_extras(
     orders: Sequence[Order],
     selection: Selection,
     columns: Mapping[str, Array],
-    metric: str,
+    task: Task,
     settings: PruneSettings,
+    search: int,
+    counted: bool,
     costs: Cost,
     latencies: Mapping[int, Mapping[int, Latency]],
     device: str,
@@ -383,12 +398,15 @@ def as_extras(
     Args:
         orders, selection: From :func:`search`.
         columns: Columns of head tables that could serve as scores.
-        metric: The tested metric.
+        task: The task; its first metric was tested.
         settings: The settings of the search.
+        search: Which search on these examples it was, from 1.
+        counted: Whether earlier ones are known.
         costs: Parameters and FLOPs.
         latencies: Step of the chosen order -> batch size -> latencies; empty if not measured.
         device: Where latencies are measured.
     """
+    metric, level = task.metrics[0], search_level(settings.confidence, search)
     total = max(len(heads) for heads in orders[0].sets) + 1
     baseline, _ = orders[0].test_results.baseline_and_changes(metric)
     curves = []
@@ -424,7 +442,11 @@ def as_extras(
         "clean_loss": orders[0].test_results.clean_loss,
         "total": total,
         "margin": settings.max_loss / 100,
+        "class_margin": _class_margin(settings),
         "confidence": settings.confidence,
+        "search": search,
+        "level": level,
+        "counted": counted,
         "iterative": settings.iterative,
         "recovery_epochs": settings.recovery_epochs,
         "choosing": next(len(order.choosing_results.label_N) for order in orders if order.choosing_results is not None),
@@ -440,12 +462,11 @@ def as_extras(
             "score": selection.order.score,
             "kept": total - len(selection.order.sets[tested]),
             "asked": settings.keep is not None,
-            "holds": bool(outcome.p_V[index] <= 1 - settings.confidence)
-            if settings.keep
-            else selection.step is not None,
+            "holds": bool(outcome.p_V[index] <= 1 - level) if settings.keep else selection.step is not None,
             "change": finite_or_none(change_V[tested]),
             "bound": finite_or_none(outcome.bound_V[index]),
             "p_value": float(outcome.p_V[index]),
+            "classes": class_changes(selection.order.test_results.of([tested]), task, settings.confidence),
             "needed": None if outcome.needed is None or not np.isfinite(outcome.needed) else int(outcome.needed),
             "hopeless": outcome.needed == float("inf"),
         },

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
 from bertsecrets.settings import Settings
 
 SPEEDUPS = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -19,7 +21,9 @@ class PruneSettings(Settings):
 
     Args:
         max_loss: The loss of score that matters, in points (hundredths of the score).
-        confidence: Confidence at which such a loss must be ruled out, and level of the intervals.
+        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses most, and test none.
+        confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together, and level of
+            the intervals.
         scores: Which scores choose the heads to remove, the first one for ``keep``: names of
             :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns of head
             tables, or functions. The controls are always added.
@@ -43,6 +47,7 @@ class PruneSettings(Settings):
     max_loss: float = Field(
         gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )
+    max_class_loss: float | None = Field(gt=0, le=100, description="a number of points above 0 and up to 100, or null")
     confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
     scores: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1, description="a list of pruning scores")
     tables: list[Annotated[str, Field(min_length=1)]] = Field(description="a list of folders of analyses")
@@ -69,7 +74,8 @@ class ShrinkSettings(Settings):
         shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width, which the
             library can load.
         max_loss: The loss of score that matters, in points (hundredths of the score), of every metric.
-        confidence: Confidence at which such a loss must be ruled out.
+        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses most, and test none.
+        confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together.
         examples: Number of training examples that choose what goes, and that what remains is fitted to.
         epochs: Passes of distillation for each model; 0 for none.
         distilled_on: Number of training examples of a pass.
@@ -91,6 +97,7 @@ class ShrinkSettings(Settings):
     max_loss: float = Field(
         gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
     )
+    max_class_loss: float | None = Field(gt=0, le=100, description="a number of points above 0 and up to 100, or null")
     confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
     examples: int = Field(ge=2, description="a whole number from 2")
     epochs: int = Field(ge=0, description="a whole number from 0")
@@ -102,3 +109,11 @@ class ShrinkSettings(Settings):
     evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
     export: list[Literal["program", "onnx", "int8"]] = Field(description="a list of program, onnx and int8")
     seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+
+
+def check_class_loss(section: str, max_class_loss: float | None, task: Task) -> None:
+    """Raise UserError if a loss within classes is to be tested, and the task has none."""
+    if max_class_loss is not None and task.is_regression:
+        raise UserError(
+            f"{section}.max_class_loss is {max_class_loss:g}, but task '{task.name}' predicts a score and has no classes; leave it out."
+        )

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.scoring import Array, judged_metrics, weighted_scores
+from bertsecrets.ablation.scoring import Array, judged_metrics
+from bertsecrets.ablation.verdicts import losses_ruled_out
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.allocation import allocate
 from bertsecrets.pruning.component_scores import ComponentScores, most_informative
-from bertsecrets.pruning.guarantee import guarantee
+from bertsecrets.pruning.guarantee import group_changes, guarantee
 from bertsecrets.pruning.latency_table import LatencyTable
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.refit import refitted
@@ -29,6 +30,15 @@ from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
 
 _CHANGED = 0.02
 """Share of changed answers for which :func:`check_examples` states the smallest loss that can be ruled out."""
+
+_TRIALS = 6
+"""How often a plan is made again whose model is slower than asked, or not as fast as predicted."""
+
+_RESERVE = 0.02
+"""How much faster than asked a plan is to be: times scatter, and the finished model is timed again."""
+
+_AGREEMENT = 0.1
+"""Largest relative difference of the predicted and the measured speed-up of a plan."""
 
 Batches = Callable[[], Iterable[Batch]]
 
@@ -63,23 +73,41 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
 def check_examples(count: int, margin: float, confidence: float) -> str:
     """State before the work what the examples can show.
 
+    Args:
+        count: Number of examples.
+        margin: The loss of accuracy that matters.
+        confidence: Of the tests.
+
     Raises:
         UserError: If they cannot rule out a loss of the margin even if no answer changes.
+    """
+    check_can_rule_out(f"{count:,} examples", count, "shrink.max_loss", margin, confidence)
+    changed = np.array([round(_CHANGED * count / 2)])
+    (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
+    return (
+        f"With {count:,} examples, a loss of {100 * float(loss):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
+        f"change, half of them for the better; of {100 * loss_ruled_out(count, confidence):.1f} points if none changes."
+    )
+
+
+def check_can_rule_out(what: str, count: int, setting: str, margin: float, confidence: float) -> None:
+    """Raise UserError if examples cannot rule out a loss of accuracy even if no answer changes.
+
+    Args:
+        what: The examples in words.
+        count: Their number.
+        setting: What gives the margin.
+        margin: The loss.
+        confidence: Of the test.
     """
     least = loss_ruled_out(count, confidence)
     if least >= margin:
         needed = math.floor(examples_to_rule_out(margin, confidence)) + 1
         raise UserError(
-            f"{count:,} examples cannot rule out a loss of {100 * margin:g} points at {confidence:.0%} confidence, even if no answer "
-            f"changes: they rule out {100 * least:.1f}. Judge on {needed:,} examples or more, or give shrink.max_loss="
+            f"{what} cannot rule out a loss of {100 * margin:g} points at {100 * confidence:.4g}% confidence, even if no answer "
+            f"changes: they rule out {100 * least:.1f}. Judge on {needed:,} or more, or give {setting}="
             f"{math.ceil(1000 * least + 1e-9) / 10:g} or more."
         )
-    changed = np.array([round(_CHANGED * count / 2)])
-    (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
-    return (
-        f"With {count:,} examples, a loss of {100 * float(loss):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
-        f"change, half of them for the better; of {100 * least:.1f} points if none changes."
-    )
 
 
 def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
@@ -112,6 +140,45 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
     widths = [table.widths[step] for step in choice[1::2]]
     kept_neurons = tuple(most_informative(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
     return Kept(heads, kept_heads, kept_neurons)
+
+
+def as_fast_as_asked(
+    planner: Callable[[LatencyTable, float], Kept],
+    table: LatencyTable,
+    speedup: float,
+    measure: Callable[[Kept], float],
+) -> tuple[Kept, float]:
+    """What a model keeps that is measured to be as fast as asked and as predicted, and the prediction.
+
+    Where it is not, the table is calibrated by what was measured and the plan made again. If none is as fast, the fastest is taken; if
+    none that is fast enough was predicted to be, the slowest of them.
+
+    Args:
+        planner: From a table and a speed-up to a plan.
+        table: Measured times.
+        speedup: How many times as fast.
+        measure: The measured speed-up of a plan's model.
+
+    Raises:
+        UserError: If no plan is so fast.
+    """
+    trials: list[tuple[Kept, float, float]] = []
+    for _ in range(_TRIALS):
+        try:
+            kept = planner(table, min((1 + _RESERVE) * speedup, 0.999 * table.fastest))
+        except UserError:
+            # By the times of the whole model it is out of reach: what came nearest says by how much.
+            if trials:
+                break
+            raise
+        measured, predicted = measure(kept), table.whole / table.predict(kept)
+        if measured >= speedup and abs(predicted / measured - 1) <= _AGREEMENT:
+            return kept, predicted
+        trials.append((kept, predicted, measured))
+        table = table.calibrated(kept, measured)
+    fast = [trial for trial in trials if trial[2] >= speedup]
+    kept, predicted, _ = min(fast, key=lambda trial: trial[2]) if fast else max(trials, key=lambda trial: trial[2])
+    return kept, predicted
 
 
 def _lost(score_G: Tensor, kept: Iterable[int]) -> Array:
@@ -175,6 +242,12 @@ def answers(
     return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy())
 
 
+def paired(whole: Answers, smaller: Answers) -> SetResults:
+    """The predictions of both models on the same examples."""
+    predictions = (whole.label_N, whole.prediction_N, smaller.prediction_N[None])
+    return SetResults(*predictions, clean_loss=math.nan, loss_V=np.array([math.nan]))
+
+
 def tests_of(
     whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float
 ) -> tuple[list[dict[str, Any]], bool]:
@@ -185,13 +258,12 @@ def tests_of(
         that are not ruled out at the confidence, the test's ``p_value``, and how many examples would be ``needed``. And whether a
         loss of the margin or more is ruled out for all of them.
     """
-    paired = (whole.label_N, whole.prediction_N, smaller.prediction_N[None])
-    results = SetResults(*paired, clean_loss=math.nan, loss_V=np.array([math.nan]))
+    results = paired(whole, smaller)
     tests, passed = [], True
     for metric in judged_metrics(task):
         before, change_1 = results.baseline_and_changes(metric)
-        # Two limits, each at the confidence.
-        _, high_1 = results.limits(metric, 2 * confidence - 1)
+        # The gain of the smaller model is the loss of the whole one beside it.
+        (gain,) = losses_ruled_out(metric, paired(smaller, whole), 1 - confidence)
         outcome = guarantee(results, metric, margin, confidence)
         passed = passed and outcome.passed == 1
         tests.append(
@@ -200,7 +272,7 @@ def tests_of(
                 "whole": before,
                 "smaller": before + float(change_1[0]),
                 "bound": float(outcome.bound_V[0]),
-                "high": float(high_1[0]),
+                "high": float(gain),
                 "p_value": float(outcome.p_V[0]),
                 "needed": outcome.needed,
             }
@@ -208,30 +280,24 @@ def tests_of(
     return tests, passed
 
 
-def groups_of(whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """Accuracy of both models by class and by thirds of the lengths; empty for a score.
+def length_changes(
+    whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int], confidence: float
+) -> list[dict[str, Any]]:
+    """:func:`bertsecrets.pruning.guarantee.group_changes` by thirds of the lengths; empty for a task that predicts a score.
 
     Args:
-        whole, smaller: Their predictions.
-        task: The task, whose classes have names.
+        whole, smaller: Their answers.
+        task: The task.
         lengths: Tokens of each example, in the same order.
+        confidence: Of the limits.
     """
     if task.is_regression:
         return []
     length_N = np.asarray(lengths)
     short, long = np.quantile(length_N, [1 / 3, 2 / 3])
-    members = {f"class {name}": whole.label_N == label for label, name in enumerate(task.labels)}
-    members |= {
+    member_GN = {
         f"up to {short:.0f} tokens": length_N <= short,
         f"{short:.0f} to {long:.0f} tokens": (length_N > short) & (length_N <= long),
         f"more than {long:.0f} tokens": length_N > long,
     }
-    rows = []
-    for name, member_N in members.items():
-        if not member_N.any():
-            continue
-        label_N = whole.label_N[member_N]
-        both_2N = np.stack([whole.prediction_N[member_N], smaller.prediction_N[member_N]])
-        before, after = weighted_scores("accuracy", label_N, both_2N, np.ones((1, len(label_N))))[0]
-        rows.append({"group": name, "examples": len(label_N), "whole": float(before), "smaller": float(after)})
-    return rows
+    return group_changes(paired(whole, smaller), member_GN, confidence)

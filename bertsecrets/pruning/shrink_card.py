@@ -8,10 +8,10 @@ from huggingface_hub import EvalResult, ModelCardData
 from bertsecrets.data.task import Task
 from bertsecrets.pruning.shrink_experiment import (
     answer_in_words,
-    fastest_of,
     frontier_table,
     groups_table,
     how_in_words,
+    shown_of,
     tests_table,
 )
 from bertsecrets.results.formatting import markdown_table, markdown_text
@@ -34,7 +34,7 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
         name: Name of the run that made it.
         task: The task that it was fine-tuned on.
     """
-    shown = fastest_of(content["attempts"]) or content["attempts"][0]
+    shown = shown_of(content["attempts"])
     library, loader = LOADERS[content["shape"]]
     results = [
         EvalResult(
@@ -70,7 +70,7 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
         _table(frontier_table(content)),
         "## Tests",
         _table(tests_table(content)),
-        *(["## Classes and lengths", _table(groups_table(shown))] if shown["groups"] else []),
+        *(["## Classes and lengths", _table(groups_table(shown, content["confidence"]))] if shown["classes"] else []),
         "## How it was made",
         markdown_text(how_in_words(content)),
     ]

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from bertsecrets.grid import Column
 from bertsecrets.pruning.columns import KEPT, kept_classes
-from bertsecrets.pruning.experiment import in_points
+from bertsecrets.pruning.experiment import change_of_group, in_points, lost_most_in_words
+from bertsecrets.pruning.searches import search_in_words
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
@@ -36,7 +37,7 @@ class Shrinking(Experiment):
         if not content:
             return None
         attempts = content["attempts"]
-        shown = fastest_of(attempts) or attempts[-1]
+        shown = shown_of(attempts)
         frontier = FigureBlock(
             cls.name,
             _frontier(content, RunScores.read(view.run.scores_path)),
@@ -47,10 +48,10 @@ class Shrinking(Experiment):
             cls.title,
             [
                 f"{answer_in_words(content)} It is in the folder {folder_of(attempts)}, with a model card.",
-                *_lost_most(shown),
+                *_longest_lost(shown),
             ],
             [how_in_words(content)],
-            [frontier_table(content), tests_table(content), groups_table(shown)],
+            [frontier_table(content), tests_table(content), groups_table(shown, content["confidence"])],
             [frontier],
             summary=summary_in_words(content),
             commands=[_command_of(view.run, attempt) for attempt in attempts if not attempt["int8"]],
@@ -73,24 +74,46 @@ class Shrinking(Experiment):
 
 
 def summary_in_words(content: Mapping[str, Any]) -> str:
-    """The outcome in a few words, the title of the page: of the fastest model that holds, or of the first that failed."""
-    fastest = fastest_of(content["attempts"])
-    attempt = fastest or content["attempts"][0]
+    """The outcome in a few words, the title of the page: of the fastest model that holds, or of the first one."""
+    attempts, size = content["attempts"], content["table"]["batch_size"]
+    attempt = shown_of(attempts)
     test = min(attempt["tests"], key=lambda test: test["smaller"] - test["whole"])
+    speed = number(speedup_of(attempt, size), 1)
+    if is_missed(attempt):
+        speed = f"{number(speedup_of(attempt, size), 2)} in place of {attempt['asked']:g}"
+    others = [
+        f"; {other['asked']:g} times was missed ({number(speedup_of(other, size), 2)})"
+        for other in attempts
+        if is_missed(other) and other is not attempt
+    ]
     return (
-        f"{number(speedup_of(attempt, content['table']['batch_size']), 1)} times as fast, {test['metric']} {number(test['whole'], 3)} → "
-        f"{number(test['smaller'], 3)}: a loss of {in_points(content['margin'])} or more is {'' if fastest else 'not '}ruled out."
+        f"{speed} times as fast, {test['metric']} {number(test['whole'], 3)} → {number(test['smaller'], 3)}: "
+        f"{_verdict(attempt, content)}{lost_most_in_words(attempt.get('classes', ()))}{''.join(others)}."
     )
 
 
+def is_missed(attempt: Mapping[str, Any]) -> bool:
+    """Whether a model, once finished, is slower than was asked for."""
+    return bool(attempt.get("missed"))
+
+
+def holds(attempt: Mapping[str, Any]) -> bool:
+    """Whether a model passed its tests and is as fast as was asked for."""
+    return attempt["passed"] and not is_missed(attempt)
+
+
 def fastest_of(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The fastest attempt that passed; None if the first failed."""
-    passed = [attempt for attempt in attempts if attempt["passed"]]
-    return passed[-1] if passed else None
+    """The last attempt that holds; None if none does."""
+    return next(filter(holds, reversed(attempts)), None)
+
+
+def shown_of(attempts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The fastest attempt that holds, or else the first one: the one that is written."""
+    return fastest_of(attempts) or attempts[0]
 
 
 def folder_of(attempts: Sequence[Mapping[str, Any]]) -> str:
-    """Name of the smaller model's folder within the run's; it tells whether the model passed."""
+    """Name of the smaller model's folder within the run's; it tells whether the model holds."""
     return "shrunk" if fastest_of(attempts) else "shrunk_failed"
 
 
@@ -100,21 +123,37 @@ def speedup_of(attempt: Mapping[str, Any], batch_size: int) -> float:
     return float(latency["whole"] / latency["smaller"])
 
 
-def attempt_in_words(attempt: Mapping[str, Any], margin: float, batch_size: int) -> str:
+def _verdict(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """What loss is ruled out, of the scores and within classes."""
+    # Results of earlier versions tested no classes.
+    ruled_out, of_class = attempt.get("ruled_out", attempt["passed"]), attempt.get("class_ruled_out")
+    bound = max(
+        (test["bound"] for test in attempt["tests"]), key=lambda bound: math.inf if math.isnan(bound) else bound
+    )
+    above = f", one above {number(100 * bound, 1)} is" if math.isfinite(bound) and not ruled_out else ""
+    text = f"a loss of {in_points(content['margin'])} or more is {'' if ruled_out else 'not '}ruled out{above}"
+    if of_class is None:
+        return text
+    within = f"a loss of {in_points(content['class_margin'])} of accuracy or more within a class"
+    return f"{text}; {within} is {'' if of_class else 'not '}ruled out"
+
+
+def attempt_in_words(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     """One smaller model in a sentence."""
+    size = content["table"]["batch_size"]
     worst = min(
         attempt["tests"], key=lambda test: test["smaller"] - test["whole"] if attempt["passed"] else -test["p_value"]
     )
-    verdict = "is ruled out" if attempt["passed"] else "is not ruled out"
+    missed = f" ({attempt['asked']:g} was asked for)" if is_missed(attempt) else ""
     return (
-        f"{number(speedup_of(attempt, batch_size), 2)} times as fast at batch {batch_size}{' with 8-bit weights' * attempt['int8']}: {worst['metric']} "
-        f"{number(worst['whole'], 3)} → {number(worst['smaller'], 3)}; a loss of {in_points(margin)} or more {verdict} "
-        f"(largest loss not ruled out: {number(100 * worst['bound'], 1)})."
+        f"{number(speedup_of(attempt, size), 2)} times as fast at batch {size}{missed}{' with 8-bit weights' * attempt['int8']}: "
+        f"{worst['metric']} {number(worst['whole'], 3)} → {number(worst['smaller'], 3)}; {_verdict(attempt, content)}"
+        f"{lost_most_in_words(attempt.get('classes', ()))}."
     )
 
 
 def answer_in_words(content: Mapping[str, Any]) -> str:
-    """The outcome as a sentence, of the fastest model that holds or of the first that failed."""
+    """The outcome as a sentence, of the fastest model that holds or of the first one."""
     fastest, table = fastest_of(content["attempts"]), content["table"]
     size = table["batch_size"]
     if fastest is None:
@@ -125,18 +164,19 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
             if needed and np.isfinite(max(needed))
             else ""
         )
-        return f"No smaller model is shown to be good enough. {attempt_in_words(first, content['margin'], size)[:-1]}{more}."
+        return f"No smaller model holds: {attempt_in_words(first, content)[:-1]}{more}."
     heads, neurons = sum(map(len, fastest["heads"])), sum(fastest["neurons"])
     layers = len(fastest["heads"])
     test = min(fastest["tests"], key=lambda test: test["smaller"] - test["whole"])
     latency = fastest["latency"][str(size)]
     return (
         f"A model {'with 8-bit weights, ' if fastest['int8'] else 'with '}{heads} of {layers * content['total_heads']} heads and "
-        f"{neurons / (layers * content['total_neurons']):.0%} of the neurons is {number(speedup_of(fastest, size), 2)} times as fast at batch "
-        f"{size} ({number(latency['whole'], 1)} → {number(latency['smaller'], 1)} ms) and "
-        f"{number(speedup_of(fastest, 1), 2)} times at batch 1: {test['metric']} {number(test['whole'], 3)} → "
-        f"{number(test['smaller'], 3)}, and a loss of {in_points(content['margin'])} or more is ruled out at "
-        f"{content['confidence']:.0%} confidence on {content['judged_on']:,} examples."
+        f"{neurons / (layers * content['total_neurons']):.0%} of the neurons, {'taught' if content['epochs'] else 'refitted'} after the "
+        f"cut, is {number(speedup_of(fastest, size), 2)} times as fast at batch {size} ({number(latency['whole'], 1)} → "
+        f"{number(latency['smaller'], 1)} ms) and {number(speedup_of(fastest, 1), 2)} times at batch 1: {test['metric']} "
+        f"{number(test['whole'], 3)} → {number(test['smaller'], 3)}, and {_verdict(fastest, content)} at "
+        f"{content['confidence']:.0%} confidence on {content['judged_on']:,} examples"
+        f"{lost_most_in_words(fastest.get('classes', ()))}."
     )
 
 
@@ -158,14 +198,14 @@ def _typed(value: Any) -> str:
 
 
 def _ruled_out(attempt: Mapping[str, Any]) -> float | None:
-    """The smallest loss that the examples rule out, in points with one decimal; None for an undefined score, for which they rule out none."""
-    bound = float(np.max([test["bound"] for test in attempt["tests"]]))
+    """The smallest loss that a further search on the examples would rule out, in points with one decimal; None for an undefined score."""
+    bound = float(np.max([test.get("bound_later", test["bound"]) for test in attempt["tests"]]))
     return math.ceil(1000 * bound + 1e-9) / 10 if math.isfinite(bound) else None
 
 
 def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
-    """The command that gives this model: one that failed holds with the smallest loss that is ruled out as margin."""
-    if attempt["passed"] or (margin := _ruled_out(attempt)) is None:
+    """The command that gives this model: one whose score failed holds with the smallest loss that will be ruled out as margin."""
+    if attempt.get("ruled_out", attempt["passed"]) or (margin := _ruled_out(attempt)) is None:
         return _command(run, speedup=attempt["asked"])
     return _command(run, speedup=attempt["asked"], max_loss=margin)
 
@@ -175,7 +215,7 @@ def _steps(run: Run, content: Mapping[str, Any]) -> list[NextStep]:
     attempts = content["attempts"]
     fastest = fastest_of(attempts)
     slower = 1.0 if fastest is None else fastest["asked"]
-    failed = next((attempt["asked"] for attempt in attempts if not (attempt["passed"] or attempt["int8"])), None)
+    failed = next((attempt["asked"] for attempt in attempts if not (holds(attempt) or attempt["int8"])), None)
     faster = next((speedup for speedup in SPEEDUPS if speedup > slower), slower + 1)
     takes = "as long as this search"
     other = faster if failed is None else (slower + failed) / 2
@@ -218,15 +258,10 @@ def _cut_section(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> Sect
     )
 
 
-def _lost_most(attempt: Mapping[str, Any]) -> list[str]:
-    losses = [(row["smaller"] - row["whole"], row) for row in attempt["groups"]]
-    if not losses or min(change for change, _ in losses) >= 0:
-        return []
-    change, row = min(losses, key=lambda pair: pair[0])
-    return [
-        f"Of classes and lengths, {row['group']} lost most: {number(100 * change, 1)} points of accuracy on {row['examples']:,} "
-        "examples, which is not tested."
-    ]
+def _longest_lost(attempt: Mapping[str, Any]) -> list[str]:
+    """The lengths that lose most, which no test speaks of."""
+    lost = lost_most_in_words(attempt.get("lengths", ()))
+    return [f"Of texts by length,{lost.removeprefix(';')}."] if lost else []
 
 
 def how_in_words(content: Mapping[str, Any]) -> str:
@@ -242,8 +277,8 @@ def how_in_words(content: Mapping[str, Any]) -> str:
         f"each layer, follows from times measured here (batch {table['batch_size']}, {table['length']} tokens, {table['threads']} "
         f"thread{'s' * (table['threads'] != 1)}, {table['device']}). What remains is refitted by least squares{taught}. The examples that judge took no part in it. "
         "Models are tested from the slowest on, up to the first that fails, so that the confidence holds for all that passed "
-        "(Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does."
-    )
+        f"(Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does. {search_in_words(content)}"
+    ).strip()
 
 
 def _asked(attempt: Mapping[str, Any]) -> str:
@@ -265,7 +300,7 @@ def frontier_table(content: Mapping[str, Any]) -> Table:
                 "heads": str(sum(map(len, attempt["heads"]))),
                 "neurons": f"{sum(attempt['neurons']):,}",
                 "parameters": f"{attempt['parameters'] / 1e6:.1f} M",
-                "holds": "yes" if attempt["passed"] else "no",
+                "holds": "yes" if holds(attempt) else "no",
             }
         )
     return Table.of(
@@ -290,12 +325,22 @@ def tests_table(content: Mapping[str, Any]) -> Table:
     return Table(header, rows, "Tests of non-inferiority", folded=True)
 
 
-def groups_table(attempt: Mapping[str, Any]) -> Table:
+def groups_table(attempt: Mapping[str, Any], confidence: float) -> Table:
+    """Accuracy by class and length, with limits of each difference."""
     rows = [
-        [row["group"], f"{row['examples']:,}", number(row["whole"], 3), number(row["smaller"], 3)]
-        for row in attempt["groups"]
+        [
+            row["group"],
+            f"{row['examples']:,}",
+            number(row["whole"], 3),
+            number(row["smaller"], 3),
+            change_of_group(row),
+        ]
+        for kind in ("classes", "lengths")
+        for row in attempt.get(kind, ())
     ]
-    return Table(["examples of", "number", "whole", "smaller"], rows, "Accuracy by class and length", folded=True)
+    level = f"{confidence:.0%} limits for all classes together, and for all lengths"
+    header = ["examples of", "number", "whole", "smaller", "change, points"]
+    return Table(header, rows, f"Accuracy by class and length, and its change with {level}", folded=True)
 
 
 def _frontier(content: Mapping[str, Any], scores: RunScores) -> Figure:
@@ -339,7 +384,7 @@ def _frontier(content: Mapping[str, Any], scores: RunScores) -> Figure:
             figure,
             "; ".join(
                 [
-                    f"dashed: the loss that matters; bars: limits at {content['confidence']:.0%}",
+                    f"dashed: the loss that matters; bars: limits at {100 * content.get('level', content['confidence']):.4g}%",
                     *constant_answer,
                     f"n = {content['judged_on']:,}",
                 ]

@@ -99,7 +99,12 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
         torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
     section = Pruning.describe(view_of(run))
     assert section is not None
-    assert section.findings[1].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
+    assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
+    assert section.findings[0].endswith("on a run's page each is disabled alone.")
+    assert [row["group"] for row in content["chosen"]["classes"]] == [f"class {name}" for name in TASK.labels]
+    # The only search on these examples; the next one finds it.
+    assert content["search"] == 1
+    assert len(list((tmp_path / "searches").iterdir())) == 1
     costs, scores = section.tables
     assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
     assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from transformers import AutoTokenizer
 
 import bertsecrets as bs
 from bertsecrets.pruning.export import OnnxClassifier
+from bertsecrets.pruning.shrink_experiment import folder_of, shown_of
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,18 @@ LITTLE = (
 QUIET = ("logger=csv", "progress=false")
 
 
+@pytest.fixture(autouse=True)
+def _the_first_search(trained: Path) -> None:
+    """Searches of other tests on the same examples do not count."""
+    shutil.rmtree(trained / "searches", ignore_errors=True)
+
+
+def written(folder: Path) -> Path:
+    """The folder of the smaller model: so small a model may be timed slower than asked."""
+    attempts = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
+    return folder / folder_of(attempts)
+
+
 def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     asked = ("shrink.speedup=[1.05,1.1]", "shrink.max_loss=60")
@@ -35,8 +49,15 @@ def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, 
     assert result.returncode == 0, result.stderr
     assert "is ruled out if 2% of the answers change" in result.stdout + result.stderr
     content = json.loads((folder / "shrinking.json").read_text())["model"]
-    last = [attempt for attempt in content["attempts"] if attempt["passed"]][-1]
-    model = bs.load_pruned(folder / "shrunk")
+    last = shown_of(content["attempts"])
+    model = bs.load_pruned(written(folder))
+    for attempt in content["attempts"]:
+        latency = attempt["latency"]["2"]
+        # Times of the finished model.
+        assert attempt["missed"] == (latency["whole"] / latency["smaller"] < attempt["asked"])
+    # The next search on the same examples finds this one.
+    assert content["search"] == 1
+    assert len(list((trained / "searches").iterdir())) == 1
     assert sum(parameter.numel() for parameter in model.parameters()) == last["parameters"] < content["parameters"]
     assert model(torch.full((1, 4), 5)).logits.shape == (1, 2)
     assert not (folder / "shrinking").exists()
@@ -57,7 +78,7 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
     assert not attempt["passed"]
     model = bs.load_pruned(folder / "shrunk_failed")
     assert sum(parameter.numel() for parameter in model.parameters()) == attempt["parameters"]
-    assert "No smaller model is shown to be good enough" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
+    assert "No smaller model holds" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
     assert not (folder / "shrunk").exists()
     assert not (folder / "shrinking").exists()
 
@@ -86,16 +107,16 @@ def test_a_uniform_model_answers_in_a_process_that_knows_transformers_alone(trai
     assert (
         "load it with transformers.AutoModelForSequenceClassification.from_pretrained" in result.stdout + result.stderr
     )
-    subprocess.run([sys.executable, "-c", _ALONE, folder / "shrunk", tmp_path / "logits.pt"], check=True)
+    subprocess.run([sys.executable, "-c", _ALONE, written(folder), tmp_path / "logits.pt"], check=True)
     logits = torch.load(tmp_path / "logits.pt")
-    tokens = AutoTokenizer.from_pretrained(folder / "shrunk")("a good film", return_tensors="pt")
+    tokens = AutoTokenizer.from_pretrained(written(folder))("a good film", return_tensors="pt")
     if importlib.util.find_spec("onnxruntime") is not None:
         torch.testing.assert_close(
-            OnnxClassifier(folder / "shrunk" / "model.onnx")(**tokens).logits, logits, atol=1e-5, rtol=0
+            OnnxClassifier(written(folder) / "model.onnx")(**tokens).logits, logits, atol=1e-5, rtol=0
         )
     (attempt,) = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
     assert len({count for count in attempt["neurons"] if count}) == 1
-    assert ModelCard.load(folder / "shrunk" / "README.md").data.library_name == "transformers"
+    assert ModelCard.load(written(folder) / "README.md").data.library_name == "transformers"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the extra export")
@@ -106,25 +127,29 @@ def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path,
     assert result.returncode == 0, result.stderr
     whole, quantised = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
     assert (whole["int8"], quantised["int8"]) == (False, True)
-    exported = OnnxClassifier(folder / "shrunk" / "model.int8.onnx")
+    exported = OnnxClassifier(written(folder) / "model.int8.onnx")
     ids_BS = torch.arange(5, 11)[None]
-    expected = bs.load_pruned(folder / "shrunk")(input_ids=ids_BS).logits
+    expected = bs.load_pruned(written(folder))(input_ids=ids_BS).logits
     logits = exported(input_ids=ids_BS, attention_mask=torch.ones_like(ids_BS)).logits
     torch.testing.assert_close(logits, expected.detach(), atol=0.05, rtol=0)
     assert not torch.equal(logits, expected)
     # The code of the card, in a process that knows neither this package nor PyTorch's models.
-    card = (folder / "shrunk" / "README.md").read_text("utf-8")
-    code = card.split("```python\n")[1].split("```")[0].replace("<this folder>", str(folder / "shrunk"))
+    card = (written(folder) / "README.md").read_text("utf-8")
+    code = card.split("```python\n")[1].split("```")[0].replace("<this folder>", str(written(folder)))
     alone = f"{code}\nimport sys\nassert 'bertsecrets' not in sys.modules\nprint(logits.tolist())"
     answered = subprocess.run([sys.executable, "-c", alone], check=True, capture_output=True, text=True).stdout
     texts = ("The cat sat.", "The cat lay.")[: code.count("The cat")]
-    tokens = AutoTokenizer.from_pretrained(folder / "shrunk")(*texts, return_tensors="pt")
+    tokens = AutoTokenizer.from_pretrained(written(folder))(*texts, return_tensors="pt")
     torch.testing.assert_close(torch.tensor(json.loads(answered)), exported(**tokens).logits, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            ("shrink.speedup=2", "shrink.max_loss=60", "shrink.max_class_loss=1"),
+            "of class negative cannot rule out a loss of 1 points",
+        ),
         (("shrink.speedup=2",), "examples cannot rule out a loss of 1 points"),
         (("shrink.speedup=500", "shrink.max_loss=60"), "shrink.speedup is 500, but with one head left"),
         (("shrink.speedup=[2,1.5]", "shrink.max_loss=60"), "expected ascending numbers above 1"),
