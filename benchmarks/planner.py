@@ -1,11 +1,12 @@
-"""Does the planner keep its promise? Pilots of known populations, planned, and swept again with as many examples as it says.
+"""Does the planner keep its promise? Pilots of known populations, planned, and grown to as many examples as it says.
 
     python train.py hydra.run.dir=<folder>
     python -m benchmarks.planner <folder> [--simulations 200]
 
-Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and a new sweep of the size with
-which the plan promises a verdict for 80 % of the heads that have none. *default* is like that run: the rates that are left open by
-its counts, in 30 % of the examples alone. In *even* no head has an effect and each flips 1 % of the answers.
+Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and further ones up to the number
+with which the plan promises a verdict for 80 % of the heads that have none, and to both ends of its range; and as many new ones.
+*default* is like that run: the rates that are left open by its counts, in 30 % of the examples alone. In *even* no head has an effect
+and each flips 1 % of the answers.
 """
 
 import argparse
@@ -22,12 +23,13 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import Verdicts, judge
 from bertsecrets.reporting.runs import read_run
 from bertsecrets.results.verdicts import INCONCLUSIVE
+from bertsecrets.statistics.power import POWER
 
 RESULTS = Path(__file__).parent / "results" / "planner.json"
 HEADS, PER_LAYER, COUNT = 72, 12, 400
 """Heads, of each layer, and evaluation examples of a default run."""
 _RIGHT = 0.8
-_TIMES, _REPEATS = (1, 2, 4, 8, 16), 40
+_TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 40
 
 JUDGING = AblationSettings.read("ablation", {"resamples": 100}).judging()
 
@@ -69,10 +71,14 @@ def judged(data: tuple[Array, ...]) -> Verdicts:
     return judge("accuracy", PairedPredictions(*data), JUDGING)
 
 
+def grown(data: tuple[Array, ...], more: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(np.concatenate(parts, axis=-1) for parts in zip(data, more, strict=True))
+
+
 def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, float | list[float]]:
     """How often the promise is kept, over simulations and heads without a verdict."""
     generator = np.random.default_rng(1)
-    shares, examples = [], []
+    shares, within, examples = [], [], []
     for simulation in range(simulations):
         truth = rates(run, generator)
         data = sample(truth, COUNT, generator)
@@ -91,16 +97,25 @@ def simulate(run: tuple[Array, Array] | None, simulations: int) -> dict[str, flo
             times=_TIMES,
             seed=simulation,
         )
-        size = planned.examples(planned.settled[1])
-        if math.isinf(size):
+        sizes = [planned.examples(planned.settled[1]), *planned.examples_range()]
+        if math.isinf(max(sizes)):
             continue
-        again = np.array(judged(sample(truth, math.ceil(size), generator)).verdict)
-        shares.append((again[open_V] != INCONCLUSIVE).mean())
-        examples.append(size)
+        # The three sizes share their examples, as a sweep that grows does.
+        further = sample(truth, math.ceil(max(sizes)) - COUNT, generator)
+        sweeps = [grown(data, tuple(part[..., : math.ceil(size) - COUNT] for part in further)) for size in sizes]
+        sweeps.append(sample(truth, math.ceil(sizes[0]), generator))
+        settled, low, high, anew = (
+            float((np.array(judged(sweep).verdict)[open_V] != INCONCLUSIVE).mean()) for sweep in sweeps
+        )
+        shares.append((settled, anew))
+        within.append((low >= POWER, high >= POWER))
+        examples.append(sizes[0])
     return {
         "simulations": len(shares),
-        "settled": float(np.mean(shares)),
-        "standard_error": float(np.std(shares, ddof=1) / math.sqrt(len(shares))),
+        "settled": float(np.mean(shares, axis=0)[0]),
+        "standard_error": float(np.std(shares, axis=0, ddof=1)[0] / math.sqrt(len(shares))),
+        "settled_anew": float(np.mean(shares, axis=0)[1]),
+        "kept_at_low_and_high": [float(share) for share in np.mean(within, axis=0)],
         "examples": [float(size) for size in np.quantile(examples, [0.1, 0.5, 0.9])],
     }
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,11 @@ Counts = NDArray[np.int64]
 FEWEST = 30
 """Fewer examples in a pilot do not tell how often heads change a prediction."""
 
-TIMES = (1, 2, 4, 8, 16, 32, 64)
-"""Sizes of simulated sweeps, as multiples of the pilot's."""
+TIMES = (1, 1.5, 2, 3, 4, 8, 16, 32, 64)
+"""Sizes of simulated sweeps, as multiples of the pilot's: more where most promises are."""
+
+_RANGE = (0.1, 0.9)
+"""Shares of the simulated sweeps that settle as much with fewer examples than the range of a promise."""
 
 SEEDS = (1, 2, 3, 5, 10)
 """Numbers of seeds that are simulated, if the pilots show how much seeds differ."""
@@ -171,7 +175,9 @@ class Planned:
     Args:
         pilot: What they were simulated from.
         sizes: Numbers of examples.
-        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size.
+        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size. One seed's examples
+            include the pilot's, which settle none of them.
+        single_RM: For one seed, the same in each simulated sweep, NaN where its pilot leaves none without a verdict.
         undecided: Number of seeds -> how many heads have no verdict so far (the mean over the runs for one seed).
         goals: What is to be shown -> its power at each size, with one seed.
     """
@@ -179,6 +185,7 @@ class Planned:
     pilot: Pilot
     sizes: tuple[int, ...]
     settled: Mapping[int, Array]
+    single_RM: Array
     undecided: Mapping[int, float]
     goals: Mapping[str, Array]
 
@@ -197,19 +204,28 @@ class Planned:
             self.sizes[at - 1] * 2 ** ((POWER - low) / (high - low) * math.log2(self.sizes[at] / self.sizes[at - 1]))
         )
 
+    def examples_range(self) -> tuple[float, float]:
+        """Between which numbers of examples eight in ten simulated sweeps of one seed settle their share; infinite as :meth:`examples`."""
+        reached = sorted(self.examples(share_M) for share_M in self.single_RM if not np.isnan(share_M).any())
+        low, high = (reached[round(share * (len(reached) - 1))] if reached else math.inf for share in _RANGE)
+        return low, high
+
     def record(self) -> dict[str, Any]:
         """What a run keeps of it: numbers for sentences."""
+        low, high = self.examples_range()
         return {
             "metric": self.pilot.metric,
             "undecided": round(self.undecided[1]),
             "heads": len(self.pilot.layers),
             "count": self.pilot.count,
             "margin": self.pilot.judging.margin,
-            "examples": _finite(self.examples(self.settled[1])),
+            "examples": finite(self.examples(self.settled[1])),
+            "examples_low": finite(low),
+            "examples_high": finite(high),
             "most": self.sizes[-1],
             "share": float(np.max(self.settled[1])) if self.undecided[1] else None,
-            "spared": _finite(self.examples(self.goals[SPARED])),
-            "needed": _finite(self.examples(self.goals[NEEDED])),
+            "spared": finite(self.examples(self.goals[SPARED])),
+            "needed": finite(self.examples(self.goals[NEEDED])),
         }
 
 
@@ -217,21 +233,22 @@ SPARED, REDUNDANT, RANKS, SET = "spared", "redundant", "ranks", "set"
 """Keys of :attr:`Planned.goals`, besides ``needed``."""
 
 
-def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequence[int] = TIMES) -> Planned:
-    """Simulate sweeps of growing size, judge them as sweeps are judged, and count verdicts.
+def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequence[float] = TIMES) -> Planned:
+    """Simulate how the pilot's sweep grows, judge it as sweeps are judged, and count verdicts.
 
     The true rates at which each head loses and wins examples are drawn from what the pilot leaves open (beta-binomial models of
     flips, and of the losses among them, whose spread over heads is estimated from all heads): the effects that a small pilot
-    observes vary more than the true ones, and a head without a flip may have some. With several runs, a head's effects vary over
+    observes vary more than the true ones, and a head without a flip may have some. The pilot's own examples stay: with no others it
+    says what it said. With several runs, a head's effects vary over
     seeds around a mean, as much as they do in the pilots beyond the noise of examples.
 
     Args:
         pilot: The pilot.
         repeats: Simulated sweeps of each size.
         seed: Seed of the simulation.
-        times: Sizes, as multiples of the pilot's.
+        times: Sizes, as multiples of the pilot's, rising from 1.
     """
-    sizes = tuple(time * pilot.count for time in times)
+    sizes = tuple(round(time * pilot.count) for time in times)
     generator = np.random.default_rng([seed, 4])
     runs_R = np.arange(repeats) % len(pilot.change_SV)
     undecided_RV = pilot.undecided_SV[runs_R]
@@ -244,7 +261,11 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
         ),
         strict=True,
     )
-    settled = {1: np.array(settled_M)}
+    settled_RM = np.stack(settled_M, 1)
+    # By definition; tests by random swaps and correlations are simulated by others, which might differ.
+    settled_RM[:, 0] = 0
+    left_R = undecided_RV.sum(1)
+    settled = {1: settled_RM.sum(0) / left_R.sum() if left_R.any() else np.full(len(sizes), math.nan)}
     undecided = {1: float(pilot.undecided_SV.sum(1).mean())}
     if pilot.over_seeds:
         over_V = np.array(pilot.over_seeds) == INCONCLUSIVE
@@ -252,10 +273,13 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
             settled[seeds] = np.array(
                 [_several_seeds(pilot, size, seeds, repeats, over_V, generator) for size in sizes]
             )
+            if seeds <= len(pilot.change_SV) and over_V.any():
+                settled[seeds][0] = 0
             undecided[seeds] = float(over_V.sum())
-    return Planned(
-        pilot, sizes, settled, undecided, {name: np.array([goals[name] for goals in goals_M]) for name in goals_M[0]}
-    )
+    with np.errstate(invalid="ignore"):
+        single_RM = settled_RM / left_R[:, None]
+    goals = {name: np.array([of_size[name] for of_size in goals_M]) for name in goals_M[0]}
+    return Planned(pilot, sizes, settled, single_RM, undecided, goals)
 
 
 def _flip_sweeps(
@@ -270,7 +294,11 @@ def _flip_sweeps(
     half_R1, set_R1 = (np.full((len(runs_R), 1), share / 2) for share in (typical_flips(pilot), pilot.set_flips))
     lost_RW = np.hstack([lost_RV, half_R1 + margin, half_R1, half_R1, half_R1 + GROUP_LOSS * margin, set_R1])
     won_RW = np.hstack([won_RV, half_R1, half_R1, half_R1, half_R1, set_R1])
-    lost_MRW, won_MRW = np.stack([draw_flips(size, lost_RW, won_RW, generator) for size in sizes], 1)
+    added = [size - before for before, size in pairwise((0, *sizes))]
+    lost_MRW, won_MRW = np.stack([draw_flips(size, lost_RW, won_RW, generator) for size in added], 1)
+    heads = lost_RV.shape[1]
+    lost_MRW[0, :, :heads], won_MRW[0, :, :heads] = pilot.lost_SV[runs_R], pilot.won_SV[runs_R]
+    lost_MRW, won_MRW = lost_MRW.cumsum(0), won_MRW.cumsum(0)
     size_M11 = np.reshape(sizes, (-1, 1, 1))
     # The variance of a change, with a flip more where there are few.
     variance_MRW = (lost_MRW + won_MRW + 1) / size_M11**2
@@ -290,9 +318,12 @@ def _score_sweeps(
     true_RW = np.hstack([true_RV, ones_R1 * [-margin, 0, 0, -GROUP_LOSS * margin, 0]])
     typical = [_typical(pilot, pilot.variance_SV)] * 4
     of_one_RW = np.hstack([pilot.variance_SV[runs_R], ones_R1 * [*typical, pilot.set_flips]]) * pilot.count
-    variance_MRW = of_one_RW / np.reshape(sizes, (-1, 1, 1))
+    size_M11, added_M11 = (np.reshape(count, (-1, 1, 1)) for count in (sizes, np.diff(sizes, prepend=0)))
+    part_MRW = true_RW + np.sqrt(of_one_RW / added_M11) * generator.standard_normal((len(sizes), *true_RW.shape))
+    part_MRW[0, :, : true_RV.shape[1]] = pilot.change_SV[runs_R]
+    change_MRW = (added_M11 * part_MRW).cumsum(0) / size_M11
+    variance_MRW = of_one_RW / size_M11
     error_MRW = np.sqrt(np.maximum(variance_MRW, np.finfo(float).tiny))
-    change_MRW = true_RW + error_MRW * generator.standard_normal(error_MRW.shape)
     p_loss_MRW, p_margin_MRW = special.ndtr(change_MRW / error_MRW), special.ndtr(-(change_MRW + margin) / error_MRW)
     # No score is unchanged.
     return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
@@ -305,8 +336,8 @@ def _one_seed(
     true_RV: Array,
     undecided_RV: NDArray[np.bool_],
     generator: np.random.Generator,
-) -> tuple[float, dict[str, float]]:
-    """The share of undecided heads that sweeps of this size settle, and the power for each goal."""
+) -> tuple[Counts, dict[str, float]]:
+    """How many undecided heads each sweep of this size settles, ``[R]``, and the power for each goal."""
     change_RW, variance_RW, p_loss_RW, p_margin_RW, p_unchanged_RW = drawn
     repeats, heads = true_RV.shape
     family = heads + 3
@@ -317,13 +348,13 @@ def _one_seed(
         influence_VN * math.sqrt(pilot.count / size), np.abs(pilot.moves_VN).max(1) / size
     )
     draw_WR = joint_draws(correlation, generator, _DRAWS)
-    settled, needed, spared, redundant = 0, 0, 0, 0
+    settled_R, needed, spared, redundant = np.zeros(repeats, np.int64), 0, 0, 0
     for repeat in range(repeats):
         p_loss_V, p_margin_V, p_unchanged_V = (
             p_RW[repeat, :family] for p_RW in (p_loss_RW, p_margin_RW, p_unchanged_RW)
         )
         verdict = verdicts_together(p_loss_V, p_margin_V, p_unchanged_V, draw_WR, pilot.judging)[2]
-        settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
+        settled_R[repeat] = sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_RV[repeat]))
         needed += verdict[heads] == NEEDED
         spared += sum(code == DISPENSABLE for code in verdict[heads + 1 : family])
         alone, together = slice(heads + 1, family), family
@@ -338,8 +369,7 @@ def _one_seed(
             0.0,
             pilot.judging.false_discovery_rate,
         )
-    undecided = int(undecided_RV.sum())
-    return settled / undecided if undecided else math.nan, {
+    return settled_R, {
         NEEDED: needed / repeats,
         SPARED: spared / (2 * repeats),
         REDUNDANT: redundant / repeats,
@@ -561,5 +591,6 @@ def _shared(moves_SVN: Array) -> float:
     return min(max(of_two / of_one, 0.0), 1.0) if of_one else 0.0
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """None if it is infinite."""
     return value if math.isfinite(value) else None

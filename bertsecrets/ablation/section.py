@@ -404,14 +404,23 @@ def settling_in_words(plan: Mapping[str, Any]) -> str:
             f"near the margin of {points(plan['margin'])} take very many (simulated from these {plan['count']:,})."
         )
     return (
-        f"To tell more: about {rounded(plan['examples']):,} examples would settle {POWER:.0%} of {which} without a verdict "
-        f"(simulated from these {plan['count']:,})."
+        f"To tell more: about {rounded(plan['examples']):,} examples, these {plan['count']:,} among them, would settle {POWER:.0%} of {which} "
+        f"without a verdict ({range_in_words(plan.get('examples_low'), plan.get('examples_high'))})."
     )
 
 
+def range_in_words(low: float | None, high: float | None) -> str:
+    """Between which numbers of examples simulated sweeps settle the same; None is infinite, or unknown in earlier records."""
+    if low is None:
+        return "simulated from these"
+    upper = "more than was simulated" if high is None else f"{rounded(high):,}"
+    return f"{rounded(low):,} to {upper} in eight of ten simulations"
+
+
 def rounded(examples: float) -> int:
-    """A number of examples to two digits: it is an estimate."""
-    return int(round(examples, 1 - math.floor(math.log10(examples))))
+    """A number of examples to two digits, as it is an estimate: rounded up, so that no promise is of the examples at hand."""
+    digits = max(0, math.floor(math.log10(examples)) - 1)
+    return int(math.ceil(examples / 10**digits - 1e-9) * 10**digits)
 
 
 def _correction_in_words(row: Row, needed: int) -> str:

@@ -63,7 +63,7 @@ from bertsecrets.statistics.sequential import Look
 
 _log = logging.getLogger(__name__)
 
-_TIMES, _REPEATS = (1, 2, 4, 8, 16), 60
+_TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 60
 """Sizes and number of the sweeps that are simulated after each sweep: a second's worth."""
 
 SIMILAR_GROUPS = "similar_groups"

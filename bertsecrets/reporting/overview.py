@@ -484,9 +484,10 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
             f"python -m bertsecrets plan runs={on_page(run.folder)}",
             "about half a minute",
         )
+    about = min(rounded(examples), sample["of"])
     return NextStep(
-        f"{heads} About {rounded(examples):,} of the {sample['of']:,} at hand would settle 80 % of them.",
-        f"{run.analyze_command} analysis=disable ablation.max_examples={rounded(examples)}",
+        f"{heads} About {about:,} of the {sample['of']:,} at hand would settle 80 % of them.",
+        f"{run.analyze_command} analysis=disable ablation.max_examples={about}",
         ANNOUNCED,
     )
 

@@ -23,10 +23,11 @@ from bertsecrets.ablation.planner import (
     SPARED,
     Pilot,
     Planned,
+    finite,
     plan_power,
     typical_flips,
 )
-from bertsecrets.ablation.section import SECONDS, latest_rows, rounded
+from bertsecrets.ablation.section import SECONDS, latest_rows, range_in_words, rounded
 from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.ablation.spared import points
 from bertsecrets.errors import UserError
@@ -208,7 +209,8 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         examples = planned.examples(planned.settled[1])
         share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
         first = (
-            f"To settle {share}: about {rounded(examples):,} examples{_time(planned, costs, 1, examples)}."
+            f"To settle {share}: about {rounded(examples):,} examples ({range_in_words(*map(finite, planned.examples_range()))}), the "
+            f"pilot's {pilot.count:,} among them{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
             else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of {points(pilot.judging.margin)} take very "
             "many; a larger margin takes fewer (margin=2)."
@@ -279,6 +281,8 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         + ", and each simulated sweep is judged over all heads as sweeps are. A head counts as settled if it is shown to be needed or to "
         "be spared.",
         "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
+        "Adding examples to a pilot that left heads open is a second look at its examples, which their p-values do not allow for; "
+        "`ablation.looks=2` in a new sweep does, and so does a sweep of new examples alone.",
     ]
     if any(np.max(power_M) - power_M[-1] > _FALL for seeds, power_M in planned.settled.items() if seeds > 1):
         notes.append(

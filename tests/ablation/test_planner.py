@@ -106,6 +106,21 @@ def test_more_examples_settle_more_and_a_smaller_margin_takes_more() -> None:
     assert 400 < record["examples"] < 25_600
 
 
+@pytest.mark.parametrize("count", [290, 300, 400])
+def test_no_promise_is_of_the_examples_that_told_nothing(count: int) -> None:
+    """Sweeps of 300 new examples settle most of these heads; these 300 have settled none."""
+    planned = plan_power(pilot([1, 1, 1, 2] * 3, [0] * 12, count), repeats=60)
+    assert planned.pilot.undecided_SV.all()
+    assert planned.settled[1][0] == 0
+    assert planned.single_RM.shape == (60, len(planned.sizes))
+    np.testing.assert_allclose(planned.single_RM.mean(0), planned.settled[1])
+    promised, (low, high) = planned.examples(planned.settled[1]), planned.examples_range()
+    assert count < low <= promised <= high
+    # A fifth of the simulated sweeps lies outside of the range.
+    each = np.array([planned.examples(share_M) for share_M in planned.single_RM])
+    assert ((each < low).mean(), (each > high).mean()) == (pytest.approx(0.1, abs=0.1), pytest.approx(0.1, abs=0.1))
+
+
 def test_a_margin_that_no_number_of_examples_shows_has_no_number() -> None:
     planned = plan_power(pilot([8] * 8, [8] * 8, margin=1e-5), repeats=50)
     assert math.isinf(planned.examples(planned.goals[SPARED]))
@@ -159,18 +174,20 @@ def test_a_correlation_is_planned_by_normal_errors() -> None:
 
 @pytest.mark.slow
 def test_the_promised_share_is_settled_for_a_correlation() -> None:
-    """Pilots of a known population of scores, and sweeps of the size that is promised to settle 80 %."""
+    """Pilots of a known population of scores, grown to the size that is promised to settle 80 %."""
     generator = np.random.default_rng(7)
     settled, undecided = 0, 0
     for simulation in range(50):
         noise_V = generator.normal(0, 0.02, 24)
-        first = swept_scores(scored(150, noise_V, generator))
+        seen = scored(150, noise_V, generator)
+        first = swept_scores(seen)
         open_heads = [v for v, row in enumerate(first.rows) if row["verdict"] == INCONCLUSIVE]
-        planned = plan_power(Pilot.of([first]), repeats=40, times=(1, 2, 4, 8, 16), seed=simulation)
+        planned = plan_power(Pilot.of([first]), repeats=40, times=(1, 1.5, 2, 3, 4, 8, 16), seed=simulation)
         size = planned.examples(planned.settled[1]) if open_heads else math.inf
         if math.isinf(size):
             continue
-        again = swept_scores(scored(math.ceil(size), noise_V, generator))
+        more = scored(math.ceil(size) - 150, noise_V, generator)
+        again = swept_scores(tuple(np.concatenate(parts, axis=-1) for parts in zip(seen, more, strict=True)))
         undecided += len(open_heads)
         settled += sum(again.rows[v]["verdict"] != INCONCLUSIVE for v in open_heads)
     assert undecided > 100
@@ -197,14 +214,15 @@ def test_the_spread_between_seeds_is_found_and_settles_what_it_can() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("flips", [0.004, 0.02])
 def test_the_promised_share_is_settled(flips: float) -> None:
-    """Pilots of a known population, planned and swept again with as many examples as the plan promises for 80 %."""
+    """Pilots of a known population, planned and grown to as many examples as the plan promises for 80 %."""
     generator = np.random.default_rng(5)
     settled, undecided = 0, 0
     for simulation in range(40):
         flips_V = generator.gamma(1.0, flips, 48)
         effect_V = generator.normal(-0.001, 0.004, 48).clip(-flips_V, flips_V)
         rates = ((flips_V - effect_V) / 2, (flips_V + effect_V) / 2)
-        data = predictions(*draw_flips(400, *rates, generator), 400)
+        seen = draw_flips(400, *rates, generator)
+        data = predictions(*seen, 400)
         first = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
         if INCONCLUSIVE not in first:
             continue
@@ -213,7 +231,8 @@ def test_the_promised_share_is_settled(flips: float) -> None:
         if math.isinf(examples):
             continue
         size = math.ceil(examples)
-        data = predictions(*draw_flips(size, *rates, generator), size)
+        more = draw_flips(size - 400, *rates, generator)
+        data = predictions(seen[0] + more[0], seen[1] + more[1], size)
         again = judge("accuracy", PairedPredictions(*data), Judging(resamples=100)).verdict
         open_heads = [v for v, code in enumerate(first) if code == INCONCLUSIVE]
         undecided += len(open_heads)

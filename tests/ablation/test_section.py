@@ -314,11 +314,20 @@ def test_where_heads_have_no_verdict_the_page_says_what_it_would_take() -> None:
         "examples": 2719.3,
         "most": 6528,
         "share": 0.9,
+        "examples_low": 1203.0,
+        "examples_high": 4096.0,
     }
     _, _, lead = written(rows, {"power_uniform": plan})
     assert lead[0].endswith(
-        "To tell more: about 2,700 examples would settle 80% of the 4 heads without a verdict (simulated from these 408)."
+        "To tell more: about 2,800 examples, these 408 among them, would settle 80% of the 4 heads without a verdict "
+        "(1,300 to 4,100 in eight of ten simulations)."
     )
+    for changed, ends in (
+        ({"examples": 408.3}, "about 410 examples, these 408 among them"),
+        ({"examples_high": None}, "(1,300 to more than was simulated in eight of ten simulations)"),
+        ({"examples_low": None}, "(simulated from these)"),
+    ):
+        assert ends in written(rows, {"power_uniform": {**plan, **changed}})[2][0]
     _, _, lead = written(rows, {"power_uniform": {**plan, "examples": None, "share": 0.412}})
     assert (
         "even 6,528 examples would settle 41% of the 4 heads without a verdict, as losses near the margin of 1.0 point"

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 import bertsecrets as bs
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.planner import TIMES
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.power_page import Costs, PowerPlan, plan_runs
@@ -48,7 +49,13 @@ def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     assert plan.report.title.startswith("To settle 80 % of the 8 heads without a verdict: about ")
     frame = plan.to_pandas()
     settled = frame[frame["goal"] == "settled"]
-    assert settled["examples"].tolist() == [COUNT * 2**times for times in range(7)]
+    assert settled["examples"].tolist() == [round(COUNT * times) for times in TIMES]
+    # What the pilot left open its own examples do not settle, so that more are promised than there are.
+    assert settled["power"].iloc[0] == 0
+    low, high = plan.planned.examples_range()
+    assert COUNT < low <= plan.planned.examples(plan.planned.settled[1]) <= high
+    assert f" in eight of ten simulations), the pilot's {COUNT:,} among them. " in repr(plan)
+    assert "a second look" in plan.report.sections[0].paragraphs[-1]
     assert frame["power"].between(0, 1).all()
     assert plan.plot().axes[0].get_xlabel() == "examples"
     # A figure's rows are the table's: the same goals in the same order.
@@ -87,17 +94,23 @@ def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: P
         Run.open(Path(run)).add_checks({"time_uniform": {"seconds": 1.5}})
     plan = plan_runs(runs, repeats=20)
     assert plan.costs == Costs(training=2.0, sweep=1.5)
-    never, at_once, late = np.zeros(7), np.ones(7), np.array([0, 0, 0, 0.8, 1, 1, 1])
+    never, at_once, late = np.zeros(9), np.ones(9), np.array([0, 0, 0, 0, 0, 0.8, 1, 1, 1])
     settled = {1: late, 2: never, 3: late, 5: at_once, 10: at_once}
-    planned = replace(plan.planned, settled=settled, undecided=dict.fromkeys(settled, 4.0))
+    planned = replace(
+        plan.planned, settled=settled, single_RM=np.stack([late, late]), undecided=dict.fromkeys(settled, 4.0)
+    )
     # 3 sweeps of 8 times the examples take 36 s, two trainings and 5 sweeps 11.5 s.
     cheap = repr(PowerPlan(planned, costs=plan.costs))
-    assert "about 3,300 examples (a sweep: about 12 s on this machine)." in cheap
+    assert (
+        f"about 3,300 examples (3,300 to 3,300 in eight of ten simulations), the pilot's {COUNT} among them (a sweep: about 12 s"
+        in cheap
+    )
+    assert "on this machine)." in cheap
     assert (
         "is 5 seeds with about 410 examples each (2 more trainings and 5 sweeps: about 12 s on this machine)" in cheap
     )
     assert "more examples may settle less" not in " ".join(PowerPlan(planned).report.sections[0].paragraphs)
-    falling = replace(planned, settled={**settled, 2: np.array([0.3, 0.5, 0.5, 0.5, 0.5, 0.4, 0.4])})
+    falling = replace(planned, settled={**settled, 2: np.array([0.3, *[0.5] * 6, 0.4, 0.4])})
     assert "more examples may settle less" in " ".join(PowerPlan(falling).report.sections[0].paragraphs)
     dear = repr(PowerPlan(planned, costs=Costs(training=600.0, sweep=1.5)))
     assert "is 3 seeds with about 3,300 examples each (3 sweeps: about 36 s on this machine)" in dear
