@@ -154,7 +154,8 @@ def _correlations(x: Array, y_P: Array, x_defined: Mask, y_defined_P: Mask) -> A
         covariance_P = x_N @ y_NP - sum_x_P * sum_y_P / count_P
         variance_P = (x_N**2 @ with_y_NP - sum_x_P**2 / count_P) * (with_x_N @ y_NP**2 - sum_y_P**2 / count_P)
         # Rounding leaves a little of a variance of 0, which has no correlation.
-        return np.where(variance_P > 1e-9, covariance_P / np.sqrt(np.maximum(variance_P, 0)), 0.0)
+        rho_P: Array = np.where(variance_P > 1e-9, covariance_P / np.sqrt(np.maximum(variance_P, 0)), 0.0)
+    return rho_P
 
 
 def _tested(rho: float, chance_P: Array, count: int) -> RankCorrelation:
