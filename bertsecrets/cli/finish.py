@@ -115,7 +115,7 @@ def present(
 
 
 def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -> RunScores:
-    """The scores of the last validation and those of a constant predictor learned from the training set.
+    """The scores of the last validation and those of the best constant predictor.
 
     For a task without labels, only the sets and their sizes.
     """

@@ -35,7 +35,7 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
-from bertsecrets.reporting.runs import FinishedRun
+from bertsecrets.reporting.runs import FinishedRun, constant_score
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.figures.layers import LayerPanel, layer_panels
@@ -165,7 +165,7 @@ def _scores(models: Studied, group: Group) -> list[Scores]:
     """The metrics of models that started from pre-trained weights, the task's first one first."""
     random = models.of_random(group)
     untrained = [model for model in models.initial_of(group) if model.init != RANDOM_INIT]
-    first = group.models[0].first_set
+    name, first = next(iter(group.models[0].scores["sets"].items()))
     return [
         Scores(
             group.name,
@@ -173,12 +173,12 @@ def _scores(models: Studied, group: Group) -> list[Scores]:
             _by_seed(group.models, metric),
             [] if random is None else _by_seed(random.models, metric),
             _by_seed(untrained, metric),
-            math.nan if constant is None else float(constant),
+            constant_score(group.models, name, metric),
             _THEIRS["scores"].get(group.task, {}).get(metric, ()),
             int(first["count"]),
             _THEIRS["development"].get(group.task, 0),
         )
-        for metric, constant in first["constant"].items()
+        for metric in first["constant"]
     ]
 
 

@@ -274,7 +274,7 @@ def unlearned_in_words(models: Studied) -> list[str]:
     if not names:
         return []
     return [
-        f"Not shown to have learned its task, so statements about fine-tuned models are not tested on it: {', '.join(names)}."
+        f"Not shown to have learned its task, so left out of what is said of fine-tuned models: {', '.join(names)}."
     ]
 
 

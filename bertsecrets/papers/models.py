@@ -27,7 +27,6 @@ from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.run import INITIAL, Declaration, Run
-from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.settings import CONF
 
@@ -76,12 +75,6 @@ class Model(FinishedRun):
         return next((part for part in self.parts if part.source is None), None)
 
     @property
-    def learned(self) -> bool | None:
-        """Whether it is shown to beat the constant answer on the first set; None where that was not tested."""
-        p = self.first_set.get("p_constant")
-        return None if p is None else float(p) <= LEVEL
-
-    @property
     def checkpoint(self) -> str:
         """What a command on a page names to analyse it."""
         if self.training is not None:
@@ -125,20 +118,20 @@ class Group(Condition):
         return self.factors["model"]
 
     @property
-    def controlled(self) -> bool:
-        """Whether they were fine-tuned under a control."""
-        return bool(controls_in_words(self.config))
-
-    @property
     def config(self) -> Mapping[str, Any]:
         """The configuration of the first part of the first model."""
         return self.models[0].parts[0].config
 
     @property
     def learned(self) -> bool | None:
-        """Whether most seeds are shown to beat the constant answer; None where that was not tested."""
+        """Whether any seed is shown to beat the constant answer; None where that was not tested."""
         tested = [model.learned for model in self.models if model.learned is not None]
-        return sum(tested) > len(tested) / 2 if tested else None
+        return any(tested) if tested else None
+
+    @property
+    def learners(self) -> tuple[Model, ...]:
+        """The models without those that learned nothing where others did."""
+        return tuple(model for model in self.models if not self.learned or model.learned is not False)
 
     @property
     def title(self) -> str:
@@ -151,12 +144,12 @@ class Group(Condition):
         return None if grids is None else np.asarray(np.nanmean(grids.value_RLH, axis=(0, 2)))
 
     def views(self, experiment: str, *columns: str, ready: Ready = lambda view: True) -> list[MeasureView]:
-        """An experiment's views that have some columns, one for each seed that has them."""
+        """An experiment's views that have some columns, one for each of the learners that has them."""
 
         def complete(view: MeasureView) -> bool:
             return all(view.has(column) for column in columns) and ready(view)
 
-        views = (model.view(experiment, complete) for model in self.models)
+        views = (model.view(experiment, complete) for model in self.learners)
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:

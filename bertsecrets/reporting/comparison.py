@@ -14,7 +14,7 @@ from bertsecrets.reporting.conditions import Condition, contrasts, find_conditio
 from bertsecrets.reporting.heads_together import heads_together
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.run_report import address_of
-from bertsecrets.reporting.runs import FinishedRun, left_out
+from bertsecrets.reporting.runs import FinishedRun, constant_score, left_out
 from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
@@ -48,7 +48,7 @@ def write_comparison(
         trusted: Classes of other packages that may compare their experiments, ``module:class``.
     """
     conditions, varying = find_conditions(runs)
-    notes = left_out(unfinished)
+    notes = [*_unlearned_in_words(conditions, varying), *left_out(unfinished)]
     labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
@@ -95,13 +95,16 @@ def compare_experiments(
     pairs = contrasts(conditions, varying)
     sections = []
     for name, declaration in declarations.items():
+        kind = experiment_of(declaration, trusted)
         replicates = {
             condition.label(varying): replicates
             for condition in conditions
-            if (replicates := condition.replicates(name)) is not None
+            if (replicates := condition.replicates(name, of_task=kind.reads_task)) is not None
         }
+        if not replicates:
+            continue
         try:
-            section = experiment_of(declaration, trusted).compare(Comparison(replicates, pairs))
+            section = kind.compare(Comparison(replicates, pairs))
         except RecordError as error:
             section = Section(declaration.title, paragraphs=[str(error)])
         sections += [section] if section is not None else []
@@ -111,7 +114,7 @@ def compare_experiments(
 def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
     """The answer of the page in a sentence: on the heads that are needed if any were disabled, else the first finding about heads or scores."""
     experiments = conditions[0].runs[0].experiments
-    if _models(conditions) == 1 and "ablation" in experiments:
+    if _models(conditions) == 1 and "ablation" in experiments and not conditions[0].unlearned:
         disabled = DisabledHeads.of(experiments["ablation"][1].run)
         if disabled is not None:
             return disabled.title()
@@ -159,7 +162,7 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         for name, scores in condition.runs[0].scores["sets"].items():
             for metric in scores["constant"]:
                 values = [_number(_score(run, name, metric)) for run in condition.runs]
-                constant = _mean_constant(condition, name, metric)
+                constant = constant_score(condition.runs, name, metric)
                 # The correlation of a constant answer is undefined: it counts as 0 here.
                 floor = 0.0 if metric in CORRELATIONS and not math.isfinite(constant) else constant
                 interval = score_interval(metric, values, int(scores["count"]))
@@ -215,6 +218,24 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     )
 
 
+def _unlearned_in_words(conditions: Sequence[Condition], varying: Sequence[str]) -> list[str]:
+    """Sentences on the runs whose heads are left out, as they learned nothing, and on conditions that are left with too few."""
+    names = [run.name for condition in conditions for run in condition.unlearned]
+    few = [
+        condition.label(varying)
+        for condition in conditions
+        if condition.unlearned and len(condition.runs) > 1 and len(condition.runs) - len(condition.unlearned) < 2
+    ]
+    if not names:
+        return []
+    sentences = [
+        f"Not shown to beat a constant answer, so that nothing is said of what their heads do: {', '.join(names)}."
+    ]
+    if few:
+        sentences.append(f"With fewer than two runs left there is no verdict over seeds ({', '.join(few)}).")
+    return sentences
+
+
 def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
     """Which condition has the highest and which the lowest mean, with their intervals."""
     defined = {label: interval for label, interval in means.items() if math.isfinite(interval.mean)}
@@ -252,7 +273,8 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
     """Whether the heads that changed are the heads that matter; None if either is unknown."""
     panels, rhos, seeds = [], [], []
     for condition in conditions:
-        drift, disabled = condition.grids("drift", "cosine"), condition.replicates("ablation")
+        drift = condition.grids("drift", "cosine", of_task=True)
+        disabled = condition.replicates("ablation", of_task=True)
         effect = None if disabled is None else effects(disabled, "head")
         if drift is None or effect is None:
             continue
@@ -319,12 +341,6 @@ def _score(run: FinishedRun, name: str, metric: str) -> float | None:
     """A run's score; None if it is undefined, or the run has no such set."""
     scores = run.scores["sets"].get(name, {"model": {}})["model"]
     return None if scores.get(metric) is None else float(scores[metric])
-
-
-def _mean_constant(condition: Condition, name: str, metric: str) -> float:
-    """Mean score of the constant answers of a condition's runs, whose sets may differ; NaN where any is undefined."""
-    sets = [run.scores["sets"].get(name) for run in condition.runs]
-    return float(np.mean([_number(scores["constant"].get(metric)) for scores in sets if scores is not None]))
 
 
 def _number(value: float | None) -> float:

@@ -9,7 +9,8 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.errors import UserError
 from bertsecrets.keys import TrainerSettings, top_level
-from bertsecrets.reporting.controls import controls, in_words
+from bertsecrets.models.spec import RANDOM_INIT
+from bertsecrets.reporting.controls import controls, controls_in_words, in_words
 from bertsecrets.reporting.runs import FinishedRun, joined
 from bertsecrets.results.views import Contrast, Grids, Replicates
 from bertsecrets.settings import meanings
@@ -51,6 +52,20 @@ class Condition:
     def task(self) -> str:
         return self.factors["task"]
 
+    @property
+    def controlled(self) -> bool:
+        """Whether its runs were fine-tuned under a control."""
+        return bool(controls_in_words(self.runs[0].config))
+
+    @property
+    def unlearned(self) -> tuple[FinishedRun, ...]:
+        """The runs that are not shown to beat a constant answer, of whose heads nothing is said of the task.
+
+        None under a control and from random weights: such runs are compared because they learn less.
+        """
+        kept = self.controlled or self.factors["init"] == RANDOM_INIT
+        return () if kept else tuple(run for run in self.runs if run.learned is False)
+
     def label(self, varying: Sequence[str]) -> str:
         """The values of the varying factors, as a label for axes and tables."""
         used = {name: self.factors[name] for name in varying if name in _CONTROLS}
@@ -59,14 +74,15 @@ class Condition:
             values += in_words(used) or [_NO_CONTROL]
         return " · ".join(values) or self.factors["model"]
 
-    def replicates(self, measure: str) -> Replicates | None:
-        """An experiment in all runs that have it; None if no run has it."""
-        views = [run.experiments[measure][1] for run in self.runs if measure in run.experiments]
+    def replicates(self, measure: str, *, of_task: bool = False) -> Replicates | None:
+        """An experiment in all runs that have it, for one that reads the task without the unlearned; None if no run is left."""
+        runs = [run for run in self.runs if not (of_task and run in self.unlearned)]
+        views = [run.experiments[measure][1] for run in runs if measure in run.experiments]
         return Replicates(views) if views else None
 
-    def grids(self, measure: str, column: str) -> Grids | None:
-        """A column of a measure at the last step of each run; None if no run has it."""
-        replicates = self.replicates(measure)
+    def grids(self, measure: str, column: str, *, of_task: bool = False) -> Grids | None:
+        """A column of a measure at the last step of each of :meth:`replicates`; None if no run has it."""
+        replicates = self.replicates(measure, of_task=of_task)
         return None if replicates is None else replicates.grids(column)
 
 

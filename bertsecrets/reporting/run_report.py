@@ -438,7 +438,7 @@ def _scores_section(scores: RunScores) -> Section:
             f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
-            "The constant answer is the training set's most frequent class, or its mean score (that of all rows where none is trained on): a model that does not "
+            "The constant answer is the class that most examples of the first set have, or their mean score: a model that does not "
             "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
             "which is easy to beat: compare the accuracy instead.",
             *tested,

@@ -1,6 +1,7 @@
 """Finished runs, read for comparison."""
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import FINISHED, MERGED, Declaration, Run
-from bertsecrets.results.scores import RunScores
+from bertsecrets.results.scores import LEVEL, RunScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
 
@@ -60,6 +61,12 @@ class FinishedRun:
         return scores
 
     @property
+    def learned(self) -> bool | None:
+        """Whether it is shown to beat the constant answer on the first set; None where that was not tested."""
+        p = self.first_set.get("p_constant")
+        return None if p is None else float(p) <= LEVEL
+
+    @property
     def source(self) -> str | None:
         """The analysed checkpoint; None for a training run."""
         checkpoint = self.config.get("checkpoint")
@@ -85,6 +92,22 @@ class FinishedRun:
             for experiments in (*of_further_runs, views_of(Run.open(self.folder), self.heads))
             for name, experiment in experiments.items()
         }
+
+
+def constant_score(runs: Sequence[FinishedRun], name: str, metric: str) -> float:
+    """The score of the constant answer on one evaluation set of runs that differ in their seed; NaN where undefined.
+
+    Runs of earlier versions, whose answer was the class that most of their training rows had, may differ: the highest counts.
+
+    Args:
+        runs: The runs.
+        name: The evaluation set.
+        metric: The metric.
+    """
+    sets = [run.scores["sets"][name] for run in runs if name in run.scores["sets"]]
+    return max(
+        (float(value) for scores in sets if (value := scores["constant"].get(metric)) is not None), default=math.nan
+    )
 
 
 def joined(runs: Sequence[FinishedRun]) -> FinishedRun:

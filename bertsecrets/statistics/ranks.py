@@ -134,7 +134,8 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
 
 
 def _centred_ranks(value_N: Array) -> Array:
-    return stats.rankdata(value_N) - (len(value_N) + 1) / 2
+    rank_N: Array = stats.rankdata(value_N) - (len(value_N) + 1) / 2
+    return rank_N
 
 
 def _ranks_in_layers(value_LH: Array, defined_LH: Mask) -> Array:

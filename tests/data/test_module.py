@@ -127,10 +127,14 @@ class TestTaskData:
             seen += part
         assert sorted(seen) == list(range(41))
 
-    def test_constant_prediction_comes_from_the_training_labels(self, root: Path) -> None:
-        data = make(root)
-        assert data.labels("train").bincount().tolist() == [40, 21]
-        assert data.constant_prediction() == 0.0
+    def test_the_constant_prediction_is_that_of_the_evaluated_labels_whatever_the_training_rows(
+        self, root: Path
+    ) -> None:
+        rows = [row.replace("entailment", "contradiction") for row in ROWS[:41]]
+        (root / "MNLI" / "dev_matched.tsv").write_text(MNLI + "".join(rows))
+        answers = {make(root, seed, limit_train=limit).constant_prediction() for seed in (1, 2, 3) for limit in (1, 5)}
+        assert make(root).labels("train").bincount().tolist() == [40, 21]
+        assert answers == {2.0}
 
     def test_a_split_without_labels_is_reported(self, root: Path) -> None:
         with pytest.raises(UserError, match="Split 'test_matched' of task 'mnli' has no labels"):

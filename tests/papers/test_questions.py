@@ -538,6 +538,17 @@ def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
     assert section.paragraphs == ["Not judged, as the model is not shown to beat a constant answer: mrpc."]
 
 
+def test_a_seed_that_learned_nothing_is_left_out_of_those_that_did(tmp_path: Path) -> None:
+    for seed, p_constant in ((1, 0.001), (2, 0.4), (3, 0.4)):
+        folder = make_run(tmp_path / f"run{seed}", seed=seed, cosine_LH=1 - RISING * seed, p_constant=p_constant)
+        with_gradients(folder, 1 + RISING)
+    models = models_in(tmp_path)
+    section = answered(models, "gradients", of_task=True)
+    assert section.paragraphs[-2].endswith("beat a constant answer: mrpc (seed 2, seed 3).")
+    alone = answered(models_in(tmp_path / "run1"), "gradients", of_task=True)
+    assert section.paragraphs[0] == alone.paragraphs[0]
+
+
 def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_path: Path) -> None:
     trainings: list[tuple[float, int | None, float]] = [(2e-5, None, 0.001), (5e-5, None, 0.4), (2e-5, 100, 0.001)]
     for seed, (rate, limit, p_constant) in enumerate(trainings):

@@ -16,6 +16,7 @@ from reporting.finished_runs import make_run
 from bertsecrets.cli import pages
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.reporting.comparison import write_comparison
+from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
@@ -78,7 +79,7 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
         assert (sweep / "comparison" / "figures" / f"{name}.png").is_file(), name
 
 
-def test_the_page_links_every_report_and_averages_the_constant_answers(tmp_path: Path) -> None:
+def test_the_page_links_every_report_and_has_one_constant_answer(tmp_path: Path) -> None:
     for seed, constant in ((1, 0.6), (2, 0.7)):
         folder = make_run(tmp_path / "my sweep" / f"run {seed}", seed=seed, constant=constant)
         if seed == 1:
@@ -86,7 +87,45 @@ def test_the_page_links_every_report_and_averages_the_constant_answers(tmp_path:
     text = compare(tmp_path / "my sweep").read_text("utf-8")
     assert re.findall(r'<td[^>]*><a href="([^"]*)">([^<]*)</a>', text) == [("../run%201/report.html", "run 1")]
     assert re.search("<td[^>]*>run 2</td>", text)
-    assert "0.650" in text
+    # Seeds of earlier versions answered different classes: the better one is to beat.
+    assert "0.650" not in text
+    assert re.search(r"<td[^>]*>0.700</td>", text)
+
+
+def test_runs_that_learned_nothing_are_named_and_left_out(tmp_path: Path) -> None:
+    needed_LH = np.arange(6).reshape(2, 3) == 5
+    delta_LH = np.where(needed_LH, -0.2, 0.0)
+    for seed, p in ((1, 1e-9), (2, 0.6), (3, None)):
+        learned = p != 0.6
+        make_run(
+            tmp_path / "mixed" / f"seed-{seed}",
+            seed=seed,
+            accuracy=0.83 if learned else 0.51,
+            p_constant=p,
+            delta_LH=delta_LH if learned else -delta_LH,
+            cosine_LH=np.linspace(0.4, 0.9, 6).reshape(2, 3),
+            measured=[("checkpoint", "entropy", {"bits": np.full((2, 3), float(seed))})],
+        )
+    runs, _ = find_runs([str(tmp_path / "mixed")])
+    (condition,), _ = find_conditions(runs)
+    of_task, any_run = condition.replicates("ablation", of_task=True), condition.replicates("entropy")
+    assert of_task is not None
+    assert any_run is not None
+    assert [view.run.folder.name for view in of_task.views] == ["seed-1", "seed-3"]
+    assert len(any_run.views) == 3
+    page = compare(tmp_path / "mixed").read_text()
+    left_out = "Not shown to beat a constant answer, so that nothing is said of what their heads do: seed-2."
+    assert left_out in page
+    assert "no verdict over seeds" not in page
+    shutil.rmtree(tmp_path / "mixed" / "seed-3")
+    page = compare(tmp_path / "mixed").read_text()
+    assert left_out in page
+    assert "With fewer than two runs left there is no verdict over seeds (minilm)." in page
+    # Runs that are to learn nothing are compared as they are.
+    control = make_run(tmp_path / "control", p_constant=0.6, delta_LH=delta_LH, data={"permute_labels": True})
+    random = make_run(tmp_path / "random", p_constant=0.6, delta_LH=delta_LH, init="random_normal")
+    for folder in (control, random):
+        assert find_conditions(find_runs([str(folder)])[0])[0][0].unlearned == ()
 
 
 def test_the_page_says_which_condition_scores_highest_and_what_to_do_next(sweep: Path) -> None:

@@ -79,7 +79,7 @@ class HeldOutSource:
 
     def _division(self, held: int, rows: int) -> str:
         if self.split == ALL:
-            return f"No row is trained on here: all {rows:,} rows are evaluated, and the constant answer is taken from them."
+            return f"No row is trained on here: all {rows:,} rows are evaluated."
         if self.split == HELD_OUT:
             return (
                 f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones in every "

@@ -78,7 +78,11 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
         answer: The answer.
         of_task: Whether models that learned nothing were left out.
     """
-    unlearned = [group.name for group in models.tuned if group.learned is False] if of_task else []
+    unlearned = []
+    for group in models.tuned if of_task else ():
+        seeds = [f"seed {model.seed}" for model in group.models if model.learned is False]
+        if seeds:
+            unlearned.append(f"{group.name} ({', '.join(seeds)})" if group.learned else group.name)
     several = len({part.name for part in answer.answers}) > 1
     sentences = [f"{part.name}: {part.sentence}" if several else part.sentence for part in answer.answers]
     if unlearned:

@@ -36,7 +36,7 @@ def redundant_or_unnecessary(models: Studied, group: Group) -> Iterator[Part]:
     """Of groups of heads with similar maps: which are needed together though not singly, and which can all go."""
     by_seed = {
         model.seed: _groups(view)
-        for model in group.models
+        for model in group.learners
         if (view := model.view("ablation", lambda view: bool(_groups(view)))) is not None
     }
     if not by_seed:

@@ -14,6 +14,7 @@ from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.reporting.controls import DROPOUT, LAYER_DECAY, ONLY, PERMUTED, controls
+from bertsecrets.reporting.runs import constant_score
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
@@ -31,7 +32,7 @@ from bertsecrets.statistics.replicates import effects_over_seeds
 def gradients(models: Studied, group: Group) -> Iterator[Part]:
     """Whether drift follows gradient norms, and what other learning rates and shuffled labels do to it."""
     drift = group.views("drift", "cosine")
-    pairs = [pair for model in group.models if (pair := _norms_and_drift(model)) is not None]
+    pairs = [pair for model in group.learners if (pair := _norms_and_drift(model)) is not None]
     if not drift or not pairs:
         yield Missing(group.name, _NO_GRADIENTS, group.retrain("callbacks=default"))
         return
@@ -340,8 +341,7 @@ def _accuracies(group: Group) -> tuple[list[float], int] | None:
 
 
 def _constant(group: Group) -> float:
-    value = group.models[0].first_set["constant"].get("accuracy")
-    return math.nan if value is None else float(value)
+    return constant_score(group.models, next(iter(group.models[0].scores["sets"])), "accuracy")
 
 
 def _interval(name: str, scored: tuple[list[float], int]) -> IntervalRow:
