@@ -694,7 +694,7 @@ def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path)
     assert cell.command == f"python -m bertsecrets analyze checkpoint={lacking} 'measure=[surface]'"
     page = Ledger(("kovaleva_cls_early",)).write(find_runs([str(tmp_path)])[0], tmp_path / "page")
     text = page.read_text("utf-8")
-    assert "statements about fine-tuned models are not tested on it: mrpc (seed 3, seed 4)." in text
+    assert "so left out of what is said of fine-tuned models: mrpc (seed 3, seed 4)." in text
     assert "1 of 2 seeds without the column surface/cls, left out: seed 2." in text
 
 
@@ -873,7 +873,7 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
         "Of 2 published statements: 1 does not hold of this model; 1 cannot be told: for 1 an analysis is missing."
         in text
     )
-    assert "statements about fine-tuned models are not tested on it: rte (seed 1)." in text
+    assert "so left out of what is said of fine-tuned models: rte (seed 1)." in text
     assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text
     assert '<a href="#section-3">Attention to [CLS] is higher in the lower half of the layers.</a>' in text
     assert text.count("mrpc: −0.400 (−0.420 to −0.380)") == 1
