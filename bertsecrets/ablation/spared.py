@@ -21,6 +21,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.closed_testing import least_false
+from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 SPARED = "spared"
@@ -121,8 +122,9 @@ def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Loo
             for p_V, unchanged_V in zip(p_MV, unchanged_MV, strict=True)
         ]
     )
-    # Of V heads that lose the margin, so many have a p-value at most as large as the largest that spared one.
-    falsely = heads * p_MV[judged, shown_MV[judged]].max(initial=0.0)
+    # A share of those that the false discovery rate spares; of all V heads, if they lose the margin, so many look as if unchanged.
+    unchanged_V = unchanged_MV[judged]
+    falsely = max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum())
     return Spared(
         metric=metric,
         mode=mode,
