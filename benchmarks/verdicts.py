@@ -40,7 +40,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.intervals import paired_proportions
-from bertsecrets.statistics.replicates import covariance_between_seeds, effects_over_seeds
+from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_examples
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 Array = np.ndarray
@@ -190,8 +190,9 @@ def seed_coverage(seeds: int, between: float, within: float, own: float, simulat
     delta_SV = between * generator.normal(size=(seeds, simulations)) + noise_SV
     resampled_SRV = delta_SV[:, None] + within * generator.normal(size=(400, simulations))
     resampled_SRV += own * generator.normal(size=resampled_SRV.shape)
-    effects = effects_over_seeds(delta_SV, covariance_between_seeds(resampled_SRV), margin=0.01, level=0.95)
-    return float(((effects.low <= 0) & (effects.high >= 0)).mean())
+    effects = effects_over_seeds(delta_SV, *noise_of_examples(resampled_SRV), margin=0.01, level=0.95)
+    low_V, high_V = effects.limits
+    return float(((low_V <= 0) & (high_V >= 0)).mean())
 
 
 def stopping(

@@ -24,7 +24,7 @@ from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import ExtrasRecord, MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
-from bertsecrets.statistics.replicates import effects_over_seeds, shared_noise
+from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
@@ -158,7 +158,8 @@ def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
     delta_SV = np.array([[row.delta for row in row_V] for row_V in shared_SV])
     width_SV = np.array([[row.high - row.low for row in row_V] for row_V in shared_SV])
     error_SV = stderr_of_width(width_SV, np.array([[record.level] for record in records]))
-    effects = effects_over_seeds(delta_SV, shared_noise(error_SV), margin=first.margin, level=first.level)
+    effects = effects_over_seeds(delta_SV, *noise_of_errors(error_SV), margin=first.margin, level=first.level)
+    low_V, high_V = effects.limits
     judging = Judging(level=first.level, false_discovery_rate=1 - first.level)
     p_needed_V, verdict_V = verdicts_over_seeds(effects, judging)
     rows = tuple(
@@ -166,8 +167,8 @@ def over_seeds(records: Sequence[BlockingRecord]) -> BlockingRecord:
             row,
             score=float(np.mean([row_V[v].score for row_V in shared_SV])),
             delta=float(effects.delta[v]),
-            low=float(effects.low[v]),
-            high=float(effects.high[v]),
+            low=float(low_V[v]),
+            high=float(high_V[v]),
             p_value=float(p_needed_V[v]),
             flips=float(np.mean([row_V[v].flips for row_V in shared_SV])),
             verdict=verdict_V[v],

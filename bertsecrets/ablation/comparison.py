@@ -301,7 +301,7 @@ def _in_seeds(over: Iterable[OverSeeds]) -> dict[str, list[int]]:
         seeds = len(judged.single)
         for code, shown in ((NEEDED, judged.needed_in), (DISPENSABLE, judged.spared_in)):
             for column, count in enumerate((seeds, seeds // 2 + 1, 1)):
-                sums[code][column] += int(shown[count].sum())
+                sums[code][column] += int((shown >= count).sum())
     return sums
 
 
@@ -342,15 +342,15 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], component: str) -> Table:
     rows = []
     for label, judged in over.items():
         seeds = len(judged.single)
-        shown = [v for v in range(len(judged.components)) if judged.seeds_that_need(v) or judged.verdict[v] == NEEDED]
+        shown = [v for v in range(len(judged.components)) if judged.needed_in[v] or judged.verdict[v] == NEEDED]
+        limits = judged.effects.limits_simultaneous
         for v in sorted(shown, key=lambda v: judged.effects.delta[v])[:_MOST_ROWS]:
             delta, low, high = (
-                number(100 * float(numbers[v]), 1, signed=True)
-                for numbers in (judged.effects.delta, judged.effects.low, judged.effects.high)
+                number(100 * float(numbers[v]), 1, signed=True) for numbers in (judged.effects.delta, *limits)
             )
             layer, head = judged.components[v]
             name = f"layer {layer}" if head is None else head_label(layer, head)
-            at_least = f"{judged.seeds_that_need(v)} of {seeds}" if judged.seeds_that_need(v) else MISSING
+            at_least = f"{judged.needed_in[v]} of {seeds}" if judged.needed_in[v] else MISSING
             rows.append([label, name, at_least, f"{delta} ({low} to {high})", OVER_SEEDS[judged.verdict[v]]])
     header = ["condition", component, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
     return Table(header, rows, f"The {component}s that are needed over seeds or in some of them")

@@ -407,11 +407,12 @@ def _several_seeds(
 ) -> float:
     """The share of heads undecided over seeds that sweeps of this size with so many seeds settle together."""
     draw = _flips_of_seeds if pilot.of_classes else _scores_of_seeds
-    change_SRV, covariance_RV = draw(pilot, size, seeds, repeats, generator)
+    change_SRV, *noise_RV = draw(pilot, size, seeds, repeats, generator)
     settled = 0
     for repeat in range(repeats):
+        shared_V, noise_V = (each_RV[repeat] for each_RV in noise_RV)
         effects = effects_over_seeds(
-            change_SRV[:, repeat], covariance_RV[repeat], margin=pilot.effective_margin, level=pilot.judging.level
+            change_SRV[:, repeat], shared_V, noise_V, margin=pilot.effective_margin, level=pilot.judging.level
         )
         verdict = verdicts_over_seeds(effects, pilot.judging)[1]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
@@ -420,20 +421,20 @@ def _several_seeds(
 
 def _scores_of_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
-) -> tuple[Array, Array]:
-    """Changes of a correlation over seeds, ``[S, R, V]``, and the covariance of two seeds, ``[R, V]``."""
+) -> tuple[Array, Array, Array]:
+    """Changes of a correlation over seeds, ``[S, R, V]``, the covariance of two seeds and the variance of one, ``[R, V]`` each."""
     mean_V, error_V, spread_V = seed_model(pilot)
     variance_V = pilot.variance_SV.mean(0) * pilot.count / size
     shape = (repeats, len(mean_V))
     common_RV = mean_V + np.hypot(error_V, np.sqrt(pilot.shared * variance_V)) * generator.standard_normal(shape)
     error_of_seed_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
     change_SRV = common_RV + error_of_seed_V * generator.standard_normal((seeds, *shape))
-    return change_SRV, np.broadcast_to(pilot.shared * variance_V, shape)
+    return change_SRV, np.broadcast_to(pilot.shared * variance_V, shape), np.broadcast_to(variance_V, shape)
 
 
 def _flips_of_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """The same of a score of classes, from flips."""
     flips_V = _posterior_flips(pilot)
     mean_V, error_V, spread_V = seed_model(pilot)
@@ -460,7 +461,7 @@ def _flips_of_seeds(
     lost_SRV, won_SRV = lost_SRV + common[0], won_SRV + common[1]
     change_SRV = (won_SRV - lost_SRV) / size
     flips_RV = (lost_SRV + won_SRV).mean(0) / size
-    covariance_RV = pilot.shared * flips_RV / size
+    covariance_RV, variance_RV = pilot.shared * flips_RV / size, flips_RV / size
     few_RV = (lost_SRV + won_SRV).sum(0) < FEW_FLIPS
     if few_RV.any():
         tail = np.full(few_RV.sum(), (1 - pilot.judging.level) / 2)
@@ -471,8 +472,9 @@ def _flips_of_seeds(
             ],
             axis=0,
         )
-        covariance_RV[few_RV] = np.maximum(covariance_RV[few_RV], stderr_of_width(width, pilot.judging.level) ** 2)
-    return change_SRV, covariance_RV
+        for noise_RV in (covariance_RV, variance_RV):
+            noise_RV[few_RV] = np.maximum(noise_RV[few_RV], stderr_of_width(width, pilot.judging.level) ** 2)
+    return change_SRV, covariance_RV, variance_RV
 
 
 def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generator) -> tuple[Counts, Counts]:

@@ -1,6 +1,6 @@
 """Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from bertsecrets.ablation.section import latest_rows, rows_of
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
-    Correction,
+    FAMILY_WISE,
     Judging,
     p_against_margin,
     p_of_losses,
@@ -29,9 +29,9 @@ from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import (
     SeedEffects,
-    covariance_between_seeds,
     effects_over_seeds,
-    partial_conjunction,
+    noise_of_examples,
+    seeds_shown,
 )
 
 _RESAMPLES = 2000
@@ -48,8 +48,8 @@ class OverSeeds:
         effects: Their means over seeds, with an uncertainty over seeds and examples.
         verdict: Their verdicts over seeds.
         single: Their verdicts in each of S runs, ``[S][V]``.
-        needed_in, spared_in: For S, most and one of these S seeds, as numbers of seeds from the largest: which variants are shown to be
-            needed, or to lose less than the margin, in so many at least, bool ``[V]`` each.
+        needed_in, spared_in: In how many of these S seeds each variant is shown to be needed, or to lose less than the margin, at
+            least; 0 for none, ``[V]`` each.
         note: A sentence on settings in which the runs differ; empty for none.
     """
 
@@ -57,13 +57,9 @@ class OverSeeds:
     effects: SeedEffects
     verdict: tuple[str, ...]
     single: tuple[tuple[str, ...], ...]
-    needed_in: Mapping[int, NDArray[np.bool_]]
-    spared_in: Mapping[int, NDArray[np.bool_]]
+    needed_in: NDArray[np.int64]
+    spared_in: NDArray[np.int64]
     note: str
-
-    def seeds_that_need(self, v: int) -> int:
-        """In how many of these seeds a variant is shown to be needed, at least; 0 if in none."""
-        return max((count for count, needed_V in self.needed_in.items() if needed_V[v]), default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,28 +214,27 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
                 f"{len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
             )
     judging = Judging.of(first.rows[0])
-    covariance_V = covariance_between_seeds(np.stack([sweep.resampled_RV for sweep in sweeps]))
+    noise = noise_of_examples(np.stack([sweep.resampled_RV for sweep in sweeps]))
+    # Heads that change hardly a prediction have resamples without any spread, and would look certain.
+    shared_V, noise_V = np.maximum(noise, _least_stderr(sweeps, judging.level) ** 2)
     seed_effects = effects_over_seeds(
         np.stack([sweep.change_V for sweep in sweeps]),
-        # Heads that change hardly a prediction have resamples without any spread, and would look certain.
-        np.maximum(covariance_V, _least_stderr(sweeps, judging.level) ** 2),
+        shared_V,
+        noise_V,
         margin=judging.margin,
         level=judging.level,
     )
-    of_needed, rate = correction_of_needed(judging.correction), judging.false_discovery_rate
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
     p_margin_SV = np.stack([p_against_margin(sweep.metric, sweep, judging.margin) for sweep in sweeps])
-    # A set: with two seeds, all and most are the same number.
-    numbers = sorted({len(sweeps), len(sweeps) // 2 + 1, 1}, reverse=True)
     return OverSeeds(
         tuple((row["layer"], row["head"]) for row in first.rows),
         seed_effects,
         verdicts_over_seeds(seed_effects, judging)[1],
         tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
-        needed_in={count: of_needed(partial_conjunction(p_loss_SV, count)) <= judging.alpha for count in numbers},
-        spared_in={count: corrected(partial_conjunction(p_margin_SV, count)) <= rate for count in numbers},
+        needed_in=seeds_shown(p_loss_SV, judging.alpha, family_wise=judging.correction == FAMILY_WISE),
+        spared_in=seeds_shown(p_margin_SV, judging.false_discovery_rate, family_wise=False),
         note=_differences(sweeps),
     )
 
@@ -260,17 +255,11 @@ def _differences(sweeps: Sequence[RunSweep]) -> str:
     )
 
 
-def correction_of_needed(correction: Correction) -> Callable[[Array], Array]:
-    """How p-values of no loss over seeds are corrected for their number.
-
-    A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
-    """
-    return corrected if correction == FALSE_DISCOVERY else holm
-
-
 def verdicts_over_seeds(effects: SeedEffects, judging: Judging) -> tuple[Array, tuple[str, ...]]:
     """The corrected one-sided p-values of no loss of V effects over seeds, and the verdicts."""
-    p_needed_V = correction_of_needed(judging.correction)(p_of_losses(effects.delta, effects.p_value))
+    # A few seeds do not show how the errors of so many heads go together: Holm's correction, not that of max-t.
+    correct = corrected if judging.correction == FALSE_DISCOVERY else holm
+    p_needed_V = correct(p_of_losses(effects.delta, effects.p_value))
     return p_needed_V, verdicts_of(p_needed_V, corrected(effects.p_margin), judging)
 
 

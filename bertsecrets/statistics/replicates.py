@@ -1,13 +1,15 @@
 """Statistics over seeds: means with intervals, agreement between seeds, differences between conditions."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
@@ -132,37 +134,92 @@ def corrected_together(differences: Sequence[Difference]) -> list[Difference]:
 
 @dataclass(frozen=True)
 class SeedEffects:
-    """Mean effects over seeds with an uncertainty over seeds and examples, ``[V]`` each.
+    """Mean effects of V variants over seeds, with an uncertainty over seeds and examples.
 
     Args:
-        delta: Means over the seeds.
-        stderr, low, high: Standard errors over seeds and examples, and confidence limits.
-        p_value: Two-sided p-values of no effect.
-        p_margin: One-sided p-values of a loss of the margin or more.
+        delta: Means over the seeds, ``[V]``.
+        stderr: Their standard errors over seeds and examples, each from its own seeds alone, ``[V]``.
+        error_VK, weight_VK: The error of each mean as a mixture of K normal ones: their standard deviations, and their weights,
+            which sum to 1.
+        margin: The loss that matters.
+        level: Level of the limits.
     """
 
     delta: Array
     stderr: Array
-    low: Array
-    high: Array
-    p_value: Array
-    p_margin: Array
+    error_VK: Array
+    weight_VK: Array
+    margin: float
+    level: float
+
+    @cached_property
+    def p_value(self) -> Array:
+        """Two-sided p-values of no effect, ``[V]``."""
+        return np.minimum(2 * self._beyond(np.abs(self.delta)), 1)
+
+    @cached_property
+    def p_margin(self) -> Array:
+        """One-sided p-values of a loss of the margin or more, ``[V]``."""
+        return self._beyond(self.delta + self.margin)
+
+    @cached_property
+    def limits(self) -> tuple[Array, Array]:
+        """Confidence limits of each variant by itself, ``[V]`` each."""
+        return self._limits((1 - self.level) / 2)
+
+    @cached_property
+    def limits_simultaneous(self) -> tuple[Array, Array]:
+        """Limits that hold for all variants together (Bonferroni): those of a variant that was picked for its effect."""
+        return self._limits((1 - self.level) / (2 * len(self.delta)))
+
+    def _limits(self, tail: float) -> tuple[Array, Array]:
+        largest_V = self.error_VK.max(axis=1)
+        low_V, high_V = np.zeros_like(largest_V), largest_V * float(stats.norm.isf(tail))
+        # Bisection: a quantile of a mixture has no closed form, and lies below that of its widest part.
+        for _ in range(_BISECTIONS):
+            reach_V = (low_V + high_V) / 2
+            beyond_V = self._beyond(reach_V) > tail
+            low_V, high_V = np.where(beyond_V, reach_V, low_V), np.where(beyond_V, high_V, reach_V)
+        return self.delta - high_V, self.delta + high_V
+
+    def _beyond(self, distance_V: Array) -> Array:
+        """Probability of an error above a distance, ``[V]``."""
+        with np.errstate(over="ignore"):
+            # Without any spread the estimate is all there is.
+            z_VK = distance_V[:, None] / np.maximum(self.error_VK, _TINY)
+        return np.asarray((self.weight_VK * special.ndtr(-z_VK)).sum(axis=1))
 
 
-def effects_over_seeds(delta_SV: Array, covariance_V: Array, *, margin: float, level: float) -> SeedEffects:
+_TINY = 1e-150
+_BISECTIONS = 100
+_FEWEST = 6
+"""With fewer variants whose seeds differ, how variances vary over variants cannot be told."""
+_ANYWHERE = 3.0
+"""How many variants' worth of the prior lies evenly over all variances on a log scale."""
+_STEP = 0.5
+"""Of the logarithm of variances."""
+_STEPS = 100
+
+
+def effects_over_seeds(delta_SV: Array, shared_V: Array, noise_V: Array, *, margin: float, level: float) -> SeedEffects:
     """Mean effects over seeds, all judged on the same examples, as a statement about other seeds and other examples.
 
     The variance of a mean is ``s² / S + c``: the variance between the S observed effects holds the spread between seeds and
     the noise of examples that each seed has to itself, and ``c``, the mean covariance over examples of two seeds, adds the
     noise that they share. It is unbiased (a random-effects model with crossed seeds and examples; Searle, Casella and
     McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the noise of examples twice or
-    three times. The limits are those of Student's t with the degrees of freedom of Satterthwaite (1946): S - 1 if all spread is
-    between seeds, and many if all is shared.
+    three times.
+
+    A few seeds do not tell s²: it is learned from all variants (empirical Bayes; Smyth 2004), as the ratio to what a variant's
+    examples alone predict, and never below what they alone make. The prior has no fixed shape, but is the most likely one on a grid
+    (Ignatiadis and Sen 2025): an inverse gamma prior fits a few variants of large variance badly and finds them needed. P-values
+    and limits are averages over the variances that are possible given s². With few variants, or variants without any noise, every
+    variance is as possible on a log scale: Student's t with S - 1 degrees of freedom, if no noise is shared.
 
     Args:
         delta_SV: Effects of V variants with S seeds.
-        covariance_V: Mean covariance over examples of two seeds' effects (:func:`covariance_between_seeds`); negative ones
-            count as 0, NaN as unknown.
+        shared_V: Mean covariance over examples of two seeds' effects; negative ones count as 0, NaN as unknown.
+        noise_V: Mean variance over examples of one seed's effect (both: :func:`noise_of_examples`).
         margin: The loss that matters.
         level: Level of the limits.
 
@@ -174,18 +231,45 @@ def effects_over_seeds(delta_SV: Array, covariance_V: Array, *, margin: float, l
         raise UserError(
             f"An interval over seeds needs two seeds or more, but there is {seeds}; compare runs of more seeds."
         )
-    delta_V, between_V = delta_SV.mean(axis=0), delta_SV.var(axis=0, ddof=1) / seeds
-    variance_V = between_V + np.maximum(covariance_V, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        freedom_V = np.where(between_V > 0, variance_V**2 / (between_V**2 / (seeds - 1)), np.inf)
-        stderr_V = np.sqrt(variance_V)
-        p_V = 2 * stats.t.sf(np.abs(delta_V) / stderr_V, freedom_V)
-        p_margin_V = stats.t.sf((delta_V + margin) / stderr_V, freedom_V)
-    reach_V = stats.t.ppf((1 + level) / 2, freedom_V) * stderr_V
-    # Without any spread the estimate is all there is.
-    p_V = np.where(variance_V == 0, np.where(delta_V == 0, 1.0, 0.0), p_V)
-    p_margin_V = np.where(variance_V == 0, np.where(delta_V > -margin, 0.0, 1.0), p_margin_V)
-    return SeedEffects(delta_V, stderr_V, delta_V - reach_V, delta_V + reach_V, p_V, p_margin_V)
+    observed_V, shared_V = delta_SV.var(axis=0, ddof=1), np.maximum(shared_V, 0)
+    own_V = np.maximum(noise_V - shared_V, 0)
+    telling_V = (observed_V > 0) & (noise_V > 0)
+    if telling_V.sum() < _FEWEST:
+        # Far up: two seeds rule out hardly any variance.
+        telling_V, scale_V, least, most = np.zeros_like(telling_V), observed_V, -6.0, 46.0
+    else:
+        scale_V, least = np.where(noise_V > 0, noise_V, observed_V), math.log(0.01)
+        most = math.log(100 * max(1.0, float((observed_V[telling_V] / noise_V[telling_V]).max())))
+    variance_VK = np.maximum(scale_V[:, None] * np.exp(np.arange(least, most, _STEP)), own_V[:, None])
+    return SeedEffects(
+        delta_SV.mean(axis=0),
+        np.sqrt(observed_V / seeds + shared_V),
+        np.sqrt(variance_VK / seeds + shared_V[:, None]),
+        _posterior(_likelihood(observed_V, variance_VK, seeds - 1), telling_V),
+        margin,
+        level,
+    )
+
+
+def _likelihood(observed_V: Array, variance_VK: Array, freedom: int) -> Array:
+    """Likelihood of variances given one observed with so many degrees of freedom, relative to the most likely one, ``[V, K]``."""
+    variance_VK = np.maximum(variance_VK, _TINY)
+    log_VK = -freedom / 2 * (np.log(variance_VK) + observed_V[:, None] / variance_VK)
+    return np.asarray(np.exp(log_VK - log_VK.max(axis=1, keepdims=True)))
+
+
+def _posterior(likelihood_VK: Array, telling_V: NDArray[np.bool_]) -> Array:
+    """How probable each variance is, ``[V, K]``, by the prior that makes what telling variants show most likely; even without any."""
+    size = likelihood_VK.shape[1]
+    prior_K = np.full(size, 1 / size)
+    # Expectation maximisation; the problem is concave.
+    for _ in range(_STEPS if telling_V.any() else 0):
+        posterior_VK = likelihood_VK[telling_V] * prior_K
+        posterior_VK /= posterior_VK.sum(axis=1, keepdims=True)
+        prior_K = posterior_VK.sum(axis=0) + _ANYWHERE / size
+        prior_K /= prior_K.sum()
+    posterior_VK = likelihood_VK * prior_K
+    return np.asarray(posterior_VK / posterior_VK.sum(axis=1, keepdims=True))
 
 
 def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
@@ -211,10 +295,34 @@ def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
     return np.asarray((largest_KV * len(largest_KV) / rank_K1).min(axis=0))
 
 
-def covariance_between_seeds(resampled_SRV: Array) -> Array:
-    """Mean covariance over examples of the effects of two different seeds, ``[V]``.
+def seeds_shown(p_SV: ArrayLike, level: float, *, family_wise: bool = True) -> NDArray[np.int64]:
+    """In how many of S seeds each of V effects is shown, at least; 0 for none, ``[V]``.
 
-    NaN with one seed, and with fewer than two complete resamples.
+    All numbers of seeds and all effects are one family of partial conjunctions. Family-wise: every p-value of at most ``level`` over
+    the number of effects that are not yet shown in all S seeds is rejected, again until nothing changes (a sequentially rejective
+    procedure; Goeman and Solari 2010): an effect's p-values grow with the number of seeds, so that one false claim on an effect
+    includes that on its largest number. Else by Benjamini and Hochberg (1995).
+
+    Args:
+        p_SV: As for :func:`partial_conjunction`.
+        level: Probability of any false claim, or rate of false ones among all.
+        family_wise: Which of both.
+    """
+    p_UV = np.stack([partial_conjunction(p_SV, fewest) for fewest in range(1, len(np.asarray(p_SV)) + 1)])
+    if not family_wise:
+        return np.asarray((corrected(p_UV) <= level).sum(axis=0))
+    open_count = p_UV.shape[1]
+    while True:
+        shown_UV = p_UV <= level / max(1, open_count)
+        if (remaining := int((~shown_UV[-1]).sum())) == open_count:
+            return np.asarray(shown_UV.sum(axis=0))
+        open_count = remaining
+
+
+def noise_of_examples(resampled_SRV: Array) -> tuple[Array, Array]:
+    """Mean covariance over examples of the effects of two different seeds, and mean variance of one seed's, ``[V]`` each.
+
+    NaN with fewer than two complete resamples, the first also with one seed.
 
     Args:
         resampled_SRV: Effects of V variants with S seeds under R resamples of the examples, the same resamples for every
@@ -228,24 +336,23 @@ def covariance_between_seeds(resampled_SRV: Array) -> Array:
         # The variance of a sum is the sum of all covariances; less the variances, those of different seeds remain.
         of_sum_V = np.nanvar(complete_SRV.sum(axis=0), axis=0, ddof=1)
         variance_V = np.nanvar(complete_SRV, axis=1, ddof=1).sum(axis=0)
-    pairs = seeds * (seeds - 1) or np.nan
-    return np.where(complete_RV.sum(axis=0) < 2, np.nan, (of_sum_V - variance_V) / pairs)
+    shared_V = (of_sum_V - variance_V) / (seeds * (seeds - 1) or np.nan)
+    known_V = complete_RV.sum(axis=0) >= 2
+    return np.where(known_V, shared_V, np.nan), np.where(known_V, variance_V / seeds, np.nan)
 
 
-def shared_noise(error_SV: ArrayLike) -> Array:
-    """Mean covariance over examples of two different seeds' numbers, ``[V]``, if their errors go the same way: the most it can be.
-
-    For numbers of the same examples of which only the standard errors are known.
+def noise_of_errors(error_SV: ArrayLike) -> tuple[Array, Array]:
+    """The same of numbers of which only the standard errors are known: errors of two seeds count as going the same way.
 
     Args:
         error_SV: Standard errors over examples of V numbers with S seeds, two or more.
 
-    >>> shared_noise([[0.1], [0.3]]).round(3).tolist()
-    [0.03]
+    >>> [noise.round(3).tolist() for noise in noise_of_errors([[0.1], [0.3]])]
+    [[0.03], [0.05]]
     """
     error_SV = np.asarray(error_SV, np.float64)
-    seeds = len(error_SV)
-    return np.asarray((error_SV.sum(axis=0) ** 2 - (error_SV**2).sum(axis=0)) / (seeds * (seeds - 1)))
+    seeds, squares_V = len(error_SV), (np.asarray(error_SV, np.float64) ** 2).sum(axis=0)
+    return np.asarray((error_SV.sum(axis=0) ** 2 - squares_V) / (seeds * (seeds - 1))), squares_V / seeds
 
 
 def interval_over_seeds(interval_S3: ArrayLike, level: float, *, symmetric: bool = False) -> Interval:
@@ -269,9 +376,10 @@ def interval_over_seeds(interval_S3: ArrayLike, level: float, *, symmetric: bool
         value_S2, reach_S2 = interval_S3[:, [0, 0]], np.abs(interval_S3[:, 1:] - interval_S3[:, :1])
         if symmetric:
             reach_S2[:] = (interval_S3[:, 2:] - interval_S3[:, 1:2]) / 2
-        noise_2 = shared_noise(stderr_of_width(2 * reach_S2, level))
-        effect = effects_over_seeds(value_S2, noise_2, margin=0.0, level=level)
-        mean, low, high = float(effect.delta[0]), float(effect.low[0]), float(effect.high[1])
+        noise = noise_of_errors(stderr_of_width(2 * reach_S2, level))
+        effect = effects_over_seeds(value_S2, *noise, margin=0.0, level=level)
+        low_2, high_2 = effect.limits
+        mean, low, high = float(effect.delta[0]), float(low_2[0]), float(high_2[1])
     return Interval(mean, low, high, len(interval_S3))
 
 

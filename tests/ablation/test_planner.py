@@ -165,7 +165,7 @@ def test_a_correlation_is_planned_by_normal_errors() -> None:
     assert (np.diff(planned.settled[1]) > -0.05).all()
     # Over seeds, an effect that they share stays, and what differs between them is averaged.
     sweeps = [
-        swept_scores(scored(400, np.linspace(-0.05, 0.05, 8), np.random.default_rng(seed), np.random.default_rng(9)))
+        swept_scores(scored(100, np.linspace(-0.05, 0.05, 8), np.random.default_rng(seed), np.random.default_rng(9)))
         for seed in (4, 5, 6)
     ]
     settled = plan_power(Pilot.of(sweeps), repeats=40, times=(1, 16)).settled

@@ -71,12 +71,8 @@ def test_what_one_seed_finds_replicates_or_not() -> None:
     assert judged.components == ((0, 0), (0, 1), (0, 2))
     assert judged.verdict == ("needed", "inconclusive", "dispensable")
     # All five seeds lose much without head 0, one seed without head 1, none without head 2.
-    assert {count: needed_V.tolist() for count, needed_V in judged.needed_in.items()} == {
-        5: [True, False, False], 3: [True, False, False], 1: [True, True, False],
-    }  # fmt: skip
-    assert [judged.seeds_that_need(v) for v in range(3)] == [5, 1, 0]
-    assert [judged.spared_in[count].tolist() for count in (5, 3)] == [[False, False, True], [False, True, True]]
-    assert judged.spared_in[1].tolist() == [False, True, True]
+    assert judged.needed_in.tolist() == [5, 1, 0]
+    assert judged.spared_in.tolist() == [0, 4, 5]
     for v in range(3):
         changes = [
             metric_value("accuracy", s.label_N, s.prediction_VN[v]) - metric_value("accuracy", s.label_N, s.clean_N)
@@ -85,7 +81,8 @@ def test_what_one_seed_finds_replicates_or_not() -> None:
         assert judged.effects.delta[v] == pytest.approx(np.mean(changes))
     # No prediction changes in any run: the interval keeps the width of the single runs'.
     width = np.mean([s.rows[2]["high"] - s.rows[2]["low"] for s in sweeps])
-    assert judged.effects.high[2] - judged.effects.low[2] == pytest.approx(width, rel=1e-6)
+    low_V, high_V = judged.effects.limits
+    assert high_V[2] - low_V[2] == pytest.approx(width, rel=1e-6)
 
 
 def test_the_spread_between_seeds_counts() -> None:
@@ -123,8 +120,8 @@ def test_seeds_that_differ_in_how_they_were_judged_are_judged_as_the_first_and_n
     assert judged.note == (
         "The runs differ in margin (0.01 in 'one', 0.2 in 'other'); over seeds all are judged as 'one' is."
     )
-    assert not judged.spared_in[1][1]
-    assert judge_over_seeds([second, first]).spared_in[2].tolist() == [True, True]
+    assert judged.spared_in[1] == 0
+    assert judge_over_seeds([second, first]).spared_in.tolist() == [2, 2]
     assert judge_over_seeds([first, first]).note == ""
     # The number of resamples matters for standard errors of a single run alone.
     assert judge_over_seeds([first, sweep("more", [0.0, 0.1], 1, resamples=9000)]).note == ""
@@ -135,9 +132,11 @@ def test_few_examples_give_wide_limits_and_no_verdict(count: int) -> None:
     """Five seeds of few examples, with equal predictions and without: sane numbers, and nothing shown."""
     judged = judge_over_seeds([sweep(f"s{i}", [0.0, 0.02], i, count=count) for i in range(5)])
     assert judged.verdict == ("inconclusive", "inconclusive")
-    assert not any(shown_V.any() for shown_V in (*judged.needed_in.values(), *judged.spared_in.values()))
-    assert np.isfinite([judged.effects.low, judged.effects.high]).all()
-    assert (judged.effects.high >= judged.effects.low).all()
+    assert not judged.needed_in.any()
+    assert not judged.spared_in.any()
+    low_V, high_V = judged.effects.limits_simultaneous
+    assert np.isfinite([low_V, high_V]).all()
+    assert (high_V >= low_V).all()
 
 
 def test_a_score_that_is_undefined_in_a_seed_shows_nothing() -> None:
@@ -157,8 +156,7 @@ def test_a_score_that_is_undefined_in_a_seed_shows_nothing() -> None:
     judged = judge_over_seeds(sweeps)
     assert np.isnan(judged.effects.delta[0])
     assert judged.verdict[0] == "inconclusive"
-    assert not judged.needed_in[1][0]
-    assert judged.seeds_that_need(1) == 3
+    assert judged.needed_in[:2].tolist() == [0, 3]
     assert np.isfinite(judged.effects.stderr[1:]).all()
 
 
@@ -167,7 +165,7 @@ def test_ties_everywhere() -> None:
     judged = judge_over_seeds([sweep("same", [0.0] * 6, 0)] * 4)
     assert len(set(judged.verdict)) == 1
     assert np.ptp(judged.effects.delta) == np.ptp(judged.effects.stderr) == 0
-    assert all(len(set(shown_V.tolist())) == 1 for shown_V in judged.spared_in.values())
+    assert len(set(judged.spared_in.tolist())) == 1
 
 
 def kept_runs(folder: Path, examples: list[int]) -> list[MeasureView]:
@@ -196,15 +194,15 @@ def kept_runs(folder: Path, examples: list[int]) -> list[MeasureView]:
 
 
 def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
-    views = kept_runs(tmp_path, [20, 20])
+    views = kept_runs(tmp_path, [20, 20, 20])
     read = read_sweep(views[1], "head")
     assert read is not None
     assert read.label_N.tolist() == [0, 1] * 10
     assert (read.prediction_VN != read.clean_N).sum(-1).tolist() == [5, 0]
     judged = over_seeds(Replicates(views), "head")
     assert judged is not None
-    assert judged.effects.delta.tolist() == pytest.approx([-4.5 / 20, 0.0])
-    assert judged.single == (("needed", "inconclusive"),) * 2
+    assert judged.effects.delta.tolist() == pytest.approx([-5 / 20, 0.0])
+    assert judged.single == (("needed", "inconclusive"),) * 3
     effect = effects(Replicates(views), "head")
     assert effect is not None
     assert effect.judged
@@ -218,10 +216,10 @@ def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
         "these seeds 1 is needed, in most 1, in one at least 1; 0, 0 and 0 can be spared."
     ]
     assert section.tables[0].rows == [
-        ["a", "2", "needed", "1", "1", "1", "1"],
-        ["a", "2", "can be spared", "1", "0", "0", "0"],
+        ["a", "3", "needed", "1", "1", "1", "1"],
+        ["a", "3", "can be spared", "1", "0", "0", "0"],
     ]
-    assert section.tables[1].rows[0][:3] == ["a", "layer 0 · head 0", "2 of 2"]
+    assert section.tables[1].rows[0][:3] == ["a", "layer 0 · head 0", "3 of 3"]
 
 
 def test_seeds_with_other_examples_are_a_sentence_on_the_page(tmp_path: Path) -> None:

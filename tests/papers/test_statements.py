@@ -403,12 +403,11 @@ def test_over_seeds_the_interval_is_that_of_seeds_and_examples() -> None:
     readings = [Reading(value, 0.01, 100) for value in (0.5, 0.6, 0.55, 0.62)]
     finding = statement_of({**MEAN, "above": 0.4}).test.judge(readings)
     between = np.var([0.5, 0.6, 0.55, 0.62], ddof=1) / 4
-    variance = between + 0.01**2
-    freedom = variance**2 / (between**2 / 3)
-    reach = stats.t.ppf(0.975, freedom) * math.sqrt(variance)
+    # The spread of four seeds is Student's, and the noise of their examples is normal and the same for all.
+    t_M = math.sqrt(between) * stats.t(3).ppf((np.arange(100_000) + 0.5) / 100_000)
     assert finding.value == pytest.approx(0.5675)
-    assert finding.high - finding.low == pytest.approx(2 * reach, rel=0.1)
-    assert finding.p_value == pytest.approx(2 * stats.t.sf(0.1675 / math.sqrt(variance), freedom), rel=0.4)
+    assert stats.norm.sf((finding.high - 0.5675 - t_M) / 0.01).mean() == pytest.approx(0.025, rel=0.1)
+    assert finding.p_value == pytest.approx(2 * stats.norm.sf((0.1675 - t_M) / 0.01).mean(), rel=0.1)
 
 
 def test_one_seed_has_the_interval_of_its_examples() -> None:

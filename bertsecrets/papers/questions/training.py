@@ -368,9 +368,13 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
     seeds, count = gain_SN.shape
     if seeds > 1:
         # Seeds that answer the same examples share their noise: it does not shrink with the number of seeds.
-        shared = (np.cov(gain_SN) / count)[~np.eye(seeds, dtype=bool)].mean(keepdims=True)
-        effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), shared, margin=0.0, level=0.95)
-        return Estimate(float(effect.delta[0]), float(effect.low[0]), float(effect.high[0]), "seeds and examples")
+        covariance_SS = np.cov(gain_SN) / count
+        noise = [
+            covariance_SS[part].mean(keepdims=True) for part in (~np.eye(seeds, dtype=bool), np.eye(seeds, dtype=bool))
+        ]
+        effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), *noise, margin=0.0, level=0.95)
+        low, high = (float(limit[0]) for limit in effect.limits)
+        return Estimate(float(effect.delta[0]), low, high, "seeds and examples")
     lost, won = (int((gain_SN[0] == sign).sum()) for sign in (-1, 1))
     # Of one seed, both models answered the same examples: only those that one of them gets right tell them apart.
     low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))

@@ -14,7 +14,7 @@ from scipy import stats
 from bertsecrets.papers.statements.sheet import SEEDS, UNLIMITED, Array, Grid, Sheet
 from bertsecrets.results.formatting import MISSING, low_to_high, number
 from bertsecrets.settings import Settings
-from bertsecrets.statistics.replicates import effects_over_seeds, shared_noise
+from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
 
 REACH = NormalDist().inv_cdf(0.975)
 """Standard errors on either side of a number in its 95 % interval."""
@@ -187,8 +187,8 @@ class Test(Settings, ABC):
                 value = float(value_S.mean()) + self.threshold
                 return Finding(value, math.nan, math.nan, math.nan, tuple(readings))
             value_S = value_S.mean() + (value_S - value_S.mean()) * math.sqrt(spread_of_pairs(len(defined)))
-        effect = effects_over_seeds(value_S[:, None], shared_noise(error_S[:, None]), margin=0.0, level=0.95)
-        mean, low, high = (float(estimate[0]) + self.threshold for estimate in (effect.delta, effect.low, effect.high))
+        effect = effects_over_seeds(value_S[:, None], *noise_of_errors(error_S[:, None]), margin=0.0, level=0.95)
+        mean, low, high = (float(estimate[0]) + self.threshold for estimate in (effect.delta, *effect.limits))
         return Finding(mean, low, high, float(effect.p_value[0]), tuple(readings))
 
 
