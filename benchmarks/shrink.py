@@ -20,6 +20,8 @@ Each run folder holds a fine-tuned model. Methods, each made at least as fast as
 - smaller model: another model, fine-tuned directly
 
 Every method is distilled on the same rows with the same learning rate. Scores are those of the development set, which no method sees.
+Limits are one-sided at 95 %, over seeds and examples; those of a finished ``analysis=shrink`` at the level that its search was tested at
+(:mod:`bertsecrets.pruning.searches`).
 """
 
 import argparse
@@ -34,6 +36,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra import compose, initialize_config_dir
 from matplotlib.figure import Figure
@@ -53,6 +56,7 @@ from bertsecrets.pruning.latency import compare_latency
 from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
+from bertsecrets.pruning.searches import search_level
 from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tests_of
 from bertsecrets.pruning.shrink_experiment import Shrinking
@@ -60,6 +64,8 @@ from bertsecrets.results.config_copy import plain
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.formatting import number, with_limits
 from bertsecrets.results.run import Run
+from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
+from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 
 DOCUMENT = ROOT / "docs" / "shrink.md"
 FIGURE = ROOT / "docs" / "figures" / "shrink.png"
@@ -67,6 +73,9 @@ RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
 BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
 _LOWEST = -12.0
 """Changes below, in points, stand at the lower edge of the figure."""
+
+_CONFIDENCE = 0.95
+"""Of the limits, each one-sided."""
 
 _SLACK = 0.05
 """How much slower than asked a model of whole layers may be: without another layer it would be far faster."""
@@ -329,6 +338,7 @@ def rows_of_analysis(folder: Path) -> Iterator[dict[str, Any]]:
             "seed": run.config()["shrink"]["seed"],
             "examples": content["judged_on"],
             "tests": attempt["tests"],
+            "search": content.get("search", 1),
             "speedup": {size: time["whole"] / time["smaller"] for size, time in attempt["latency"].items()},
             "rows": content["taught_on"] * content["epochs"],
             "threads": content["table"]["threads"],
@@ -361,6 +371,22 @@ def change_of(row: dict[str, Any]) -> float:
     return 100 * float(test["smaller"] - test["whole"])
 
 
+def limits_of(row: dict[str, Any]) -> tuple[float, float, float]:
+    """Change of the task's first score with its one-sided limits over examples, in points: exact for accuracy."""
+    test, change = row["tests"][0], change_of(row)
+    if "lost" not in test:
+        return change, -100 * test["bound"], 100 * test["high"]
+    alpha = 1 - (search_level(_CONFIDENCE, row["search"]) if "search" in row else _CONFIDENCE)
+    counts = np.array([[test["lost"], test["won"]], [test["won"], test["lost"]]])
+    loss, gain = smallest_ruled_out(paired_loss(counts[:, 0], counts[:, 1], row["examples"]), alpha, 1.0)
+    return change, -100 * float(loss), 100 * float(gain)
+
+
+def over_seeds(rows: Sequence[dict[str, Any]]) -> Interval:
+    """Mean change of the score with its limits, in points: over seeds and examples; of one seed over examples alone."""
+    return interval_over_seeds([limits_of(row) for row in rows], 2 * _CONFIDENCE - 1)
+
+
 def fine_tunings(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
     """Each fine-tuning by :func:`model_of`; those of one model and task stand together."""
     runs = [row["run"] for row in rows]
@@ -368,7 +394,8 @@ def fine_tunings(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def summary_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The short table of docs/shrink.md: a row for each fine-tuning, with the means over seeds of ours and of the best of the others.
+    """The short table of docs/shrink.md: a row for each fine-tuning, with the means over seeds of ours and of the best of the others, and
+    their limits.
 
     Ours is taught on the most rows; the best of the others has the highest mean score.
     """
@@ -388,22 +415,20 @@ def summary_of(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _in_brief(rows: Sequence[dict[str, Any]]) -> str:
-    """Speed and change of score of a method, with the limits that are not ruled out; those taught on the most rows."""
+    """Speed and change of score of a method, with its limits; those taught on the most rows."""
     if not rows:
         return "–"
     seeds = [row for row in rows if row["rows"] == max(row["rows"] for row in rows)]
-    low, high = (
-        mean_of(seeds, lambda row, name=name, sign=sign: sign * 100 * row["tests"][0][name])  # type: ignore[misc]
-        for name, sign in (("bound", -1), ("high", 1))
-    )
-    speed = mean_of(seeds, lambda row: row["speedup"][str(BATCH)])
-    return f"{speed:.1f}×, {with_limits(mean_of(seeds, change_of), low, high, 1, signed=True)}"
+    speed, change = mean_of(seeds, lambda row: row["speedup"][str(BATCH)]), over_seeds(seeds)
+    search = {row.get("search", 1) for row in seeds} - {1}
+    of_search = f" (search {', '.join(map(str, sorted(search)))})" if search else ""
+    return f"{speed:.1f}×, {with_limits(change.mean, change.low, change.high, 1, signed=True)}{of_search}"
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The long table of docs/shrink.md, folded: means over seeds; and where ours loses."""
+    """The long table of docs/shrink.md, folded: means over seeds with limits over seeds and examples; and where ours loses."""
     lines = [
-        "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (over seeds) | largest loss not ruled out |",
+        "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (range over seeds) | largest loss not ruled out |",
         "|---|---|---|---|---|---|---|",
     ]
     notes = []
@@ -426,7 +451,7 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             speeds = [mean_of(seeds, lambda row, size=size: row["speedup"][size]) for size in (str(BATCH), "1")]  # type: ignore[misc]
             speed[line] = speeds[0]
             score = mean_of(seeds, lambda row: row["tests"][0]["smaller"])
-            bounds[line] = mean_of(seeds, lambda row: 100 * row["tests"][0]["bound"])
+            bounds[line] = -over_seeds(seeds).low
             lines.append(
                 f"| {method} | {len(changes)} | {taught:,} | {speeds[0]:.2f}; {speeds[1]:.2f} | {score:.3f} | "
                 f"{means[line]:+.1f}{spread} | {bounds[line]:.1f} |".replace("-", "\N{MINUS SIGN}").replace(

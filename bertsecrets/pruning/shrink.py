@@ -255,8 +255,8 @@ def tests_of(
 
     Returns:
         For each metric plain values: ``metric``, the scores ``whole`` and ``smaller``, the largest loss (``bound``) and gain (``high``)
-        that are not ruled out at the confidence, the test's ``p_value``, and how many examples would be ``needed``. And whether a
-        loss of the margin or more is ruled out for all of them.
+        that are not ruled out at the confidence, the test's ``p_value``, how many examples would be ``needed``, and of accuracy how
+        many examples are ``lost`` and ``won``. And whether a loss of the margin or more is ruled out for all of them.
     """
     results = paired(whole, smaller)
     tests, passed = [], True
@@ -275,6 +275,11 @@ def tests_of(
                 "high": float(gain),
                 "p_value": float(outcome.p_V[0]),
                 "needed": outcome.needed,
+                **(
+                    dict(zip(("lost", "won"), map(int, np.concatenate(results.discordant())), strict=True))
+                    if metric == "accuracy"
+                    else {}
+                ),
             }
         )
     return tests, passed
