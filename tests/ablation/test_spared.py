@@ -73,7 +73,7 @@ def test_an_unchanged_head_has_a_verdict_of_its_own(others: int) -> None:
         assert counts.at_margin[0] == shown * (72 - others)
         # By hand: 72 heads that lose the margin are each spared with at most that probability; or a twentieth of what Benjamini and
         # Hochberg spare, which is all if 72 / (72 - others) times the p-value is at most 0.05.
-        by_rate = 0.05 * (72 - others) if 72 * 0.9925**400 <= 0.05 * (72 - others) else 0
+        by_rate = 0.05 * (72 - others) if 0.05 * (72 - others) >= 72 * 0.9925**400 else 0
         expected = min(max(72 * 0.9925**400, by_rate), 72 - others)
         assert counts.falsely == (pytest.approx(expected) if shown else 0)
         assert counts.unchanged == 72 - others
