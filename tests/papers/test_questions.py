@@ -306,7 +306,7 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     assert answer.short == "2 of 4 groups can be spared together, 1 shown to be redundant"
     assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
     # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
-    assert "About 10,000 examples would settle the median undecided group if it has no effect" in answer.sentence
+    assert "About 11,000 examples would settle the median undecided group if it has no effect" in answer.sentence
 
     folder = make_run(tmp_path / "second", seed=2)
     run = Run.open(folder)
