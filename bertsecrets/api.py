@@ -26,6 +26,7 @@ from bertsecrets.ablation.subject import SplitBatches, Subject
 from bertsecrets.ablation.sweep import Sweep
 from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
+from bertsecrets.attention.self_check import check_answers
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.module import sample_positions
@@ -59,8 +60,6 @@ _SHORTEST = 3
 _LONGEST = 512
 """Tokens of a text for a model without limit."""
 _SPLITS = ("train", "validation")
-_WATCHED_ONLY = ("ForTokenClassification", "ForMultipleChoice", "ForQuestionAnswering", "ForMaskedLM")
-"""Ends of the names of models whose heads can be watched and measured, but not disabled with verdicts."""
 
 
 def demo(
@@ -138,6 +137,7 @@ def fine_tune(
     task = _task(unwrap(model), texts, values, None)
     split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.is_regression)
     network = unwrap(model)
+    check_answers(model, split[[0]].to(network.device).inputs())
     if network.dtype not in (torch.float32, torch.float64):
         raise UserError(
             f"The model's weights are {network.dtype}, in which small steps of training are lost; give model.float()."
@@ -354,8 +354,10 @@ def disable(
         examples = _examples(model, tokenizer, labelled, None)
         sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
         subject = Subject.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
+        check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
         return _disabled(subject, plans, ablation)
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
+    check_answers(model, split[[0]].to(unwrap(model).device).inputs())
     references = split
     if reference_texts is not None:
         reference_texts = _listed(reference_texts)
@@ -431,13 +433,7 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
     outputs = int(getattr(model.config, "num_labels", 0))
     embeds = isinstance(model, SentenceEmbedder)
     regression = embeds or outputs == 1
-    kind = type(model).__name__
-    if kind.endswith(_WATCHED_ONLY):
-        raise UserError(
-            f"{kind} has no answer for a text as a whole, so its heads cannot be disabled with verdicts; watch and measure "
-            "them (bs.watch, bs.measure, bs.head_view), or give a model made by AutoModelForSequenceClassification."
-        )
-    if not embeds and not hasattr(model, "classifier") and not hasattr(model, "score"):
+    if describe(model).base is model:
         raise UserError(
             f"{type(model).__name__} has no classification head; give a model made by AutoModelForSequenceClassification."
         )

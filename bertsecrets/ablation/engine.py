@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.ablation.partial_passes import (
+    OwnForwardError,
+    check_forward,
     clean_pass,
     first_of,
     first_token_output,
@@ -26,7 +28,7 @@ from bertsecrets.attention.modes import OF_CONSTANTS, PER_TOKEN, Heads, ModeNeed
 from bertsecrets.attention.override import HeadEdit, check_constants, override
 from bertsecrets.attention.parts import Rows, check_parts, left_out, skip, without_parts
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap
+from bertsecrets.models.encoder import Encoder, describe, evaluating, logits_of, unwrap
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 
@@ -54,8 +56,9 @@ class Engine:
 
     Variants that agree up to a layer share one pass up to it: the layers below the first that a variant changes are those of
     the clean pass, a layer's head variants share one attention computation, and if the task head reads only the first
-    token, the last layer is computed for that token only. Families without an adapter, and those with passes that
-    cannot be started in the middle, run once for each variant instead (see ``shares``).
+    token, the last layer is computed for that token only. Families without an adapter, those with passes that
+    cannot be started in the middle, and models whose own forward gives other logits than their family's layers and head
+    (:func:`~bertsecrets.ablation.partial_passes.check_forward`, at each batch) run once for each variant instead (see ``shares``).
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
@@ -148,12 +151,23 @@ class Engine:
         while True:
             try:
                 return self.pass_type(self, inputs, donors).run(progress)
+            except OwnForwardError:
+                # Of other kinds of passes, a whole one gives another effect.
+                if self.pass_type is not EnginePass:
+                    raise
+                break
             except RuntimeError as error:
                 # PyTorch has no class of its own for memory that runs out on a CPU.
                 if not is_out_of_memory(error):
                     raise
                 # The pass starts anew: the one that failed has filled in the logits of some variants only.
                 self._halve(inputs, error)
+        self.shares = False
+        _log.warning(
+            f"{type(self.encoder.model).__name__} makes its logits otherwise than the layers and the head of its family: every "
+            "variant takes a whole forward pass."
+        )
+        return self._one_by_one(inputs, donors, progress)
 
     def _halve(self, inputs: Mapping[str, Tensor], error: RuntimeError) -> None:
         rows, length = inputs["attention_mask"].shape
@@ -176,7 +190,7 @@ class Engine:
         progress: Callable[[int], object] | None,
     ) -> tuple[Tensor, Tensor]:
         network = self.encoder.model
-        clean_BC: Tensor = network(**inputs).logits
+        clean_BC = logits_of(network, inputs)
         logits = []
         for variant in self.plan.variants:
             edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]
@@ -259,10 +273,7 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
                 f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: heads "
                 "were pruned or merged; disable heads of the model before pruning."
             )
-    classifies = hasattr(encoder.model.config, "num_labels") and type(encoder.model).__name__.endswith(
-        "SequenceClassification"
-    )
-    if not (classifies or isinstance(encoder.model, SentenceEmbedder)):
+    if encoder.model is encoder.base:
         raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
     if any(variant.parts for variant in plan.variants):
         check_parts(encoder)
@@ -304,6 +315,7 @@ class EnginePass:
         self.family = family
         self.real_BS = inputs["attention_mask"].bool()
         self.clean_BC, self.layers = clean_pass(engine.encoder, inputs)
+        check_forward(engine.encoder, self.clean_BC, self.layers, self.real_BS)
         self.donated_LBSD: list[Tensor] = []
         if donors is not None:
             donated = DonatedOutputs(engine.encoder, donors)

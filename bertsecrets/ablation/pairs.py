@@ -8,6 +8,7 @@ from torch import Tensor
 from bertsecrets.ablation.engine import Engine, shares_passes
 from bertsecrets.ablation.partial_passes import (
     CleanLayer,
+    check_forward,
     clean_pass,
     first_of,
     first_token_output,
@@ -52,9 +53,13 @@ class Pairs:
 
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
+
+        Raises:
+            OwnForwardError: If the model's own forward gives other logits than its family's layers and head.
         """
         with evaluating(self.engine.encoder.model):
             clean_BC, layers = clean_pass(self.engine.encoder, inputs)
+            check_forward(self.engine.encoder, clean_BC, layers, inputs["attention_mask"].bool())
         return wide(clean_BC), layers
 
     @torch.no_grad()

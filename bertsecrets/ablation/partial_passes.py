@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,8 +14,20 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import at_inputs, eager_execution, keeping_values
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Encoder, logits_of, same_logits
 from bertsecrets.models.families.base import AttentionSite
+
+
+class OwnForwardError(UserError):
+    """A model's own forward does more than its family's layers and head."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(
+            f"{type(encoder.model).__name__} makes its logits otherwise than the layers and the head of its family "
+            f"({type(encoder.family).__name__}), so no pass can start in the middle, as screened sweeps and direct effects need; "
+            "use ablation.sweep=exact."
+        )
 
 
 @dataclass(frozen=True)
@@ -22,24 +35,30 @@ class CleanLayer:
     """What variants reuse of one layer of the clean pass.
 
     Args:
-        hidden_BSD: The layer's input.
+        hidden_BSD, next_BSD: The layer's input and output.
         output_BSD: The heads' outputs, concatenated: the input of the output projection.
         value_BHd: Each head's values, averaged over the real tokens.
         arguments: The other arguments of the layer's call, by name.
     """
 
     hidden_BSD: Tensor
+    next_BSD: Tensor
     output_BSD: Tensor
     value_BHd: Tensor
     arguments: dict[str, Any]
 
 
 def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
-    """Run the unedited model; return its logits ``[B, C]`` and what variants reuse of each layer."""
+    """Run the unedited model; return its logits ``[B, C]`` and what variants reuse of each layer.
+
+    Raises:
+        OwnForwardError: If the encoder's sequences are not those of ``inputs``.
+    """
     family = encoder.family
     assert family is not None
     real_BS = inputs["attention_mask"].bool()
     hidden: list[Tensor] = []
+    results: list[Tensor] = []
     arguments: list[dict[str, Any]] = []
     outputs: list[Tensor] = []
     values: list[Tensor] = []
@@ -54,7 +73,12 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
         hidden.append(named.pop(name_of_hidden))
         arguments.append({**named, **bound.arguments.get("kwargs", {})})
 
+    def leave(_: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        results.append(first_of(result))
+
     def project(site: AttentionSite, output_BSD: Tensor) -> None:
+        if output_BSD.shape[:2] != real_BS.shape:
+            raise OwnForwardError(encoder)
         outputs.append(output_BSD)
         value_BSHd = family.values(site, projected.pop(id(site.module)), encoder.num_heads)
         values.append(mean_over_real(value_BSHd, real_BS))
@@ -63,11 +87,43 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
         stack.enter_context(eager_execution())
         for layer in {id(layer): layer for layer in encoder.layers}.values():
             stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            stack.callback(layer.register_forward_hook(leave).remove)
         projected = stack.enter_context(keeping_values(encoder.distinct_sites))
         stack.enter_context(at_inputs(encoder.distinct_sites, "projection", project))
-        logits_BC: Tensor = encoder.model(**inputs).logits
-    layers = zip(hidden, outputs, values, arguments, strict=True)
+        logits_BC = logits_of(encoder.model, inputs)
+    layers = zip(hidden, results, outputs, values, arguments, strict=True)
     return logits_BC, [CleanLayer(*parts) for parts in layers]
+
+
+@torch.no_grad()
+def check_forward(encoder: Encoder, clean_BC: Tensor, layers: list[CleanLayer], real_BS: Tensor) -> None:
+    """Raise OwnForwardError unless each layer read what the one below wrote, and the family's head gives the model's logits.
+
+    Args:
+        clean_BC, layers: From :func:`clean_pass`.
+        real_BS: Which tokens are real, bool.
+    """
+    chained = all(
+        below.next_BSD is above.hidden_BSD or torch.equal(below.next_BSD, above.hidden_BSD)
+        for below, above in pairwise(layers)
+    )
+    if (
+        len(layers) != encoder.num_layers
+        or not chained
+        or not _finishes(encoder, clean_BC, layers[-1].next_BSD, real_BS)
+    ):
+        raise OwnForwardError(encoder)
+
+
+def _finishes(encoder: Encoder, clean_BC: Tensor, hidden_BSD: Tensor, real_BS: Tensor) -> bool:
+    try:
+        # As variants are finished: of a head that reads one token, no other is computed.
+        tokens = slice(1 if encoder.first_token_decides else None)
+        logits_BC = encoder.head(hidden_BSD[:, tokens], real_BS[:, tokens])
+    # A head of another make, called with what it was not made for, may raise anything.
+    except Exception:
+        return False
+    return same_logits(clean_BC, logits_BC)
 
 
 def first_of(output: Any) -> Tensor:

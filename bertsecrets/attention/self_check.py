@@ -1,14 +1,18 @@
-"""A check of the loaded model on one tiny batch: watching changes nothing, overriding changes the logits."""
+"""Checks of the loaded model on one tiny batch: watching changes nothing, overriding changes the logits, a wrapper does not."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.watch import watch
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, evaluating
+from bertsecrets.models.encoder import Encoder, describe, evaluating, logits_of, same_logits, unwrap
+from bertsecrets.models.sentence_embedder import SentenceEmbedder
 
 _LENGTHS = (9, 6)
 """Real tokens of the two rows."""
@@ -48,6 +52,54 @@ def check_attention(model: nn.Module) -> SelfCheck:
     encoder = describe(model)
     with evaluating(encoder.model):
         return _check(encoder)
+
+
+@torch.no_grad()
+def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
+    """Check that a model answers for texts as wholes, with as many outputs as its configuration says, and a wrapper as it does.
+
+    Args:
+        model: Any module that contains a classifier or a sentence-embedding model.
+        inputs: Keyword arguments of that model, on its device.
+
+    Raises:
+        UserError: If not.
+    """
+    network = unwrap(model)
+    with evaluating(network):
+        logits_BC = logits_of(network, inputs)
+    outputs, said = logits_BC.shape[1], network.config.num_labels
+    if outputs != said and not isinstance(network, SentenceEmbedder):
+        raise UserError(
+            f"{type(network).__name__} gives {outputs} outputs for a text, but its config.num_labels is {said}; set "
+            f"<model>.config.num_labels = {outputs}."
+        )
+    check_wrapper(model, inputs, logits_BC)
+
+
+@torch.no_grad()
+def check_wrapper(model: nn.Module, inputs: Mapping[str, Tensor], logits_BC: Tensor) -> None:
+    """Raise UserError if a module that wraps a library model is not shown to give that model's logits."""
+    network, kind = unwrap(model), type(model)
+    # Without a forward of its own, as a LightningModule that calls its model in its steps, it gives no other answers.
+    if network is model or kind.forward in (nn.Module.forward, pl.LightningModule.forward):
+        return
+    inside = next(f"<model>.{path}" for path, part in model.named_modules() if part is network)
+    with evaluating(model), eager_execution():
+        try:
+            answer = model(**inputs)
+        # Whatever a forward of the user's own raises.
+        except Exception as error:
+            raise UserError(
+                f"{kind.__name__} cannot be called with {', '.join(inputs)} alone ({type(error).__name__}), so it is not known "
+                f"whether it answers as the {type(network).__name__} inside it does; give {inside}."
+            ) from error
+    logits = getattr(answer, "logits", answer)
+    if not (isinstance(logits, Tensor) and same_logits(logits_BC, logits)):
+        raise UserError(
+            f"{kind.__name__} gives other logits than the {type(network).__name__} inside it, whose heads would be judged by its "
+            f"own answers; give {inside}, or a PreTrainedModel whose own forward makes these logits."
+        )
 
 
 def _check(encoder: Encoder) -> SelfCheck:

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
+from torch import Tensor
 
 from bertsecrets.cli.build import make_loggers, make_trainer, trusted_classes
 from bertsecrets.cli.closer_look import look_closer
@@ -18,9 +19,11 @@ from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.data.module import TaskData
+from bertsecrets.data.task import Task
 from bertsecrets.keys import ReportSettings
+from bertsecrets.models.checkpoint import are_unnamed
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.metrics import Predictions, decide, score
+from bertsecrets.models.metrics import Predictions, better_order, decide, score
 from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results import wandb as tracking
@@ -126,7 +129,8 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
             {name: SetScores(size, {}, {}) for name, size in sizes.items()}, "", step, seconds, notes=data.notes
         )
     constant = data.constant_prediction()
-    sets = {}
+    sets: dict[str, SetScores] = {}
+    notes = list(data.notes)
     for name in module.evaluation_names:
         label_N = data.labels(data.evaluation[name])
         answers_N = torch.full_like(label_N, constant)
@@ -139,9 +143,29 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
             constant,
             correlated=data.task.is_regression or data.task.metrics[0] in ("matthews", "macro_f1"),
         )
+        notes += _misnamed(module, data.task, decide(logits_NC, data.task), gold_N)
         sets[name] = SetScores(len(label_N), module.scores[name], score(answers_N, label_N, data.task), p_constant)
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
-    return RunScores(sets, answer, step, seconds, data.notes)
+    return RunScores(sets, answer, step, seconds, tuple(notes))
+
+
+def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, label_N: Tensor) -> list[str]:
+    """A warning, also logged, where the outputs of a model saved without names of classes seem to be in another order."""
+    names = [str(name) for name in (module.model.config.id2label or {}).values()]
+    if task.is_regression or not are_unnamed(names):
+        return []
+    order = better_order(prediction_N, label_N, len(task.labels))
+    if order is None:
+        return []
+    right = float((torch.tensor(order)[prediction_N] == label_N).double().mean())
+    meant = ", ".join(f"{name} for '{task.labels[place]}'" for name, place in zip(names, order, strict=True))
+    note = (
+        f"The model is right less often than the most frequent class, but for {right:.0%} of the examples if it means "
+        f"{meant}: its outputs seem to be in another order than the task's classes; write their names into id2label of its "
+        "config.json."
+    )
+    _log.warning(note)
+    return [note]
 
 
 def _write_predictions(run: Run, module: SequenceClassifier) -> None:

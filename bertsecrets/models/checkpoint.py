@@ -1,7 +1,7 @@
 """Load a fine-tuned model: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,11 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         raise UserError(
             f"Checkpoint '{path}' is of task '{record['task']}', not '{task.name}'; set task={record['task']}."
         )
+    elif list(record["labels"]) != list(task.labels):
+        raise UserError(
+            f"Checkpoint '{path}' was trained on the classes {', '.join(record['labels'])}, in this order, but task "
+            f"'{task.name}' has {', '.join(task.labels)}; leave task.labels out, or give rows of these classes."
+        )
     # Its own dropout, which does nothing in evaluation mode: another run's may differ.
     spec = spec.model_copy(update={"attention_dropout": record.get("model", {}).get("attention_dropout")})
     # Random weights, which the checkpoint's replace: the pre-trained ones need not be there.
@@ -228,11 +233,31 @@ def _are_tensors(weights: object) -> bool:
 
 
 def _check_head(labels: list[str], task: Task, path: Path) -> None:
-    outputs = len(labels)
-    # Models saved without label names have LABEL_0, LABEL_1, ..., which contradict nothing.
-    generic = all(label.upper().startswith("LABEL_") for label in labels)
-    if outputs != task.num_outputs or (not generic and not task.is_regression and labels != list(task.labels)):
+    outputs, own = len(labels), ", ".join(labels)
+    if outputs != task.num_outputs:
         raise UserError(
-            f"Model folder '{path}' has {outputs} outputs ({', '.join(labels)}), but task '{task.name}' needs "
-            f"{task.num_outputs} ({', '.join(task.labels) or 'a score'}); it was fine-tuned on another task."
+            f"Model folder '{path}' has {outputs} outputs ({own}), but task '{task.name}' needs {task.num_outputs} "
+            f"({', '.join(task.labels) or 'a score'}); it was fine-tuned on another task."
         )
+    if task.is_regression or are_unnamed(labels) or labels == list(task.labels):
+        return
+    lower, wanted = ([label.casefold() for label in names] for names in (labels, task.labels))
+    rename = "write the task's into id2label of its config.json"
+    if lower == wanted:
+        reason = f"the names differ only in case; {rename}"
+    elif sorted(lower) == sorted(wanted):
+        order = ",".join(task.labels[wanted.index(label)] for label in lower)
+        reason = f"the same names in another order, in which answers would be mislabelled; set task.labels=[{order}]"
+    else:
+        reason = (
+            f"other names; choose the task that it was fine-tuned on or, if they mean the same in this order, {rename}"
+        )
+    raise UserError(
+        f"The outputs of model folder '{path}' are called {own}, and the classes of task '{task.name}' "
+        f"{', '.join(task.labels)}: {reason}."
+    )
+
+
+def are_unnamed(labels: Sequence[str]) -> bool:
+    """Whether names of outputs are LABEL_0, LABEL_1, ..., as in models saved without any, which contradict nothing."""
+    return all(label.upper().startswith("LABEL_") for label in labels)

@@ -1,6 +1,6 @@
 """Where an encoder's layers are, and where its heads can be watched and replaced."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -128,18 +128,39 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
     """The library model inside a wrapper (LightningModule, DistributedDataParallel, compiled module).
 
     Raises:
-        UserError: If there is none.
+        UserError: If there is none, or more than one.
     """
     if isinstance(module, PreTrainedModel):
         return module
     if not isinstance(module, nn.Module):
         raise UserError(f"model is {module!r}; give a Hugging Face encoder, e.g. from AutoModel.from_pretrained.")
-    for child in module.modules():
+    models = _models_in(module)
+    if not models:
+        raise UserError(
+            f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps one."
+        )
+    _check_single(module, models)
+    return next(iter(models.values()))
+
+
+def _models_in(module: nn.Module) -> dict[str, PreTrainedModel]:
+    """The library models inside a module that are not parts of one another, by their paths."""
+    found: dict[str, PreTrainedModel] = {}
+    for name, child in module.named_children():
         if isinstance(child, PreTrainedModel):
-            return child
-    raise UserError(
-        f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps one."
-    )
+            found[name] = child
+        else:
+            found |= {f"{name}.{path}": model for path, model in _models_in(child).items()}
+    return found
+
+
+def _check_single(module: nn.Module, models: Mapping[str, PreTrainedModel]) -> None:
+    if len({id(model) for model in models.values()}) > 1:
+        (first, one), (second, other), *_ = models.items()
+        raise UserError(
+            f"{type(module).__name__} holds several encoders, among them '{first}' ({type(one).__name__}) and '{second}' "
+            f"({type(other).__name__}); give one of them, e.g. <model>.{first}."
+        )
 
 
 def watched_part(model: PreTrainedModel) -> PreTrainedModel:
@@ -149,12 +170,46 @@ def watched_part(model: PreTrainedModel) -> PreTrainedModel:
     return base if type(model).__name__.endswith("ForMultipleChoice") else model
 
 
+def find_logits(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """A model's logits ``[B, C]``; None if it has no row of them for each text, as one that answers for each token."""
+    if watched_part(model) is not model:
+        return None
+    logits = getattr(model(**inputs), "logits", None)
+    rows = len(inputs["attention_mask"])
+    return logits if isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == rows else None
+
+
+def logits_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The same, of a model that has them.
+
+    Raises:
+        UserError: If it has none.
+    """
+    logits_BC = find_logits(model, inputs)
+    if logits_BC is None:
+        raise UserError(
+            f"{type(model).__name__} has no answer for a text as a whole (no row of logits for each), so its heads cannot be "
+            "disabled with verdicts; watch and measure them (bs.watch, bs.measure, bs.head_view), or give a model made by "
+            "AutoModelForSequenceClassification."
+        )
+    return logits_BC
+
+
+def same_logits(logits_BC: Tensor, other_BC: Tensor) -> bool:
+    """Whether two tensors of logits agree in half of the digits of their precision."""
+    if logits_BC.shape != other_BC.shape:
+        return False
+    known_BC = logits_BC.nan_to_num()
+    tolerance = torch.finfo(logits_BC.dtype).eps ** 0.5 * float(known_BC.abs().max()) if known_BC.numel() else 0.0
+    return torch.allclose(logits_BC, other_BC.to(logits_BC), rtol=0.0, atol=tolerance, equal_nan=True)
+
+
 def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
     """The encoder's library model, after a check that the tokenizer is its own, fast one.
 
     Raises:
-        UserError: If the model is a decoder, has one, or has no weights, or the tokenizer is not a fast one or has more entries
-            than the model.
+        UserError: If the model is a decoder, has one, holds several encoders, or has no weights, or the tokenizer is not a fast
+            one or has more entries than the model.
     """
     network = unwrap(module)
     kind = network.config.model_type
@@ -162,6 +217,7 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
         raise UserError(
             f"{type(network).__name__} is an encoder-decoder ('{kind}'); give an encoder such as BERT or RoBERTa."
         )
+    _check_single(network, _models_in(network))
     if any(parameter.is_meta for parameter in network.parameters()):
         raise UserError(
             "The model is on the device meta, where it has no numbers; load its weights, e.g. with from_pretrained."
@@ -195,6 +251,10 @@ def describe(module: nn.Module) -> Encoder:
             "whole model, whose logits under override mode 'zero' are the same."
         )
     base: Any = model.base_model
+    inner = _models_in(model)
+    if base is model and len(inner) == 1:
+        # A class of the user's own may call its encoder otherwise than the library does.
+        (base,) = inner.values()
     num_heads = getattr(model.config, "num_attention_heads", None)
     if num_heads is None:
         raise UserError(

@@ -33,6 +33,9 @@ _MOST = 100_000
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 """What the dropout of attention weights is called: in BERT and most of its relatives, and in DistilBERT, ModernBERT and EuroBERT."""
 
+_BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
+"""Ends of the names of tensors that older versions of the library stored and the model computes."""
+
 _LONGEST_REASON = 200
 """Characters of the library's message that a sentence shows."""
 
@@ -279,6 +282,33 @@ def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpe
         raise UserError(
             f"The weights of model '{spec.name}' lack {len(missing)} tensors of its encoder, e.g. {missing[0]}; they "
             "belong to another architecture."
+        )
+    check_placed(model, info, spec.name)
+
+
+def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> None:
+    """Raise UserError if weights of the encoder were left out; heads of other tasks, poolers and stored positions may be.
+
+    Args:
+        model: The loaded model.
+        info: What the library says of the loading.
+        name: Of the model.
+    """
+    prefix = model.base_model_prefix + "."
+    # Saved without a head, they have no prefix.
+    parts = {part for part, _ in model.base_model.named_children()}
+    unused = [
+        key
+        for key in sorted(info["unexpected_keys"])
+        if (key.startswith(prefix) or key.split(".")[0] in parts)
+        and not key.removeprefix(prefix).startswith("pooler.")
+        and not key.endswith(_BUFFERS)
+    ]
+    if unused:
+        raise UserError(
+            f"The weights of model '{name}' hold {len(unused)} tensors of its encoder that {type(model).__name__} has no place "
+            f"for, e.g. {', '.join(unused[:3])}; merge adapters into the weights, and give the config.json with which they were "
+            "trained (its layers, its kind of positions)."
         )
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 
 import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import binomtest
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
@@ -11,6 +13,7 @@ from torchmetrics.functional.classification import binary_f1_score, multiclass_f
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.scores import LEVEL
 
 MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
 
@@ -124,6 +127,29 @@ def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, fl
     """Every metric of the task, from logits; ``auc`` ranks by the difference of the two classes' logits."""
     ranking_N = logits_NC[:, 1] - logits_NC[:, 0] if "auc" in task.metrics else None
     return score(decide(logits_NC, task), label_N, task, ranking_N)
+
+
+def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[int, ...] | None:
+    """The class that each output seems to stand for, where the answers are right less often than the most frequent class would be.
+
+    Of all permutations of the outputs the one that is right most often, if it is right significantly more often than the answers
+    as they are: the exact sign test of the examples that one of the two gets right (McNemar), times the number of permutations.
+
+    Args:
+        prediction_N, label_N: Class indices.
+        classes: Number of classes.
+    """
+    count_CC = torch.zeros(classes, classes, dtype=torch.int64)
+    count_CC.index_put_(
+        (prediction_N.long(), label_N.long()), torch.ones(len(label_N), dtype=torch.int64), accumulate=True
+    )
+    _, order = linear_sum_assignment(count_CC.numpy(), maximize=True)
+    right_N, permuted_N = prediction_N == label_N, torch.from_numpy(order)[prediction_N.long()] == label_N
+    gained, lost = int((permuted_N & ~right_N).sum()), int((right_N & ~permuted_N).sum())
+    if int(right_N.sum()) >= int(count_CC.sum(0).max()) or not gained:
+        return None
+    p = binomtest(gained, gained + lost, alternative="greater").pvalue * math.factorial(classes)
+    return tuple(int(place) for place in order) if p <= LEVEL else None
 
 
 class Predictions(Metric):

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.files import CONFIG, check_weights, is_file, read_json, read_object
-from bertsecrets.models.loading import load_config, load_tokenizer, max_positions, quiet
+from bertsecrets.models.loading import check_placed, load_config, load_tokenizer, max_positions, quiet
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
 
@@ -149,6 +149,7 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
         raise UserError(
             f"The weights in '{inner}' lack {len(missing)} tensors of the encoder, e.g. {missing[0]}; copy the whole folder."
         )
+    check_placed(encoder, info, spec.name)
     longest = settings.get("max_seq_length")
     limits = [length for length in (longest, max_positions(encoder)) if isinstance(length, int) and length > 0]
     encoder.float().eval()

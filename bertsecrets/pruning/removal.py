@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,17 @@ def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrained
         heads: ``(layer, head)`` pairs, counted from 0.
 
     Raises:
-        UserError: If a head does not exist, none would be kept, or heads of this family cannot be removed: its layers
-            share their weights, or one matrix mixes queries, keys and values head by head.
+        UserError: If ``heads`` are no pairs of whole numbers, a head does not exist, none would be kept, or heads of this family
+            cannot be removed: its layers share their weights, or one matrix mixes queries, keys and values head by head.
     """
     encoder = describe(model)
-    return keep_only(model, kept_heads(encoder.num_layers, encoder.num_heads, heads))
+    try:
+        pairs = [(index(layer), index(head)) for layer, head in heads]
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"heads is {shown(heads)}; give (layer, head) pairs, e.g. [(0, 1)] for head 1 of layer 0."
+        ) from error
+    return keep_only(model, kept_heads(encoder.num_layers, encoder.num_heads, pairs))
 
 
 def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:

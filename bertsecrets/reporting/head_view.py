@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bertsecrets.attention.self_check import check_wrapper
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.encoder import check_encoder, describe, evaluating
+from bertsecrets.models.encoder import check_encoder, describe, evaluating, find_logits, unwrap
 from bertsecrets.models.loading import max_positions
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.formatting import number, shortened
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 _WEIGHTS = 2 * 144 * 128**2
 """Weights that fit into a page of 3 MB, if need be with fewer digits: two models' 144 heads at 128 tokens."""
-
-_CLASSIFIER = "ForSequenceClassification"
-"""End of the names of models that answer."""
 
 _WITHOUT = "uniform"
 _TITLE = 80
@@ -114,7 +112,7 @@ def head_view(
         [sentence_of[position] for position in shown],
         [special[position] for position in shown],
     )
-    title, answers = _answers(network, inputs)
+    title, answers = _answers(model, inputs)
     viewer = HeadViewer([example], start, table, answers=answers)
     report = Report(title=title, subtitle=example.name, notes=notes, sections=[Section(viewer=viewer)], wide=True)
     return HeadView(report, example)
@@ -172,13 +170,18 @@ def _encoded(
     return inputs, sentence_of, [segment is None for segment in segments], notes
 
 
-def _answers(network: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str]]:
+def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str]]:
     """What a sequence classifier answers and how many heads change the class, and for each head its answer with and without it.
 
     The title is neutral, and there is no sentence for a head, for any other model.
     """
-    if not type(network).__name__.endswith(_CLASSIFIER):
+    network = unwrap(model)
+    with evaluating(network), torch.no_grad():
+        logits_BC = find_logits(network, inputs)
+    # An embedding is no answer either.
+    if logits_BC is None or logits_BC.shape[1] != network.config.num_labels:
         return "Attention heads", {}
+    check_wrapper(model, inputs, logits_BC)
     # A plain view of another model need not wait for what a sweep imports.
     from bertsecrets.ablation.engine import engine_for
     from bertsecrets.ablation.plan import Plan, every_head

@@ -93,6 +93,24 @@ def test_a_saved_dataset_dict_with_class_labels(tmp_path: Path) -> None:
         hub.examples("validation")
 
 
+@pytest.mark.parametrize("names", [["equivalent", "not_equivalent"], ["Equivalent", "NOT_EQUIVALENT"]])
+def test_a_column_that_names_the_classes_in_another_order_is_read_by_name(tmp_path: Path, names: list[str]) -> None:
+    split = rows([0, 1, 1]).cast_column("label", datasets.ClassLabel(names=names))
+    datasets.DatasetDict(train=split).save_to_disk(str(tmp_path / "saved"))
+    examples = source(task("mrpc"), tmp_path / "saved", tmp_path).examples("train")
+    # The task's are not_equivalent, equivalent.
+    assert [example.label for example in examples] == [1, 0, 0]
+
+
+def test_numbers_of_classes_that_task_labels_reorders_are_refused(tmp_path: Path) -> None:
+    parquet(tmp_path, train=rows([1, 0, 1]))
+    reordered = task("mrpc").model_copy(update={"labels": ("equivalent", "not_equivalent")})
+    with pytest.raises(
+        UserError, match=r"number their classes in the order not_equivalent, equivalent; leave task\.labels out"
+    ):
+        source(reordered, tmp_path / "set", tmp_path).examples("train")
+
+
 def test_an_empty_split_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows([0]).select([]))
     with pytest.raises(

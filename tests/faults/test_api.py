@@ -8,7 +8,7 @@ import pytest
 import torch
 from families import tiny_model
 from torch import nn
-from transformers import BertTokenizerFast, T5Config, T5ForSequenceClassification
+from transformers import BertModel, BertPreTrainedModel, BertTokenizerFast, T5Config, T5ForSequenceClassification
 
 import bertsecrets as bs
 from bertsecrets.errors import UserError
@@ -34,6 +34,87 @@ def frozen() -> nn.Module:
 def encoder_decoder() -> nn.Module:
     config = T5Config(vocab_size=99, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=4, num_labels=2)
     return T5ForSequenceClassification(config).eval()
+
+
+class Inside(nn.Module):
+    """What wrappers share: a library model in ``classifier``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = tiny_model("bert")
+
+
+class Reordered(Inside):
+    def forward(self, **inputs: Any) -> Any:
+        output = self.classifier(**inputs)
+        output.logits = output.logits.flip(-1)
+        return output
+
+
+class Prompted(Inside):
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> Any:
+        text_BSD = self.classifier.get_input_embeddings()(input_ids)
+        prompt_BPD = torch.ones_like(text_BSD[:, :1])
+        mask_BS = torch.cat([torch.ones_like(attention_mask[:, :1]), attention_mask], 1)
+        return self.classifier(inputs_embeds=torch.cat([prompt_BPD, text_BSD], 1), attention_mask=mask_BS)
+
+
+class OfBatches(Inside):
+    def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+        return self.classifier(**batch)
+
+
+class Distilled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher, self.student = tiny_model("bert"), tiny_model("bert", seed=1)
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.student(**inputs)
+
+
+class Towers(BertPreTrainedModel):
+    def __init__(self) -> None:
+        config = tiny_model("bert").config
+        super().__init__(config)
+        self.bert, self.other = BertModel(config), BertModel(config)
+        self.post_init()
+
+
+class Adapter(nn.Module):
+    """As peft wraps a linear map."""
+
+    def __init__(self, base_layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = base_layer
+
+    def forward(self, hidden_BSD: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(hidden_BSD)
+
+
+def adapted() -> nn.Module:
+    model: Any = tiny_model("bert")
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.query = Adapter(attention.query)
+    return model
+
+
+def quantised() -> nn.Module:
+    """As bitsandbytes keeps linear maps."""
+    model: Any = tiny_model("bert")
+    query = model.bert.encoder.layer[0].attention.self.query
+    query.weight = nn.Parameter(query.weight.to(torch.int8), requires_grad=False)
+    return model
+
+
+def five_outputs() -> nn.Module:
+    model: Any = tiny_model("bert")
+    model.classifier = nn.Linear(model.config.hidden_size, 5)
+    return model
+
+
+def disabled(model: nn.Module, tokenizer: Any) -> object:
+    return bs.disable(model, tokenizer, TEXTS, LABELS, resamples=100)
 
 
 def watched(observer: Any) -> None:
@@ -85,6 +166,21 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "HeadEdit(0, 1.0)": (lambda _: overridden([bs.HeadEdit(0, 1.0)]), "head is 1.0; expected a whole number"),  # type: ignore[arg-type]
     "watch(m, 5)": (lambda _: watched(5), "observer is 5; give a function of a layer and its maps"),
     "watch(None)": (lambda _: bs.watch(None, print).__enter__(), "model is None; give"),  # type: ignore[arg-type]
+    "wrapper, reordered classes": (lambda t: disabled(Reordered(), t), r"Reordered gives other logits than the BertForSequenceClassification inside it.*give <model>\.classifier"),
+    "wrapper, prompts": (lambda t: disabled(Prompted(), t), "Prompted gives other logits than the BertForSequenceClassification"),
+    "wrapper, prompts, viewed": (lambda t: bs.head_view(Prompted(), t, "a good film"), "Prompted gives other logits than the"),
+    "wrapper, reordered classes, trained": (lambda t: bs.fine_tune(Reordered(), t, TEXTS, LABELS), "Reordered gives other logits than"),
+    "wrapper of batches": (lambda t: disabled(OfBatches(), t), r"OfBatches cannot be called with input_ids, .* alone \(TypeError\).*give <model>\.classifier"),
+    "teacher and student": (lambda t: disabled(Distilled(), t), r"Distilled holds several encoders, among them 'teacher' \(BertForSequenceClassification\) and 'student'.*give one of them, e\.g\. <model>\.teacher"),
+    "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "holds several encoders, among"),
+    "two encoders in one library model": (lambda t: disabled(Towers(), t), r"Towers holds several encoders, among them 'bert' \(BertModel\) and 'other'"),
+    "five outputs for three labels": (lambda t: disabled(five_outputs(), t), r"gives 5 outputs for a text, but its config\.num_labels is 3; set <model>"),
+    "an adapter of peft": (lambda t: disabled(adapted(), t), "names 'query' in BertSelfAttention, which is Adapter; an adapter wraps it: merge"),
+    "int8": (lambda t: disabled(quantised(), t), "names 'query' in BertSelfAttention, which is Linear; its weights are quantised: load the model unquantised"),
+    "remove_heads, as the library prunes": (lambda _: bs.remove_heads(tiny_model("bert"), {0: [1]}), r"heads is \{0: \[1\]\}; give \(layer, head\) pairs, e\.g\. \[\(0, 1\)\]"),  # type: ignore[arg-type]
+    "remove_heads, a pair": (lambda _: bs.remove_heads(tiny_model("bert"), (0, 1)), r"heads is \(0, 1\); give \(layer, head\) pairs"),  # type: ignore[arg-type]
+    "remove_heads, None": (lambda _: bs.remove_heads(tiny_model("bert"), None), r"heads is null; give \(layer, head\) pairs"),  # type: ignore[arg-type]
+    "remove_heads, real numbers": (lambda _: bs.remove_heads(tiny_model("bert"), [(0, 1.5)]), r"heads is \[\(0, 1\.5\)\]; give \(layer"),  # type: ignore[list-item]
     "head_view, a number": (lambda t: bs.head_view(tiny_model("bert"), t, 5), "5 is neither a sentence|Text 5"),  # type: ignore[arg-type]
 }  # fmt: skip
 

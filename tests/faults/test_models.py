@@ -69,6 +69,18 @@ def _drop(weights: dict[str, torch.Tensor], part: str) -> None:
         del weights[name]
 
 
+def _add(*names: str) -> Arrange:
+    """Weights of these names, beside those that the model has."""
+    return tensors(lambda weights: weights.update({name: torch.ones(2, 2) for name in names}))
+
+
+def named_outputs(*names: str) -> Arrange:
+    """Rename the outputs of the plain folder ``hf`` beside the copy of the run."""
+    id2label = {str(place): name for place, name in enumerate(names)}
+    label2id = {name: place for place, name in enumerate(names)}
+    return lambda folder: json_keys(_CONFIG, id2label=id2label, label2id=label2id)(folder.parent / "hf")
+
+
 def other_model(**keys: object) -> Arrange:
     """Beside the copy of the run, copy its model to ``m`` with changed keys."""
     return lambda folder: model(json_keys(_CONFIG, **keys))(folder.parent)
@@ -199,6 +211,24 @@ WEIGHTS = [
     loads("weights-none", "hold no tensors", tensors(lambda weights: weights.clear())),
     loads(
         "weights-lack-a-layer", "lack .* tensors of its encoder", tensors(lambda weights: _drop(weights, "layer.1."))
+    ),
+    loads(
+        "weights-relative-positions",
+        r"hold 1 tensors of its encoder that \w+ has no place for, e\.g\. encoder\.layer\.0\.attention\.self\.distance_embedding\.weight; merge",
+        _add("encoder.layer.0.attention.self.distance_embedding.weight"),
+    ),
+    loads(
+        "weights-adapters",
+        r"hold 4 tensors of its encoder .*e\.g\. encoder\.adapter\.weight, encoder\.layer\.0\.\S+, encoder\.layer\.1\.\S+; merge adapters",
+        _add(*(f"encoder.layer.{layer}.output.adapter.down.weight" for layer in range(3)), "encoder.adapter.weight"),
+    ),
+    configured("fewer-layers", r"hold 16 tensors of its encoder .*e\.g\. encoder\.layer\.2\.", num_hidden_layers=2),
+    Case(
+        "model-weights-other-heads-fine",
+        _LOADED,
+        "Report:",
+        status=0,
+        arrange=model(_add("cls.predictions.bias", "lm_head.weight", "pooler.more.weight", "embeddings.position_ids")),
     ),
     loads("bin-empty", "pytorch_model.bin' are empty", remove(_WEIGHTS), write(_BIN, "")),
     loads("bin-cut", _NO_TENSORS.format(_BIN), as_bin(), cut(_BIN)),
@@ -342,6 +372,34 @@ ANALYSED = [
         "Report:",
         status=0,
         arrange=run(fine_tuned_folder),
+    ),
+    Case(
+        "analyze-folder-in-capitals",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
+        "are called NEGATIVE, POSITIVE, and the classes of task 'sst2' negative, positive: the names differ only in case; write",
+        arrange=run(fine_tuned_folder, named_outputs("NEGATIVE", "POSITIVE")),
+    ),
+    Case(
+        "analyze-folder-in-another-order",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
+        r"are called Positive, Negative, .*: the same names in another order, .* set task\.labels=\[positive,negative\]",
+        arrange=run(fine_tuned_folder, named_outputs("Positive", "Negative")),
+    ),
+    Case(
+        "analyze-folder-of-other-classes",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
+        "are called spam, ham, and the classes of task 'sst2' negative, positive: other names; choose the task",
+        arrange=run(fine_tuned_folder, named_outputs("spam", "ham")),
+    ),
+    Case(
+        "analyze-labels-in-another-order",
+        analyze(**{"task.labels": "[positive,negative]"}),
+        r"was trained on the classes negative, positive, in this order, but task 'sst2' has positive, negative; leave task\.labels",
+    ),
+    Case(
+        "labels-numbered-in-another-order",
+        train(task="demo_sentiment", data="demo", data__root=None, **{"task.labels": "[positive,negative]"}),
+        r"task\.labels is positive, negative, but the rows of task 'demo_sentiment' number .* negative, positive; leave",
     ),
     Case(
         "analyze-folder-of-another-model",

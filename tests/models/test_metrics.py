@@ -1,6 +1,9 @@
 """Metrics against scikit-learn and scipy."""
 
 import math
+from itertools import permutations
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
 
+from bertsecrets.cli.finish import _misnamed
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, check_metrics, decide, score, score_logits
+from bertsecrets.models.metrics import Predictions, better_order, check_metrics, decide, score, score_logits
 
 BINARY = Task(name="b", metrics=("accuracy", "f1", "matthews"), texts=1, labels=("no", "yes"))
 THREE = Task(name="t", metrics=("accuracy", "macro_f1", "matthews"), texts=1, labels=("a", "b", "c"))
@@ -99,3 +103,40 @@ def test_predictions_come_back_in_order_and_never_twice() -> None:
 def test_unfit_metrics_are_reported(task: Task, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_metrics(task)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=60))
+def test_a_better_order_of_the_outputs_equals_trying_all_of_them(pairs: list[tuple[int, int]]) -> None:
+    said_N, gold_N = (np.array(column) for column in zip(*pairs, strict=True))
+    right_N = said_N == gold_N
+    found = better_order(torch.tensor(said_N), torch.tensor(gold_N), 3)
+    permuted = {order: np.array(order)[said_N] == gold_N for order in permutations(range(3))}
+    best = max(right.sum() for right in permuted.values())
+    below = right_N.sum() < np.bincount(gold_N).max()
+
+    def p_value(right: np.ndarray) -> float:
+        gained, lost = (right & ~right_N).sum(), (right_N & ~right).sum()
+        return float(stats.binom.sf(gained - 1, gained + lost, 0.5)) * 6
+
+    significant = {order for order, right in permuted.items() if right.sum() == best and p_value(right) <= 0.05}
+    if found is None:
+        assert not below or not significant or any(p_value(right) > 0.05 for right in permuted.values())
+    else:
+        assert below
+        assert found in significant
+
+
+def test_outputs_without_names_in_another_order_are_warned_of() -> None:
+    def warnings(labels: list[str], said_N: torch.Tensor) -> list[str]:
+        config = SimpleNamespace(id2label=dict(enumerate(labels)))
+        module: Any = SimpleNamespace(model=SimpleNamespace(config=config))
+        return _misnamed(module, THREE, said_N, gold_N)
+
+    gold_N = torch.arange(30) % 3
+    unnamed = ["LABEL_0", "LABEL_1", "LABEL_2"]
+    (note,) = warnings(unnamed, (gold_N + 1) % 3)
+    assert "for 100% of the examples if it means LABEL_0 for 'c', LABEL_1 for 'a', LABEL_2 for 'b'" in note
+    assert warnings(unnamed, gold_N) == warnings(["a", "b", "c"], (gold_N + 1) % 3) == []
+    # Four of six examples are no evidence.
+    assert better_order(torch.tensor([1, 1, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 0, 1]), 2) is None

@@ -1,15 +1,18 @@
 """What every source of rows offers, and what the sources share."""
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from omegaconf import OmegaConf
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import shown
+from bertsecrets.settings import CONF, shown
 
 TRAIN, VALIDATION = "train", "validation"
 """Names of the training split and of the usual evaluation split."""
@@ -167,6 +170,23 @@ def check_characters(text: str) -> None:
             f"Text {shown(text)} has a lone surrogate, {shown(text[error.start])}, at character {error.start}; remove it, or "
             "decode the text with the encoding that it was written in."
         ) from error
+
+
+def check_own_order(task: Task) -> None:
+    """Raise UserError if a task of this package has its classes in another order than its own, by which rows number them."""
+    own, labels = _own_labels(task.name), task.labels
+    if own != labels and sorted(own) == sorted(labels):
+        raise UserError(
+            f"task.labels is {', '.join(labels)}, but the rows of task '{task.name}' number their classes in the order "
+            f"{', '.join(own)}; leave task.labels out."
+        )
+
+
+@functools.cache
+def _own_labels(name: str) -> tuple[str, ...]:
+    path = CONF / "task" / f"{name}.yaml"
+    content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+    return tuple(content.get("labels") or ())
 
 
 def read_score(text: str | float, task: Task, where: str) -> float:

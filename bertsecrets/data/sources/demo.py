@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.example import Annotation, Example, Frame, FrameElement, Word
+from bertsecrets.data.sources.base import check_own_order
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 
@@ -73,6 +74,7 @@ class DemoSource:
         self.notes: tuple[str, ...] = ()
 
     def examples(self, split: str) -> list[Example]:
+        check_own_order(self.task)
         return demo_examples(self.task.name, split)
 
     def has(self, split: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import logging as hub_logging
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import TRAIN, check_length, read_score
+from bertsecrets.data.sources.base import TRAIN, check_length, check_own_order, read_score
 from bertsecrets.data.task import HubLayout, Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.settings import shown
@@ -55,9 +55,9 @@ class HubSource:
             raise UserError(f"Split '{split}' of data set {self.name} is empty; expected at least one row.")
         values = rows.select_columns(columns).with_format(None)[:]
         # Numbers are indices of classes that the column names, else names themselves.
-        named = getattr(rows.features[self.layout.label], "names", None) is not None
+        names = getattr(rows.features[self.layout.label], "names", None)
         return [
-            Example(i, self._texts(texts, f"{split} row {i}"), self._label(label, named, f"{split} row {i}"))
+            Example(i, self._texts(texts, f"{split} row {i}"), self._label(label, names, f"{split} row {i}"))
             for i, (*texts, label) in enumerate(zip(*(values[name] for name in columns), strict=True))
         ]
 
@@ -81,12 +81,16 @@ class HubSource:
             check_length(text, f"{where} of data set {self.name}: column '{name}'")
         return tuple(texts)
 
-    def _label(self, label: Any, named: bool, where: str) -> int | float | None:
+    def _label(self, label: Any, names: list[str] | None, where: str) -> int | float | None:
         if label is None or (label == -1 and self._withholds_labels()):
             return None
         if self.task.is_regression:
             return read_score(label, self.task, f"{where} of data set {self.name}")
-        name = label if named else str(label)
+        places = {name.casefold(): place for place, name in enumerate(self.task.labels)}
+        # The task may have the column's classes in another order.
+        if names is not None and len(places) == len(names) and {name.casefold() for name in names} == places.keys():
+            return places[names[label].casefold()]
+        name = str(label) if names is None else label
         if name in self.task.labels:
             return self.task.labels.index(name)
         if not isinstance(label, int) or not 0 <= label < len(self.task.labels):
@@ -94,6 +98,7 @@ class HubSource:
                 f"{where} of data set {self.name}: label {shown(label)} of task '{self.task.name}'; expected 0 to "
                 f"{len(self.task.labels) - 1} or {', '.join(self.task.labels)}."
             )
+        check_own_order(self.task)
         return label
 
     def _withholds_labels(self) -> bool:

@@ -222,9 +222,16 @@ class Family:
 
     def _linear(self, module: nn.Module, path: str) -> nn.Linear:
         linear = self.part(module, path)
-        if not isinstance(linear, nn.Linear):
-            raise UserError(
-                f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, which is {type(linear).__name__}; "
-                "expected the path of a linear map."
-            )
-        return linear
+        if isinstance(linear, nn.Linear) and linear.weight.is_floating_point():
+            return linear
+        kind = type(linear)
+        # As peft names what it wraps.
+        if hasattr(linear, "base_layer"):
+            advice = "an adapter wraps it: merge the adapter into the weights, e.g. model = model.merge_and_unload()"
+        elif isinstance(linear, nn.Linear) or "quant" in kind.__module__:
+            advice = "its weights are quantised: load the model unquantised, in float32, bfloat16 or float16"
+        else:
+            advice = "expected the path of a linear map"
+        raise UserError(
+            f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, which is {kind.__name__}; {advice}."
+        )

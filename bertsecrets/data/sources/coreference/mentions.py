@@ -140,9 +140,25 @@ _BEFORE_A_DETERMINER = _BEFORE_A_PRONOUN | frozenset(
         "as",
         "most",
         "double",
+        "about",
+        "almost",
+        "also",
+        "far",
+        "just",
+        "later",
+        "maybe",
+        "perhaps",
+        "still",
+        "than",
+        "then",
+        "a",
+        "an",
+        "the",
     ]
 )
-"""Words after which a determiner does not begin a clause or an apposition, as in "all the king's men"."""
+"""Words after which a determiner does not begin a clause or an apposition, as in "all the king's men", "just some guy"."""
+
+_CONJUNCTIONS = frozenset(["and", "or", "nor", "but"])
 
 _AFTER_COMMA = frozenset(
     [
@@ -174,6 +190,9 @@ _NOT_PARTICIPLES = frozenset(
     ["being", "building", "evening", "hatred", "hundred", "kindred", "morning", "something", "thing", "wedding"]
 )
 _CLAUSE_TAGS = ("IN", "TO", "WDT", "WP", "WRB")
+_BEFORE_A_PARTICIPLE = ("HYPH", "POS", "CC", "CD")
+"""Tags after which, adverbs aside, a participle modifies what follows: "a tree - lined road", "the king 's beloved son", "two armed
+men"."""
 _POSTMODIFIER_TAGS = (*_CLAUSE_TAGS, "V", "MD", ":", "-LRB-", ".")
 _NOMINAL_TAGS = ("NN", "PRP", "CD", "EX", "WP")
 
@@ -224,7 +243,7 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
     """The position of a mention's head: the last noun, pronoun or number before what modifies it from behind.
 
     Without tags, the last word before a preposition, a relative clause, a bracket, or a comma that begins an apposition. A final
-    's and the suffix of a name are no heads. In a coordination the last part has the head.
+    's, a conjunction and the suffix of a name are no heads. In a coordination the last part has the head.
 
     >>> head_word("a single man in possession of a good fortune".split(), [""] * 9), head_word("Jim Jones , Jr.".split(), [""] * 4)
     (2, 1)
@@ -232,7 +251,9 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
     end = _end_of_core(forms, tags)
     if end < len(forms) and not tags[0] and _ends_in_participle(forms[:end], forms[end].lower()):
         end -= 1
-    while end > 1 and (forms[end - 1].lower() in _POSSESSIVE | _SUFFIXES or not _has_letter(forms[end - 1])):
+    while end > 1 and (
+        forms[end - 1].lower() in _POSSESSIVE | _SUFFIXES | _CONJUNCTIONS or not _has_letter(forms[end - 1])
+    ):
         end -= 1
     nominal = [word for word in range(end) if _is_nominal(tags[word])]
     return nominal[-1] if nominal else end - 1
@@ -245,24 +266,35 @@ def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
     for word in range(1, len(forms)):
         form, tag, before = lower[word], tags[word], lower[word - 1]
         after = forms[word + 1] if word + 1 < len(forms) else ""
+        if (before == "-") != (after == "-"):
+            # At the end of a compound that was split, as in "an on - line shop", not inside as in "daughter - in - law".
+            noun = noun or _is_nominal(tag)
+            continue
         if form in _AFTER_A_HEAD and before not in _BEFORE_A_PRONOUN:
             return word
         if (
             form in _DETERMINERS
+            and (noun or not tag)
             and _has_letter(before)
             and not before.endswith("ly")
             and before not in _BEFORE_A_DETERMINER
         ):
             return word
         if tag:
-            comma = tag == "," and tags[word + 1 : word + 2] != ["JJ"]
-            if (noun and (comma or tag.startswith(_POSTMODIFIER_TAGS))) or (
+            comma = form == "," and tags[word + 1 : word + 2] != ["JJ"]
+            nearest = next((other for other in reversed(tags[:word]) if not other.startswith("RB")), "")
+            premodifies = tag in ("VBN", "VBG") and nearest in _BEFORE_A_PARTICIPLE
+            if (noun and (comma or (tag.startswith(_POSTMODIFIER_TAGS) and not premodifies))) or (
                 tag.startswith(_CLAUSE_TAGS) and form != "than"
             ):
                 return word
             noun = noun or _is_nominal(tag)
         elif (
-            (form in _ENDS_A_HEAD and before not in _ARTICLES and after.lower() not in _POSSESSIVE)
+            (
+                form in _ENDS_A_HEAD
+                and before not in (_ARTICLES if form != "than" else {"more", "less", "fewer"})
+                and after.lower() not in _POSSESSIVE
+            )
             or form in "([{;:"
             or form.startswith("--")
             or (form == "," and (after.lower() in _AFTER_COMMA or after[:1].isupper() or not after))
