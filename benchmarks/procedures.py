@@ -1,23 +1,27 @@
 """Simulate what a sweep's procedures promise over all its heads and seeds, before and after they were judged together.
 
-python -m benchmarks.procedures                    # table of docs/ablation.md, to benchmarks/results/procedures.json; 15 minutes on one core
+python -m benchmarks.procedures                    # table of docs/ablation.md, to benchmarks/results/procedures.json
+python -m benchmarks.procedures --only "of_*_seeds" # the same, with the other functions' stored rows
 python -m benchmarks.procedures --show             # the table of the stored results
 """
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
+from scipy import stats
 
 from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.seeds import FEW_FLIPS
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact
 from bertsecrets.ablation.spared import spared_heads
@@ -33,21 +37,20 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected, holm
-from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
 from bertsecrets.statistics.non_inferiority import paired_loss
 from bertsecrets.statistics.ranks import rank_correlation
-from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_examples, seeds_shown
+from bertsecrets.statistics.replicates import effects_over_seeds, partial_conjunction, seeds_shown
 from bertsecrets.statistics.simultaneous import error_correlation
 
 Array = np.ndarray
 RESULTS = Path(__file__).parent / "results" / "procedures.json"
 COUNTS = (80, 400, 5000)
-SEEDS = (3, 5, 10)
+SEEDS = (2, 3, 5, 10)
 HEADS = 72
 EFFECT, MARGIN = 0.04, 0.01
 _RIGHT = 0.85
 _FRAGILE = 0.2
-_RESAMPLES = 200
 _SPREAD = 0.01
 """Standard deviation of an effect between seeds."""
 
@@ -170,45 +173,154 @@ def p_of_counts(lost_V: Array, won_V: Array, count: int) -> Array:
 
 
 def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
-    """Heads said to be needed in most seeds. Of 36, 12 are in as many as a false claim takes, less one, 12 in all, 12 in none."""
+    """In how many of these seeds heads are said to be needed, and to be spared.
+
+    Of 48 heads, 12 are in none, in all but half of the seeds, in all but one, and in all: hardest to tell from more.
+    Before, all, most and one seed were three families.
+    """
     most = seeds // 2 + 1
-    loss_SV = np.zeros((seeds, 36))
-    loss_SV[: most - 1, :12] = loss_SV[:, 12:24] = EFFECT
-    sums = np.zeros(4)
+    true_V = np.repeat([0, most - 1, seeds - 1, seeds], 12)
+    has_SV = np.arange(seeds)[:, None] < true_V
+    sums = np.zeros(6)
     for simulation in range(simulations):
         generator = np.random.default_rng([simulation, count, seeds, 23])
-        change_SVN = changes(loss_SV, count, scenario, generator)
+        # A head loses 4 points or nothing; for the other claim, nothing or just the margin.
+        change_SVN = changes(EFFECT * has_SV, count, scenario, generator)
         p_SV = np.stack([mcnemar_exact((change_VN < 0).sum(-1), (change_VN > 0).sum(-1)) for change_VN in change_SVN])
         p_SV = p_of_losses(change_SVN.mean(-1), p_SV)
-        before_V = np.mean([holm(p_V) <= 0.05 for p_V in p_SV], axis=0) > 0.5
-        after_V = seeds_shown(p_SV, 0.05) >= most
-        true_V = (loss_SV > 0).all(0)
-        sums += [(before_V & ~true_V).any(), (after_V & ~true_V).any(), before_V[true_V].mean(), after_V[true_V].mean()]
+        change_SVN = changes(np.where(has_SV, 0.0, MARGIN), count, scenario, generator)
+        lost_SV, won_SV = (change_SVN < 0).sum(-1), (change_SVN > 0).sum(-1)
+        p_margin_SV = p_of_counts(lost_SV.ravel(), won_SV.ravel(), count).reshape(lost_SV.shape)
+        thrice = (1, most, seeds)
+        needed = [
+            np.stack([u * (holm(partial_conjunction(p_SV, u)) <= 0.05) for u in thrice]).max(0),
+            seeds_shown(p_SV, 0.05),
+        ]
+        spared_UV = np.stack([corrected(partial_conjunction(p_margin_SV, u)) <= 0.05 for u in thrice])
+        false = (spared_UV & (np.array(thrice)[:, None] > true_V)).sum() / max(1, spared_UV.sum())
+        shown_V = seeds_shown(p_margin_SV, 0.05, family_wise=False)
+        sums += [
+            *((shown > true_V).any() for shown in needed),
+            false,
+            (shown_V - true_V).clip(min=0).sum() / max(1, shown_V.sum()),
+            *((shown == seeds)[true_V == seeds].mean() for shown in needed),
+        ]
     means = (sums / simulations).tolist()
     return {
-        "any head falsely needed in most seeds": {"before": means[0], "after": means[1], "nominal": 0.05},
-        "heads found that are needed in most": {"before": means[2], "after": means[3]},
+        "any head said to be needed in more of these seeds than it is": {
+            "before": means[0],
+            "after": means[1],
+            "nominal": 0.05,
+        },
+        "of what is said to be spared in some number of these seeds, in fewer": {
+            "before": means[2],
+            "after": means[3],
+            "nominal": 0.05,
+        },
+        "heads found that are needed in all of these seeds": {"before": means[4], "after": means[5]},
     }
 
 
+def seed_counts(
+    loss_SV: Array, flips_V: Array, count: int, generator: np.random.Generator
+) -> tuple[Array, tuple[Array, Array]]:
+    """Changes of accuracy with S seeds, ``[S, V]``, and their noise (covariance of two seeds, variance of one).
+
+    Of the answers that a head flips at random, seeds share three tenths.
+    """
+    shared = 0.3
+    common_2V = generator.binomial(count, shared * flips_V / 2, size=(2, len(flips_V)))
+    of_seed_2SV = (1 - shared) * flips_V / 2 + np.stack([loss_SV, -loss_SV]).clip(min=0)
+    lost_SV, won_SV = common_2V[:, None] + generator.binomial(count, of_seed_2SV.clip(max=1))
+    delta_SV = (won_SV - lost_SV) / count
+    shared_V = (common_2V.sum(0) - np.diff(common_2V, axis=0)[0] ** 2 / count) / count**2
+    noise_V = ((lost_SV + won_SV) / count**2 - delta_SV**2 / count).mean(0)
+    # As for a sweep: the width of the seeds' intervals where few answers change.
+    few_V = (lost_SV + won_SV).sum(0) < FEW_FLIPS
+    if few_V.any():
+        tail_V = np.full(few_V.sum() * len(lost_SV), 0.025)
+        low, high = paired_proportions(lost_SV[:, few_V].ravel(), won_SV[:, few_V].ravel(), count)(tail_V)
+        least = stderr_of_width((high - low).reshape(len(lost_SV), -1).mean(0), 0.95) ** 2
+        shared_V[few_V], noise_V[few_V] = np.maximum(shared_V[few_V], least), np.maximum(noise_V[few_V], least)
+    return delta_SV, (shared_V, noise_V)
+
+
 def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
-    """Coverage of the interval over seeds and examples: by a bootstrap of both, and by the sum of both variances."""
-    hits = []
+    """Verdicts and limits over seeds of 72 heads: none loses; or 31 lose just the margin, 10 four points and the others nothing.
+
+    Before, a mean over seeds had the degrees of freedom of Satterthwaite (1946), from its own variance, and limits were each head's own.
+    """
+    ruled_V = np.repeat([MARGIN, EFFECT, 0.0], [31, 10, 31])
+    # First the rule before, then the package's: wrongly needed, a picked head covered, each head covered; wrongly spared, found.
+    sums = np.zeros((2, 6))
     for simulation in range(simulations):
         generator = np.random.default_rng([simulation, count, seeds, 24])
-        loss_SV = _SPREAD * generator.standard_normal((seeds, 12))
-        change_SVN = changes(loss_SV, count, scenario, generator).astype(np.float32)
-        weight_RN = generator.multinomial(count, np.full(count, 1 / count), size=_RESAMPLES) / count
-        resampled_SRV = np.stack([weight_RN.astype(np.float32) @ change_VN.T for change_VN in change_SVN])
-        chosen_RS = generator.integers(seeds, size=(_RESAMPLES, seeds))
-        multi_RV = np.stack([resampled_SRV[chosen_S, r].mean(0) for r, chosen_S in enumerate(chosen_RS)])
-        delta_SV = change_SVN.mean(-1, dtype=np.float64)
-        low_V, high_V = np.quantile(multi_RV, [0.025, 0.975], axis=0)
-        noise = noise_of_examples(resampled_SRV.astype(np.float64))
-        low_of_both_V, high_of_both_V = effects_over_seeds(delta_SV, *noise, margin=MARGIN, level=0.95).limits
-        hits.append([(low_V <= 0) & (high_V >= 0), (low_of_both_V <= 0) & (high_of_both_V >= 0)])
-    before, after = np.mean(hits, axis=(0, 2)).tolist()
-    return {"interval over seeds covers": {"before": before, "after": after, "nominal": 0.95}}
+        for loss_V in (np.zeros(HEADS), ruled_V):
+            flips_V, spread_V = np.full(HEADS, 0.02), np.full(HEADS, _SPREAD)
+            if scenario == "rare flips":
+                flips_V[:] = FLIPS[scenario]
+            elif scenario == "most heads change nothing":
+                flips_V[18:] = spread_V[18:] = 0
+                spread_V[:4] *= 3
+            elif scenario == "unequal spreads":
+                flips_V = (0.01 * np.exp(generator.normal(0, 1, HEADS))).clip(max=0.3)
+                spread_V = 0.4 * flips_V * np.exp(generator.normal(0, 0.5, HEADS))
+            elif scenario == "few heads that differ":
+                spread_V = np.where(np.arange(HEADS) % 10, 0.001, 0.02)
+            together = 0.7 if scenario == "seeds that move all heads" else 0.0
+            draw_SV = math.sqrt(together) * generator.standard_normal((seeds, 1))
+            draw_SV = draw_SV + math.sqrt(1 - together) * generator.standard_normal((seeds, HEADS))
+            loss_SV = loss_V + spread_V * draw_SV
+            if scenario == "normal errors":
+                # Hardest before: the noise that seeds share is a sixth of the variance of the mean.
+                shared_V = np.full(HEADS, _SPREAD**2 / seeds / 5)
+                delta_SV, noise = -loss_SV + np.sqrt(shared_V) * generator.standard_normal(HEADS), (shared_V, shared_V)
+            else:
+                delta_SV, noise = seed_counts(loss_SV, flips_V, count, generator)
+            after = effects_over_seeds(delta_SV, *noise, margin=MARGIN, level=0.95)
+            judged_twice = (
+                satterthwaite(delta_SV, noise[0]),
+                (after.p_value, after.p_margin, after.limits, after.limits_simultaneous),
+            )
+            for sum_6, (p_V, p_margin_V, own, together_2) in zip(sums, judged_twice, strict=True):
+                needed_V = holm(p_of_losses(after.delta, p_V)) <= 0.05
+                spared_V = corrected(p_margin_V) <= 0.05
+                if loss_V is ruled_V:
+                    lose_V = loss_V >= MARGIN
+                    sum_6[3] += (spared_V & lose_V).sum() / max(1, spared_V.sum())
+                    sum_6[4:] += needed_V[loss_V == EFFECT].mean(), spared_V[~lose_V].mean()
+                else:
+                    worst = after.delta.argmin()
+                    sum_6[0] += needed_V.any()
+                    sum_6[1] += together_2[0][worst] <= 0 <= together_2[1][worst]
+                    sum_6[2] += ((own[0] <= 0) & (own[1] >= 0)).mean()
+    promises = [
+        ("any head falsely needed over seeds", 0.05),
+        ("interval over seeds of the worst head covers", 0.95),
+        ("a head's own interval over seeds covers", 0.95),
+        ("of the heads spared over seeds, lose the margin", 0.05),
+        ("needed heads found over seeds", None),
+        ("heads that lose nothing said to be spared over seeds", None),
+    ]
+    return {
+        promise: dict(before=before, after=after, **({} if nominal is None else {"nominal": nominal}))
+        for (promise, nominal), before, after in zip(promises, *(sums / simulations).tolist(), strict=True)
+    }
+
+
+def satterthwaite(delta_SV: Array, shared_V: Array) -> tuple[Array, Array, tuple[Array, Array], tuple[Array, Array]]:
+    """P-values of no effect and of a loss of the margin, and limits (twice), by degrees of freedom from each head's own variance."""
+    seeds, delta_V = len(delta_SV), delta_SV.mean(0)
+    between_V = delta_SV.var(0, ddof=1) / seeds
+    stderr_V = np.sqrt(between_V + shared_V)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom_V = np.where(between_V > 0, stderr_V**4 / (between_V**2 / (seeds - 1)), 1e9)
+        p_V = 2 * stats.t.sf(np.abs(delta_V) / stderr_V, freedom_V)
+        p_margin_V = stats.t.sf((delta_V + MARGIN) / stderr_V, freedom_V)
+    p_V, p_margin_V = np.where(delta_V == 0, 1.0, p_V), np.where(delta_V == -MARGIN, 1.0, p_margin_V)
+    reach_V = stats.t.ppf(0.975, freedom_V) * stderr_V
+    limits = (delta_V - reach_V, delta_V + reach_V)
+    return p_V, p_margin_V, limits, limits
 
 
 def of_correlations(scenario: str, heads: int, simulations: int) -> dict[str, dict[str, float]]:
@@ -229,7 +341,7 @@ def of_correlations(scenario: str, heads: int, simulations: int) -> dict[str, di
         }[scenario]
         x_LH, y_LH = profile_GL[..., None] + generator.standard_normal((2, layers, 12))
         correlation = rank_correlation(x_LH, y_LH)
-        x_N, y_N = rankdata(x_LH), rankdata(y_LH)
+        x_N, y_N = stats.rankdata(x_LH), stats.rankdata(y_LH)
         layer_RL = generator.permuted(np.tile(place_L, (999, 1)), axis=1)
         head_RLH = generator.permuted(np.tile(np.arange(12), (999, layers, 1)), axis=2)
         order_RN = (12 * layer_RL[..., None] + head_RLH).reshape(999, -1)
@@ -324,24 +436,35 @@ BOUNDS = SWEEPS[:5]
 DEPTHS = ("alike in a layer", "smooth over depth", "both rise over depth")
 GUARANTEES = ("all lose the margin", "half lose the margin")
 REPEATED = ("no effect", "correlated heads", "rare flips")
+OVER_SEEDS = (
+    "no effect",
+    "rare flips",
+    "normal errors",
+    "most heads change nothing",
+    "few heads that differ",
+    "unequal spreads",
+    "seeds that move all heads",
+)
 
 
-def simulated(simulations: int) -> Iterator[dict[str, Any]]:
-    """A row for each procedure, scenario, number of seeds and number of examples."""
+def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
+    """A row for each procedure, scenario, number of seeds and number of examples, of the functions whose names match a glob."""
     cells: list[tuple[Callable[..., dict[str, dict[str, float]]], Sequence[Any]]] = []
     for count in COUNTS:
         cells += [(of_sweeps, (scenario, count)) for scenario in SWEEPS]
         cells += [(of_bounds, (scenario, count)) for scenario in BOUNDS]
-        for seeds in SEEDS:
-            cells += [
-                (part, (scenario, seeds, count)) for part in (of_these_seeds, of_other_seeds) for scenario in REPEATED
-            ]
+        cells += [(of_these_seeds, (scenario, seeds, count)) for scenario in REPEATED for seeds in SEEDS]
+    for count in (230, 400, 5000):
+        cells += [(of_other_seeds, (scenario, seeds, count)) for scenario in OVER_SEEDS for seeds in SEEDS]
     cells += [(of_guarantees, (scenario, count)) for scenario in GUARANTEES for count in (230, 400, 655, 1000, 5000)]
     cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]
     for part, arguments in cells:
         scenario, *several, examples = arguments
+        if not fnmatch(part.__name__, only):
+            continue
         for promise, rates in part(*arguments, simulations).items():
             row = {
+                "part": part.__name__,
                 "promise": promise,
                 "scenario": scenario,
                 "seeds": several[0] if several else 1,
@@ -351,24 +474,29 @@ def simulated(simulations: int) -> Iterator[dict[str, Any]]:
 
 
 def table(results: Mapping[str, Any]) -> list[str]:
-    """Each promise by scenario, before and after, as Markdown: the worst over numbers of examples and seeds; power at 400 examples."""
-    rows = results["rows"]
-    scenarios = list(dict.fromkeys(row["scenario"] for row in rows))
-    header = ["", "nominal", *scenarios]
-    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-    for promise in dict.fromkeys(row["promise"] for row in rows):
-        same = [row for row in rows if row["promise"] == promise]
-        nominal = same[0].get("nominal")
+    """Each promise by scenario, before and now, as Markdown.
+
+    The worst over numbers of examples, for each number of seeds; power at 400 examples.
+    """
+    lines = ["| promise | simulated | promised | realised before | now |", f"|{'---|' * 5}"]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in results["rows"]:
+        groups.setdefault((row["promise"], row["scenario"]), []).append(row)
+    # Scenarios of a promise together, in the order of the simulations.
+    promises = list(dict.fromkeys(promise for promise, _ in groups))
+    for (promise, scenario), rows in sorted(groups.items(), key=lambda group: promises.index(group[0][0])):
+        nominal = rows[0].get("nominal")
+        worst = min if nominal == 0.95 else max
         cells = []
-        for scenario in scenarios:
-            chosen = [
-                row for row in same if row["scenario"] == scenario and (nominal is not None or row["examples"] == 400)
-            ]
-            # Errors at their largest; coverage and power at their smallest.
-            worst = max if nominal == 0.05 else min
-            pair = [worst(row[name] for row in chosen) for name in ("before", "after")] if chosen else []
-            cells.append(" → ".join(f"{rate:.2f}" for rate in pair))
-        lines.append(f"| {promise} | {'' if nominal is None else f'{nominal:.2f}'} | {' | '.join(cells)} |")
+        for name in ("before", "after"):
+            by_seeds: dict[int, list[float]] = {}
+            for row in rows:
+                if nominal is not None or row["examples"] == 400 or len(rows) == 1:
+                    by_seeds.setdefault(row["seeds"], []).append(row[name])
+            cells.append(", ".join(f"{worst(rates):.2f}" for rates in by_seeds.values()))
+        lines.append(
+            f"| {promise} | {scenario} | {'' if nominal is None else f'{nominal:.2f}'} | {' | '.join(cells)} |"
+        )
     return lines
 
 
@@ -376,13 +504,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--simulations", type=int, default=200)
     parser.add_argument("--show", action="store_true", help="print the table of the stored results only")
+    parser.add_argument(
+        "--only", default="*", help="functions to simulate again, as a glob: of_other_seeds, of_*_seeds"
+    )
     options = parser.parse_args()
     if not options.show:
         started = time.perf_counter()
-        rows = []
-        for row in simulated(options.simulations):
+        simulated_rows = []
+        for row in simulated(options.simulations, options.only):
             print(row, flush=True)
-            rows.append(row)
+            simulated_rows.append(row)
+        rows = simulated_rows
+        if options.only != "*":
+            parts = {row["part"] for row in simulated_rows}
+            kept = [row for row in json.loads(RESULTS.read_text("utf-8"))["rows"] if row["part"] not in parts]
+            rows = [*kept, *simulated_rows]
         results = {
             "simulations": options.simulations,
             "seconds": round(time.perf_counter() - started),

@@ -210,8 +210,9 @@ def effects_over_seeds(delta_SV: Array, shared_V: Array, noise_V: Array, *, marg
     McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the noise of examples twice or
     three times.
 
-    A few seeds do not tell s²: it is learned from all variants (empirical Bayes; Smyth 2004), as the ratio to what a variant's
-    examples alone predict, and never below what they alone make. The prior has no fixed shape, but is the most likely one on a grid
+    A few seeds do not tell s²: it is learned from all variants (empirical Bayes; Smyth 2004), and is never below what the examples
+    alone make. It is taken in proportion to the standard error over examples: variants that change more vary more over seeds, but
+    one that changes little in these few seeds is not therefore certain. The prior has no fixed shape, but is the most likely one on a grid
     (Ignatiadis and Sen 2025): an inverse gamma prior fits a few variants of large variance badly and finds them needed. P-values
     and limits are averages over the variances that are possible given s². With few variants, or variants without any noise, every
     variance is as possible on a log scale: Student's t with S - 1 degrees of freedom, if no noise is shared.
@@ -238,8 +239,9 @@ def effects_over_seeds(delta_SV: Array, shared_V: Array, noise_V: Array, *, marg
         # Far up: two seeds rule out hardly any variance.
         telling_V, scale_V, least, most = np.zeros_like(telling_V), observed_V, -6.0, 46.0
     else:
-        scale_V, least = np.where(noise_V > 0, noise_V, observed_V), math.log(0.01)
-        most = math.log(100 * max(1.0, float((observed_V[telling_V] / noise_V[telling_V]).max())))
+        typical = math.exp(np.log(noise_V[telling_V]).mean())
+        scale_V, least = np.where(noise_V > 0, np.sqrt(typical * noise_V), observed_V), math.log(0.01)
+        most = math.log(100 * max(1.0, float((observed_V[telling_V] / scale_V[telling_V]).max())))
     variance_VK = np.maximum(scale_V[:, None] * np.exp(np.arange(least, most, _STEP)), own_V[:, None])
     return SeedEffects(
         delta_SV.mean(axis=0),

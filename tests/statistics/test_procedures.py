@@ -6,7 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.procedures import COUNTS, HEADS, MARGIN, RESULTS, SEEDS, SWEEPS, changes, losses, p_of_counts, table
+from benchmarks.procedures import (
+    COUNTS,
+    HEADS,
+    MARGIN,
+    OVER_SEEDS,
+    RESULTS,
+    SEEDS,
+    SWEEPS,
+    changes,
+    losses,
+    of_other_seeds,
+    of_these_seeds,
+    p_of_counts,
+    seed_counts,
+    table,
+)
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import p_against_margin
 
@@ -25,6 +40,41 @@ def test_heads_lose_what_the_scenario_says(scenario: str) -> None:
     # Where all examples are fragile for all heads, heads flip the same ones.
     shared = (change_SVN != 0).any(0).mean(0) if scenario == "correlated heads" else None
     assert shared is None or (shared > 0).mean() <= 0.21
+
+
+def test_counts_of_seeds_lose_and_vary_as_they_should() -> None:
+    """Over many draws: the losses that were put in, the variance of one seed, and the covariance of two."""
+    generator = np.random.default_rng(0)
+    loss_SV, flips_V = np.array([[0.0, 0.02, 0.01], [0.0, 0.02, -0.01]]), np.array([0.04, 0.04, 0.002])
+    delta_RSV, noise_R = zip(*(seed_counts(loss_SV, flips_V, 5000, generator) for _ in range(4000)), strict=True)
+    shared_V, noise_V = np.mean(noise_R, axis=0)
+    delta = np.array(delta_RSV)
+    assert delta.mean(0) == pytest.approx(-loss_SV, abs=2e-4)
+    assert noise_V == pytest.approx(delta.var(0).mean(0), rel=0.1)
+    together_V = [np.cov(delta[:, 0, v], delta[:, 1, v])[0, 1] for v in range(3)]
+    assert shared_V[:2] == pytest.approx(together_V[:2], rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("scenario", OVER_SEEDS)
+def test_verdicts_over_seeds_keep_their_level(scenario: str, seeds: int) -> None:
+    check(of_other_seeds(scenario, seeds, 400, 200), 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_numbers_of_seeds_keep_their_level(seeds: int) -> None:
+    check(of_these_seeds("no effect", seeds, 400, 200), 200)
+
+
+def check(rates: dict[str, dict[str, float]], simulations: int) -> None:
+    """Errors and coverage within 3.5 standard errors of the promise."""
+    slack = 3.5 * np.sqrt(0.05 * 0.95 / simulations)
+    for promise, rate in rates.items():
+        if "nominal" in rate:
+            kept = rate["after"] <= 0.05 + slack if rate["nominal"] == 0.05 else rate["after"] >= 0.95 - slack
+            assert kept, (promise, rate)
 
 
 def test_p_values_of_counts_are_those_of_predictions() -> None:
