@@ -273,10 +273,10 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
 
 
 _OVER_SEEDS = (
-    "Over seeds, a head is judged by its mean change of score, with an interval over seeds and examples, corrected over heads: "
-    "such a verdict is about fine-tuning, that of a single run about this run only. With fewer than five seeds it is rough, and "
-    "few heads can be needed by it. In how many of these seeds a head is needed or can be spared is a statement about these seeds, "
-    "tested by partial conjunction (Benjamini and Heller 2008), for all seeds, most, and one at least, and corrected over heads."
+    "Over seeds, a head is judged by its mean change of score, corrected over heads: such a verdict is about fine-tuning, that of a "
+    "single run about this run only. How much effects vary between seeds is learned from all heads together; two seeds show little. "
+    "The intervals hold for all heads of a condition together. In how many of these seeds a head is needed or can be spared is a "
+    "statement about these seeds, tested by partial conjunction (Benjamini and Heller 2008), corrected over heads and numbers of seeds."
 )
 
 
@@ -353,7 +353,8 @@ def _over_seeds_table(over: Mapping[str, OverSeeds], component: str) -> Table:
             at_least = f"{judged.needed_in[v]} of {seeds}" if judged.needed_in[v] else MISSING
             rows.append([label, name, at_least, f"{delta} ({low} to {high})", OVER_SEEDS[judged.verdict[v]]])
     header = ["condition", component, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
-    return Table(header, rows, f"The {component}s that are needed over seeds or in some of them")
+    caption = f"The {component}s that are needed over seeds or in some of them; the intervals hold for all {component}s together"
+    return Table(header, rows, caption)
 
 
 def _layers(comparison: Comparison, kind: Kind) -> Section | None:
