@@ -114,33 +114,37 @@ class Pruning(Experiment):
 
 
 def answer_in_words(content: Mapping[str, Any]) -> str:
-    """The outcome in a few words, the title of the page.
+    """The outcome in a few words, the title of the page: what is ruled out, or else the largest loss that is not.
 
     Args:
         content: From :func:`bertsecrets.pruning.search.as_extras`.
     """
     selected, total, metric = content["chosen"], content["total"], content["metric"]
-    lost = lost_most_in_words(selected.get("classes", ()))
-    ruled_out = f"a loss of {metric} of {in_points(content['margin'])} or more {_verdict(content)}{lost}"
-    if selected["asked"]:
-        return f"With {selected['kept']} of {total} heads, {ruled_out}."
+    margin, bound = in_points(content["margin"]), selected["bound"]
+    verdict = (
+        f"a loss of {metric} of {margin} or more {_verdict(content)}{lost_most_in_words(selected.get('classes', ()))}."
+    )
     removed = f"{total - selected['kept']} of {total} heads"
     how = "together, with fine-tuning" if content["recovery_epochs"] else "together, without training"
-    if selected["holds"]:
-        return f"{removed} can go {how}: {ruled_out}."
-    return f"Without {removed} {how}, {ruled_out}."
+    if selected["holds"] and not selected["asked"]:
+        return f"{removed} can go {how}: {verdict}"
+    at_most = ""
+    if bound is not None and bound >= content["margin"]:
+        at_most = f"{metric} loses at most {_points(bound)} points; "
+    start = f"With {selected['kept']} of {total} heads" if selected["asked"] else f"Without {removed} {how}"
+    return f"{start}, {at_most}{verdict}"
 
 
 def _verdict(content: Mapping[str, Any]) -> str:
-    """What is ruled out of the shown model."""
+    """Whether the loss of the shown model is ruled out, and that within classes if it was tested."""
     selected, margin = content["chosen"], content.get("class_margin")
+    of_class = "" if margin is None else f" one of {in_points(margin)} of accuracy within a class"
     if selected["holds"]:
-        return "is ruled out" + (f", as is one of {in_points(margin)} within a class" if margin else "")
+        return f"is ruled out, as is{of_class}" if of_class else "is ruled out"
     # A class may fail where the score does not.
-    bound = selected["bound"]
-    if margin and bound is not None and bound < content["margin"]:
-        return f"is ruled out, one of {in_points(margin)} within a class is not"
-    return "is not ruled out" + ("" if bound is None else f", one above {_points(bound)} is")
+    if of_class and selected["bound"] is not None and selected["bound"] < content["margin"]:
+        return f"is ruled out,{of_class} is not"
+    return "is not ruled out"
 
 
 def guarantee_in_words(content: Mapping[str, Any]) -> str:
@@ -155,16 +159,14 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
     examples += (
         " (if the head table is of others)" if chosen_elsewhere else " that chose neither the heads nor their order"
     )
-    loss = f"a loss of {metric} of {in_points(content['margin'])} or more"
-    level = f"at {content['confidence']:.0%} confidence on {examples}"
     facts = f"observed change {_points(selected['change'])}, a loss above {_points(selected['bound'])} ruled out"
-    lost = lost_most_in_words(selected.get("classes", ()))
-    if selected["holds"] and not selected["asked"]:
-        return (
-            f"{total - selected['kept']} of {total} heads can go together: with the other {selected['kept']}, {loss} {_verdict(content)} "
-            f"{level} ({facts}){lost}."
-        )
-    return f"With {selected['kept']} of {total} heads, {loss} {_verdict(content)} {level} ({facts}){_needed(selected)}{lost}."
+    removed = f"{total - selected['kept']} of {total} heads can go together: with the other {selected['kept']}"
+    start = removed if selected["holds"] and not selected["asked"] else f"With {selected['kept']} of {total} heads"
+    needed = "" if selected["holds"] else _needed(selected)
+    return (
+        f"{start}, a loss of {metric} of {in_points(content['margin'])} or more {_verdict(content)}, at {content['confidence']:.0%} confidence "
+        f"on {examples} ({facts}){needed}{lost_most_in_words(selected.get('classes', ()))}."
+    )
 
 
 def lost_most_in_words(groups: Sequence[Mapping[str, Any]]) -> str:

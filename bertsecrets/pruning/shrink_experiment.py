@@ -134,8 +134,10 @@ def _verdict(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     text = f"a loss of {in_points(content['margin'])} or more is {'' if ruled_out else 'not '}ruled out{above}"
     if of_class is None:
         return text
-    within = f"a loss of {in_points(content['class_margin'])} of accuracy or more within a class"
-    return f"{text}; {within} is {'' if of_class else 'not '}ruled out"
+    within = f"one of {in_points(content['class_margin'])} of accuracy within a class"
+    if of_class == ruled_out:
+        return f"{text}, {'as is' if of_class else 'nor is'} {within}"
+    return f"{text}, {within} is{'' if of_class else ' not'}"
 
 
 def attempt_in_words(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> str:
