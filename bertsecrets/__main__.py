@@ -2,6 +2,11 @@
 
 import os
 import sys
+
+# Python looks in the working directory first: a random.py or csv.py there would stand for the standard library's.
+if sys.path[:1] == [os.getcwd()]:
+    sys.path.append(sys.path.pop(0))
+
 from typing import NoReturn
 
 from bertsecrets.errors import UserError, choices

@@ -42,7 +42,7 @@ from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
-from bertsecrets.models.loading import max_positions
+from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
@@ -529,6 +529,8 @@ def _examples(
         for part in sentences_of_text:
             check_characters(part)
         sentences.append(sentences_of_text)
+    if len(sentences[0]) == 2 and not isinstance(model, SentenceEmbedder):
+        check_segments(tokenizer, network.config, type(network).__name__)
     annotated = _annotations(sentences, pipeline, annotations)
     return [
         Example(index, sentences_of_text, label, words)

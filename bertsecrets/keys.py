@@ -89,8 +89,8 @@ class TrainerSettings(Settings, extra="allow"):
     min_steps: Annotated[_OptionalCount, _TRAINING] = None
     limit_train_batches: Annotated[_Limit, _TRAINING] = None
     limit_val_batches: _Limit = None
-    overfit_batches: Annotated[Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)], _TRAINING] = Field(
-        default=0.0, description="a whole number from 0, or a share from 0 to 1"
+    overfit_batches: Annotated[float, _TRAINING] = Field(
+        default=0.0, ge=0, le=0, description="0; to overfit a few examples set data.limit_train and data.eval_path"
     )
     val_check_interval: Annotated[_Limit, _TRAINING]
     check_val_every_n_epoch: Annotated[_OptionalCount, _TRAINING] = 1

@@ -59,7 +59,7 @@ def begin(settings: RunSettings, choosing: float | None = None) -> tuple[PreTrai
         UserError: If the tokenizer or the data are missing or do not fit the settings.
     """
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
-    tokenizer = load_tokenizer(settings.model)
+    tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2)
     return tokenizer, make_data(settings, tokenizer, choosing)
 
 

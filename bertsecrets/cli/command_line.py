@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from bertsecrets.cli.arguments import parse
-from bertsecrets.cli.composition import check
+from bertsecrets.cli.composition import check, output_folder
 from bertsecrets.cli.help import help_text
 from bertsecrets.cli.quiet import in_job, quiet_task, raise_task_error, unbroken_output
 from bertsecrets.cli.run_settings import resumed, with_run_settings
@@ -117,7 +117,7 @@ def _run_command(command: str) -> None:
         else:
             name = invocation.config_name
             own_command = name if name in COMMANDS else command_of(without_hydra(config))
-            folder = None if own_command in _ELSEWHERE else _output_folder(config)
+            folder = None if own_command in _ELSEWHERE else Path(os.path.abspath(output_folder(config, "run.dir")))
             _run_single(invocation, own_command, config, folder)
     except LostProcessError as error:
         report_failure(type(error).__name__, str(error))
@@ -249,16 +249,6 @@ def _interrupted(folder: Path | None) -> str:
     # Of the folder's own configuration these count only if they are given again.
     again = [argument for argument in sys.argv[1:] if may_be_given_again(key_of(argument))]
     return f"Interrupted; continue with {' '.join([resume_command(folder), *map(shlex.quote, again)])}"
-
-
-def _output_folder(config: DictConfig) -> Path:
-    """The output folder that Hydra will use for a single run."""
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
-    try:
-        return Path(os.path.abspath(str(config.hydra.run.dir)))
-    finally:
-        HydraConfig.instance().cfg = before
 
 
 def _compare(folder: Path, paper: bool | str) -> None:

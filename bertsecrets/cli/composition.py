@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.cli.habits import commands_with, meant, of_the_other_command
@@ -69,9 +70,14 @@ def check(invocation: Invocation) -> DictConfig:
         first = _composed(invocation, first_job)
         sweeping = is_multirun(invocation, first)
         for key in ("run.dir", "sweep.dir", "sweep.subdir"):
-            folder = OmegaConf.select(first.hydra, key)
+            folder = output_folder(first, key)
             if not isinstance(folder, str) or not folder.strip():
                 raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
+        if first.hydra.job.chdir:
+            raise UserError(
+                "hydra.job.chdir is true; expected false: relative paths of data, models and runs start from the folder in which "
+                "the command is called."
+            )
         if OmegaConf.select(first.hydra, "launcher.n_jobs") == 0:
             raise UserError(
                 "hydra.launcher.n_jobs is 0; expected a whole number from 1, or -1 for one job on each core."
@@ -119,6 +125,32 @@ def _check_one_node(config: DictConfig) -> None:
             f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start each run by itself, "
             f"on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
         )
+
+
+def output_folder(config: DictConfig, key: str) -> Any:
+    """What one of Hydra's folders comes to, ``run.dir``, ``sweep.dir`` or ``sweep.subdir``, before Hydra starts a job.
+
+    Raises:
+        UserError: If it refers to what a job does not have.
+    """
+    config = config.copy()
+    for name, value in (("num", 0), ("id", "0")):
+        # Hydra and its launchers number a job when it starts.
+        if OmegaConf.is_missing(config.hydra.job, name):
+            with open_dict(config.hydra.job):
+                config.hydra.job[name] = value
+    # The resolver of ${hydra:...} reads this object alone.
+    instance = HydraConfig.instance()
+    before = instance.cfg
+    instance.set_config(config)
+    try:
+        return OmegaConf.select(config.hydra, key)
+    except (OmegaConfBaseException, ValueError) as error:
+        raise UserError(
+            f"hydra.{key} cannot be resolved ({str(error).splitlines()[0].rstrip('.')}); correct it."
+        ) from error
+    finally:
+        instance.cfg = before
 
 
 def _composed(invocation: Invocation, overrides: list[str]) -> DictConfig:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ WandbMode = Literal["offline", "online", "disabled"]
 
 TRACKED = "wandb.json"
 """Name of the file in a run's folder that identifies its W&B run."""
+
+_LONGEST_TAG = 64
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +65,7 @@ def wandb_logger(
         settings: Further arguments to ``wandb.init``.
     """
     run.folder.mkdir(parents=True, exist_ok=True)
+    _keep_files_in(run.folder / "wandb")
     attempt = len(list((run.folder / "wandb").glob("*run-*")))
     # An offline run cannot be resumed: every attempt is a new run in the same group.
     identity = hashlib.sha256(f"{run.folder.resolve()}{attempt}".encode()).hexdigest()[:12]
@@ -73,7 +77,8 @@ def wandb_logger(
         "id": identity,
         "group": config["group"],
         "job_type": job_type,
-        "tags": [run.task, run.model, run.init, *config["tags"]],
+        # W&B takes no longer tags; name, task and model stand whole in the configuration.
+        "tags": [tag[:_LONGEST_TAG] for tag in (run.task, run.model, run.init, *config["tags"])],
         "config": {**config, "code_version": code_version(), **source},
         "notes": f"Analysis of the run {source.get('source_url', source['source_run'])}" if source else None,
         **settings,
@@ -90,6 +95,23 @@ def wandb_logger(
     for name in ("anonymous", "resume"):
         logger._wandb_init.pop(name, None)
     return logger
+
+
+def _keep_files_in(folder: Path) -> None:
+    """Let W&B stage tables and artifacts in the run's folder where its own, in the home, cannot be written."""
+    own = {
+        "WANDB_DATA_DIR": Path(wandb.env.get_data_dir()),
+        "WANDB_CACHE_DIR": Path(wandb.env.get_cache_dir()),
+        "WANDB_CONFIG_DIR": Path(os.environ.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb"),
+    }
+    for name, path in own.items():
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            writable = os.access(path, os.W_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            os.environ[name] = str(folder)
 
 
 def _name(run: Run, config: Mapping[str, Any]) -> str:

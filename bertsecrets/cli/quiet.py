@@ -1,5 +1,7 @@
 """What libraries say about themselves and the machine, silenced line by line; everything else is shown."""
 
+import codecs
+import io
 import logging
 import os
 import re
@@ -126,10 +128,28 @@ class _Unbroken:
         os.close(null)
 
 
+_PLAIN = {"\N{MINUS SIGN}": "-", "\N{MIDDLE DOT}": "*", "\N{PLUS-MINUS SIGN}": "+/-", "\N{MULTIPLICATION SIGN}": "x"}
+_PLAIN |= {"\N{HORIZONTAL ELLIPSIS}": "...", "\N{EN DASH}": "-", "\N{LEFT DOUBLE QUOTATION MARK}": '"'}
+_PLAIN |= {"\N{RIGHT DOUBLE QUOTATION MARK}": '"', "\N{RIGHTWARDS ARROW}": "->", "\N{NO-BREAK SPACE}": " "}
+
+
+def _in_plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """Stand-ins for what the terminal's encoding lacks: a number must keep its sign."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("bertsecrets.plain", _in_plain_letters)
+
+
 @contextmanager
 def unbroken_output() -> Iterator[None]:
-    """Keep working when the reader of the output exits, as in ``train.py | head``."""
+    """Keep working when the reader of the output exits, as in ``train.py | head``, or its encoding lacks a letter."""
     streams = sys.stdout, sys.stderr
+    for stream in streams:
+        # A test may put a stream of another kind there.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="bertsecrets.plain")
     sys.stdout, sys.stderr = (_Unbroken(stream) for stream in streams)
     try:
         yield

@@ -13,6 +13,7 @@ from bertsecrets.cli.trainer_settings import read_trainer
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.framenet.source import FrameNetSource
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words
+from bertsecrets.data.sources.base import CHOOSING
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError, choices
 from bertsecrets.keys import (
@@ -412,7 +413,23 @@ def _read_callbacks(
                 _tried(section_key, callback.check_run)
             if isinstance(callback, Experiment):
                 _tried(section_key, callback.check)
+    _check_monitors(group, _without_null(sections), task)
     return _without_null(sections)
+
+
+def _check_monitors(group: str, sections: Mapping[str, Section], task: Task) -> None:
+    """Raise UserError if one of Lightning's callbacks waits for a number that nothing logs."""
+    targets = {name: load_target(f"{group}.{name}", section) for name, section in sections.items()}
+    lightning = {name for name, target in targets.items() if target.__module__.startswith("pytorch_lightning.")}
+    if any(name not in lightning and not is_of_this_package(target) for name, target in targets.items()):
+        # A callback of the user's own may log anything.
+        return
+    logged = ["train/loss", "train/learning_rate", "epoch", "step"]
+    logged += [f"{name}/{metric}" for name in (CHOOSING, *task.evaluation) for metric in (*task.metrics, "loss")]
+    for name in sorted(lightning):
+        monitor = sections[name].get("monitor")
+        if monitor is not None and monitor not in logged:
+            raise UserError(f"{group}.{name}.monitor is {shown(monitor)}; {choices(str(monitor), logged)}.")
 
 
 def _tried(section_key: str, build: Callable[[], Any]) -> Any:

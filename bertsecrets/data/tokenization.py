@@ -78,6 +78,12 @@ class EncodedSplit(Dataset[Batch]):
         ]
         self.lengths = [len(row.ids) for row in self.rows]
         self.truncated = sum(row.truncated for row in self.rows)
+        if 0 in self.lengths:
+            first = self.examples[self.lengths.index(0)]
+            raise UserError(
+                f"{self.lengths.count(0)} of {len(self.rows)} texts have no token, e.g. {' '.join(first.texts)!r} (row "
+                f"{first.index}), and the tokenizer adds no special tokens; leave them out."
+            )
         if pad_to is not None and pad_to < max(self.lengths):
             raise UserError(
                 f"pad_to is {pad_to}, but an example has {max(self.lengths)} tokens; set max_length={pad_to} with it."

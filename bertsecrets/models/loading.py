@@ -15,6 +15,7 @@ from transformers import (
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -40,8 +41,12 @@ _LONGEST_REASON = 200
 """Characters of the library's message that a sentence shows."""
 
 
-def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
+def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokenizerFast:
     """The model's fast tokenizer.
+
+    Args:
+        spec: Where it is.
+        pairs: Whether it will be given pairs of sentences.
 
     Raises:
         UserError: If the model has none, the tokenizer is another model's, or the hub cannot be reached.
@@ -63,7 +68,22 @@ def load_tokenizer(spec: ModelSpec) -> PreTrainedTokenizerFast:
             "as tokenizer.json or vocab.txt."
         )
     check_vocabulary(fast, config, spec.name)
+    if pairs:
+        check_segments(fast, config, spec.name)
     return fast
+
+
+def check_segments(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
+    """Raise UserError if the tokenizer marks the second sentence of a pair by a segment that the model ``name`` lacks."""
+    segments = getattr(config, "type_vocab_size", None)
+    most = max(tokenizer("a", "b").get("token_type_ids") or [0])
+    # A model whose configuration says 0 has no embeddings of segments and ignores them.
+    if segments and most >= segments:
+        raise UserError(
+            f"The tokenizer marks the second sentence of a pair with segment {most}, but model '{name}' has {segments} "
+            f"(type_vocab_size); remove token_type_ids from model_input_names in its tokenizer_config.json, or give the "
+            "model's own tokenizer."
+        )
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig, name: str) -> None:
@@ -86,6 +106,8 @@ def load_config(spec: ModelSpec) -> PreTrainedConfig:
     with _one_sentence(spec), quiet():
         config: PreTrainedConfig = AutoConfig.from_pretrained(location, **options)
     _check_config(config, spec)
+    # Everything here reads outputs by name, not by their place in a tuple.
+    config.return_dict = True
     if spec.attention_dropout is not None:
         key = next((key for key in _ATTENTION_DROPOUT if hasattr(config, key)), None)
         if key is None:

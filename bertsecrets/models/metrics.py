@@ -1,12 +1,13 @@
 """Metrics of a task, computed once over all predictions of an evaluation set: those of GLUE, macro-F1 and AUC."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest
 from torch import Tensor
+from torch.nn import Module
 from torchmetrics import Metric
 from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
 from torchmetrics.functional.classification import binary_f1_score, multiclass_f1_score
@@ -164,6 +165,13 @@ class Predictions(Metric):
         super().__init__()
         for name in ("index", "logits", "labels"):
             self.add_state(name, [], dist_reduce_fx="cat")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Module:
+        # precision=bf16-true converts the whole module again for the last validation, which reads these float32 numbers.
+        def kept(tensor: Tensor) -> Tensor:
+            return tensor.to(fn(tensor).device)
+
+        return super()._apply(kept, exclude_state)
 
     def update(self, index_B: Tensor, logits_BC: Tensor, label_B: Tensor) -> None:
         """Add a batch; logits and labels (class indices or scores) are kept as float32."""

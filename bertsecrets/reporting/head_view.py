@@ -15,7 +15,7 @@ from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, find_logits, unwrap
-from bertsecrets.models.loading import max_positions
+from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.formatting import number, shortened
 from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
@@ -87,6 +87,8 @@ def head_view(
     """
     network = check_encoder(model, tokenizer)
     sentences = _sentences(text, second)
+    if len(sentences) == 2:
+        check_segments(tokenizer, network.config, type(network).__name__)
     encoder = describe(network)
     size = (encoder.num_layers, encoder.num_heads)
     if not (0 <= start[0] < size[0] and 0 <= start[1] < size[1]):

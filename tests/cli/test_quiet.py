@@ -1,6 +1,7 @@
 """What libraries say about themselves is silenced by name; anything else is shown."""
 
 import logging
+import os
 import subprocess
 import sys
 import warnings
@@ -106,3 +107,29 @@ def test_a_closed_pipe_does_not_end_the_work(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     assert marker.read_text() == "finished"
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", '-1.0 * +/-0.1 "..." ?'), ("cp1252", "-1.0 · ±0.1 “…” ?")])
+def test_what_an_encoding_lacks_has_a_stand_in(encoding: str, shown: str) -> None:
+    program = (
+        "from bertsecrets.cli.quiet import unbroken_output\n"
+        "with unbroken_output(): print('\N{MINUS SIGN}1.0 · ±0.1 “…” \N{GREEK SMALL LETTER ALPHA}')"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert done.stdout.decode(encoding) == f"{shown}\n"
+
+
+@pytest.mark.parametrize("name", ["random.py", "csv.py", "difflib.py"])
+def test_a_file_of_the_working_directory_does_not_stand_for_the_standard_library(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("raise RuntimeError('not the standard library')", "utf-8")
+    root = str(Path(quiet.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "bertsecrets", "train", "--help"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from data.toy import annotate, byte_level, pairs, wordpiece
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
@@ -169,3 +170,11 @@ def test_a_slow_tokenizer_is_reported() -> None:
 
     with pytest.raises(UserError, match=r"The tokenizer is a Slow.*use a model that has a fast tokenizer"):
         EncodedSplit(pairs(4), Slow(), MAX)  # type: ignore[arg-type]
+
+
+def test_a_text_without_a_token_is_refused() -> None:
+    tokenizer = wordpiece()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    examples = [Example(0, ("one",), 0), Example(1, ("",), 1), Example(2, (" ",), 1)]
+    with pytest.raises(UserError, match=r"2 of 3 texts have no token, e\.g\. '' \(row 1\)"):
+        EncodedSplit(examples, tokenizer, MAX)

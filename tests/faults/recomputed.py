@@ -330,7 +330,7 @@ def forward(model: PreTrainedModel, inputs: list[Any]) -> tuple[np.ndarray, np.n
     logits, entropies = [], []
     for encoded in inputs:
         with torch.no_grad():
-            output = model(**encoded, output_attentions=True)
+            output = model(**encoded, output_attentions=True, return_dict=True)
         logits.append(output.logits[0].numpy())
         maps_LHQK = torch.stack(output.attentions)[:, 0].double()
         entropies.append(torch.special.entr(maps_LHQK).sum(-1).mean(-1).numpy() / np.log(2))

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from faults.cases import CLAIMED, Case, analyze, parametrized, train
+from faults.cases import CLAIMED, LATE, Case, analyze, parametrized, train
 from faults.places import (
     Arrange,
     as_bin,
+    both,
     checkpoint,
     cut,
     directory,
@@ -415,11 +416,42 @@ ANALYSED = [
     ),
 ]
 
-CASES = [*FOLDERS, *CONFIGS, *TOKENIZERS, *WEIGHTS, *RESUMED, *ANALYSED]
+
+def _one_segment(weights: dict[str, torch.Tensor]) -> None:
+    name = next(name for name in weights if name.endswith("token_type_embeddings.weight"))
+    weights[name] = weights[name][:1].clone()
+
+
+def _pairs(folder: Path) -> None:
+    (folder / "pairs" / "MRPC").mkdir(parents=True)
+    rows = [f"{row % 2}\t{row}\t{row}\tfilm {row} is good\tfilm {row} is bad" for row in range(12)]
+    for name in ("train", "dev"):
+        text = "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *rows, ""])
+        (folder / "pairs" / "MRPC" / f"{name}.tsv").write_text(text, "utf-8")
+
+
+OUTPUTS = [
+    Case(
+        "pairs-without-segments",
+        train(model__path="m", task="mrpc", data__root="{folder}/pairs"),
+        r"marks the second sentence of a pair with segment 1, but model 'folder' has 1 \(type_vocab_size\)",
+        arrange=both(model(json_keys(_CONFIG, type_vocab_size=1), tensors(_one_segment)), _pairs),
+        leaves=LATE,
+    ),
+    Case(
+        "outputs-in-tuples",
+        train(model__path="m"),
+        "Report: ",
+        status=0,
+        arrange=model(json_keys(_CONFIG, return_dict=False)),
+    ),
+]
+
+CASES = [*OUTPUTS, *FOLDERS, *CONFIGS, *TOKENIZERS, *WEIGHTS, *RESUMED, *ANALYSED]
 
 
 @parametrized(CASES)
 def test_models(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm_process.append(warm)
-    warm.check(replace(case, leaves=CLAIMED), tmp_path)
+    warm.check(replace(case, leaves=case.leaves or CLAIMED), tmp_path)
     assert not (tmp_path / "pwned").exists()

@@ -94,6 +94,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "trainer.num_sanity_val_steps=1.5": "trainer.num_sanity_val_steps is 1.5",
         "+trainer.fast_dev_run=true": "trainer.fast_dev_run is true; expected false",
         "+trainer.limit_val_batches=0": "trainer.limit_val_batches is 0",
+        "+trainer.overfit_batches=1": "trainer.overfit_batches is 1; expected 0; to overfit a few examples set data.limit_train",
+        "hydra.job.chdir=true": "hydra.job.chdir is true; expected false",
         "+trainer.max_epoch=3": "Unknown key 'trainer.max_epoch'; did you mean 'max_epochs'",
         "+trainer.logger=true": "trainer.logger is given by the program; choose logger=<name>",
         "trainer._target_=torch.nn.Linear": "which is not a Trainer",
@@ -308,6 +310,41 @@ CASES = [
         "Unknown pruning score 'exakt'; did you mean 'exact'",
         leaves=LATE,
     ),
+    *(
+        Case(
+            f"monitor-{kind}",
+            (
+                *train(),
+                f"+callbacks.mine._target_=pytorch_lightning.callbacks.{kind}",
+                "+callbacks.mine.monitor=val/acc",
+            ),
+            "callbacks.mine.monitor is 'val/acc'; did you mean 'val/accuracy'. Valid names: .*train/loss",
+        )
+        for kind in ("EarlyStopping", "ModelCheckpoint")
+    ),
+    *(
+        Case(
+            f"subdir-{name}",
+            (*train(hydra__sweep__subdir=subdir, hydra__sweep__dir="{folder}/s", seed="1,2"), "-m"),
+            "2 finished, 0 skipped, 0 failed",
+            status=0,
+            seconds=180,
+        )
+        for name, subdir in (("num", "'${hydra.job.num}'"), ("id", "'${hydra:job.id}'"))
+    ),
+    Case(
+        "subdir-nothing",
+        (*train(hydra__sweep__subdir="'${nothing}'", seed="1,2"), "-m"),
+        r"hydra.sweep.subdir cannot be resolved \(Interpolation key 'nothing' not found\)",
+    ),
+    Case(
+        "home-read-only",
+        train(logger="wandb", logger__wandb__mode="offline"),
+        "Report: ",
+        status=0,
+        environment={"HOME": "/proc"},
+    ),
+    Case("long-tags", train(logger="wandb", model__name="m" * 80), "Report: ", status=0),
     Case("sweep-value", ("train.py", "-m", "seed=1,abc"), r"seed is 'abc'; .*\(In the job seed=abc\.\)"),
     Case(
         "measure-import",

@@ -140,3 +140,15 @@ def test_outputs_without_names_in_another_order_are_warned_of() -> None:
     assert warnings(unnamed, gold_N) == warnings(["a", "b", "c"], (gold_N + 1) % 3) == []
     # Four of six examples are no evidence.
     assert better_order(torch.tensor([1, 1, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 0, 1]), 2) is None
+
+
+def test_half_precision_of_the_module_leaves_collected_predictions_alone() -> None:
+    module = torch.nn.ModuleDict({"weights": torch.nn.Linear(1, 1), "val": Predictions()})
+    predictions = module["val"]
+    predictions.update(torch.tensor([1, 0]), torch.tensor([[0.1234567], [3.1415927]]), torch.tensor([3.8, 1.2]))
+    module.to(torch.bfloat16)
+    index_N, logits_NC, label_N = predictions.collected()
+    assert module["weights"].weight.dtype == torch.bfloat16
+    assert index_N.tolist() == [0, 1]
+    assert torch.equal(logits_NC, torch.tensor([[3.1415927], [0.1234567]]))
+    assert torch.equal(label_N, torch.tensor([1.2, 3.8]))
