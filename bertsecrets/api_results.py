@@ -20,7 +20,8 @@ from bertsecrets.errors import UserError, choices
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.figures.saving import html_image
-from bertsecrets.results.formatting import head_label, number, with_error
+from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.ranking import picked
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import TRAINING
 from bertsecrets.results.sections import highest
@@ -40,7 +41,7 @@ class HeadGrid(grids.HeadGrid):
     >>> grid = HeadGrid("toy", ("weight",), value_LHC, value_LHC * 0, torch.ones_like(value_LHC))
     >>> grid
     HeadGrid 'toy': 1 layers x 2 heads
-      weight: mean 0.250, highest layer 0 · head 1 (0.400 ± 0.000)
+      weight: mean 0.250, highest layer 0 · head 1, 0.400
     """
 
     @classmethod
@@ -57,9 +58,15 @@ class HeadGrid(grids.HeadGrid):
                 lines.append(f"  {column.label}: no value")
                 continue
             top = highest(value_LH)
-            most = with_error(float(value_LH[top]), float(self.stderr_LHC[:, :, index][top]))
+            most = picked(
+                top,
+                value_LH,
+                self.stderr_LHC[:, :, index].numpy(),
+                self.count_LHC[:, :, index].numpy(),
+                bounds=column.limits,
+            )
             mean = number(float(self.value_LHC[:, :, index].nanmean()))
-            lines.append(f"  {column.label}: mean {mean}, highest {head_label(*top)} ({most})")
+            lines.append(f"  {column.label}: mean {mean}, highest {head_label(*top)}, {most}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -24,6 +24,7 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
+from bertsecrets.results.ranking import picked
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
@@ -214,7 +215,7 @@ def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array)
 
 
 def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str:
-    value_LH, stderr_LH, _ = view.grid(name)
+    value_LH, stderr_LH, count_LH = view.grid(name)
     ends = view.extras["worth"][name]
     up, down = (int((differs_LH & (sign * value_LH > 0)).sum()) for sign in (1, -1))
     head = highest(value_LH)
@@ -223,7 +224,7 @@ def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str
     return (
         f"The {score} is {number(sign * ends['whole'], 3)} with all heads and {number(sign * ends['none'], 3)} without any; the "
         f"values of the {value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and {down} "
-        f"below; the highest is {with_error(float(value_LH[head]), float(stderr_LH[head]), 4)} ({head_label(*head)})."
+        f"below; the highest is {picked(head, value_LH, stderr_LH, count_LH, digits=4)}, of {head_label(*head)}."
     )
 
 

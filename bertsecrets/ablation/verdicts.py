@@ -40,7 +40,7 @@ from bertsecrets.statistics.non_inferiority import (
 from bertsecrets.statistics.power import detectable_change, detectable_loss
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
-from bertsecrets.statistics.student import mean_exceeds_zero, mean_limits
+from bertsecrets.statistics.student import mean_limits, mean_rises
 
 VERDICTS = (NEEDED, DISPENSABLE, INCONCLUSIVE)
 """A loss is shown; a loss of the margin is ruled out; neither. A loss that is both is dispensable."""
@@ -397,7 +397,7 @@ class Rises:
 def judge_rises(parts: Sequence[tuple[Array, Look]], judging: Judging) -> Rises:
     """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of :func:`judge_together`.
 
-    Student's t test over paired examples. Losses are skewed to the right, which makes this side of the test conservative.
+    By :func:`bertsecrets.statistics.student.mean_rises` over paired examples; limits are Student's.
 
     Args:
         parts: Changes of each example, ``[N, V]``, and the look that they are; variants may have different examples.
@@ -410,8 +410,7 @@ def judge_rises(parts: Sequence[tuple[Array, Look]], judging: Judging) -> Rises:
     )
     p_parts, limits = [], []
     for change_NV, look in parts:
-        mean_V, stderr_V = change_NV.mean(0), change_NV.std(0, ddof=1) / math.sqrt(len(change_NV))
-        p_parts.append(look.one_sided(mean_exceeds_zero(mean_V, stderr_V, len(change_NV))))
+        p_parts.append(look.one_sided(mean_rises(change_NV)))
         limits.append(mean_limits(change_NV, 2 * simultaneous_tail(draw_VR, look.level(1 - judging.level))))
     return Rises(
         _over_variants(np.concatenate(p_parts), draw_VR, judging),

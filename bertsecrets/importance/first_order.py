@@ -10,8 +10,8 @@ from bertsecrets.attention.head_outputs import mean_over_real, replacement_slope
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
-from bertsecrets.results.formatting import head_label, with_error
-from bertsecrets.results.ranking import like_the_extreme
+from bertsecrets.results.formatting import head_label
+from bertsecrets.results.ranking import like_the_extreme, picked
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
@@ -94,7 +94,7 @@ def _answer(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
     matters_LH = view.beyond({mode: 0.0})[mode]
     matter, heads = int(matters_LH.sum()), int(np.isfinite(value_LH).sum())
     top = highest(np.where(matters_LH, value_LH, np.nan) if matter else value_LH)
-    rise = with_error(value_LH[top], stderr_LH[top])
+    rise = picked(top, value_LH, stderr_LH, count_LH)
     how = f"one-sided t tests over {count_LH.max():,} examples, false discovery rate {LEVEL:.0%}".replace("%", " %")
     above = "first-order estimate significantly above 0"
     if not matter:

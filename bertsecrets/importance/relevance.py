@@ -21,7 +21,7 @@ from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiri
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.ranking import like_the_extreme
+from bertsecrets.results.ranking import like_the_extreme, picked
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
 
@@ -112,7 +112,7 @@ class Relevance(Measure):
             view.title,
             [
                 f"{head_label(int(layer), int(head)).capitalize()} has the highest share of its layer's relevance: "
-                f"{with_error(float(value_LH[layer, head]), float(stderr_LH[layer, head]), 3)}, where equal shares would be "
+                f"{picked((int(layer), int(head)), value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}, where equal shares would be "
                 f"{number(1 / value_LH.shape[1], 3)}. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
             ],
             [

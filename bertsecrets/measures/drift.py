@@ -17,7 +17,7 @@ from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.results.figures.curves import trajectory
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_label, lower_first, number, with_error
-from bertsecrets.results.ranking import ties_in_words
+from bertsecrets.results.ranking import picked, ties_in_words
 from bertsecrets.results.report.content import FigureBlock, HeadLine, Highlights, Section, Table
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
@@ -265,7 +265,7 @@ def _findings(
     other: str,
 ) -> list[str]:
     top = changed[0]
-    cosine = f"cosine {with_error(value_LH[top], stderr_LH[top])} over {_examples(count_LH)}"
+    cosine = f"cosine {picked(top, value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))} over {_examples(count_LH)}"
     if value_LH.size == 1:
         return [f"The only head, {head_label(*top)}, has a {cosine} with its maps {other}."]
     defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from bertsecrets.ablation.section import (
     POWER_PLAN,
@@ -21,6 +20,7 @@ from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.ranking import picked
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.verdicts import NEEDED, tally
@@ -30,8 +30,6 @@ from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
 _NAMED = 3
 """Heads that a sentence names."""
 
-_LEVEL = 0.95
-
 
 @dataclass(frozen=True)
 class ChangedAndNeeded:
@@ -39,13 +37,15 @@ class ChangedAndNeeded:
 
     Args:
         drift_N: 1 − cosine with the maps before fine-tuning.
-        effect_N: Change of the score without the head, in points.
+        effect_N: Change of the score without the head, in points; or the rise of the mean loss.
+        by_loss: Whether it is that of the loss, which stands for the score where more than half of its changes are equal.
         rows: The heads' rows of the ablation table.
         correlation: Rank correlation of the two, total and within layers.
     """
 
     drift_N: NDArray[np.float64]
     effect_N: NDArray[np.float64]
+    by_loss: bool
     rows: Sequence[Row]
     correlation: RankCorrelation
 
@@ -59,13 +59,15 @@ class ChangedAndNeeded:
             relation = (
                 "Beyond what both owe to depth, it cannot be told whether heads that changed more are needed more"
             )
-        elif correlation.claim.rho < 0:
+        elif (correlation.claim.rho > 0) == self.by_loss:
             relation = "Heads that changed more are needed more"
         else:
             relation = "Heads that changed more are needed less"
+        effect, sign = ("rise of the loss", "positive") if self.by_loss else ("change of score", "negative")
+        why = " (the score of more than half of them changes equally)" if self.by_loss else ""
         return (
-            f"{relation}: over {len(self.rows)} heads the rank correlation of drift and change of score without the head is "
-            f"{correlation_in_words(correlation)}; negative would be: the more changed, the more needed."
+            f"{relation}: over {len(self.rows)} heads the rank correlation of drift and {effect} without the head{why} is "
+            f"{correlation_in_words(correlation)}; {sign} would be: the more changed, the more needed."
         )
 
 
@@ -77,9 +79,12 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     rows = rows_of(HEAD, views["ablation"].run.ablation_table())
     if len(rows) != cosine_LH.size:
         return None
+    # Changes of a score are multiples of one example, but for rounding.
+    ties = np.unique(np.round([row["delta"] for row in rows], 9), return_counts=True)[1].max()
+    by_loss = 2 * ties > len(rows) and all(row["loss_change"] is not None for row in rows)
     effect_LH = np.full(cosine_LH.shape, np.nan)
     for row in rows:
-        effect_LH[row["layer"], row["head"]] = 100 * row["delta"]
+        effect_LH[row["layer"], row["head"]] = row["loss_change"] if by_loss else 100 * row["delta"]
     correlation = rank_correlation(1 - cosine_LH, effect_LH)
     drift_N = np.array([1 - cosine_LH[row["layer"], row["head"]] for row in rows])
     effect_N = np.array([effect_LH[row["layer"], row["head"]] for row in rows])
@@ -88,7 +93,7 @@ def changed_and_needed(views: Mapping[str, MeasureView]) -> ChangedAndNeeded | N
     rows = [row for row, defined in zip(rows, defined_N, strict=True) if defined]
     if not rows or not np.ptp(drift_N) or not np.ptp(effect_N):
         return None
-    return ChangedAndNeeded(drift_N, effect_N, rows, correlation)
+    return ChangedAndNeeded(drift_N, effect_N, by_loss, rows, correlation)
 
 
 def _why_unrelated(cosine_LH: NDArray[np.float64], rows: Sequence[Row]) -> str:
@@ -143,10 +148,7 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     named = []
     for line in section.highlights.heads[:_NAMED]:
         head = line.layer, line.head
-        reach = stats.t.ppf((1 + _LEVEL) / 2, max(int(count_LH[head]) - 1, 1)) * stderr_LH[head]
-        limits = f"{number(max(line.value - reach, 0.0))} to {number(min(line.value + reach, 1.0))}"
-        interval = f" ({limits})" if np.isfinite(reach) else ""
-        named.append(f"{head_label(*head)}, {number(line.value)}{interval}")
+        named.append(f"{head_label(*head)}, {picked(head, value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}")
     defined = [layer for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()]
     mean_L = {layer: float(np.nanmean(value_LH[layer])) for layer in defined}
     most, least = min(defined, key=lambda layer: mean_L[layer]), max(defined, key=lambda layer: mean_L[layer])
@@ -158,8 +160,8 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     )
     return (
         f"Of {int(np.isfinite(value_LH).sum())} heads these changed most, by the cosine of their maps before and after "
-        f"fine-tuning (1: unchanged; {_LEVEL:.0%} interval): {'; '.join(named)}.{layers}"
-    ).replace("95%", "95 %")
+        f"fine-tuning (1: unchanged; 95 % intervals, for all heads together): {'; '.join(named)}.{layers}"
+    )
 
 
 def _needed_in_words(disabled: DisabledHeads, plan: Mapping[str, Any] | None) -> str:

@@ -69,7 +69,7 @@ def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, 
         [ScatterPanel(f"ρ = {number(related.correlation.rho, 2)}", related.drift_N, related.effect_N, certain)],
         title="Are the heads that changed the heads that matter?",
         x_label="drift (1 − cosine)",
-        y_label="change of score (points)",
+        y_label="rise of the mean loss" if related.by_loss else "change of score (points)",
         note=f"one dot a head; filled: needed; disabled by {first['mode']}; n = {first['count']} examples",
     )
     return Section(

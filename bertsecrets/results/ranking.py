@@ -3,13 +3,39 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.results.formatting import head_label
+from bertsecrets.results.formatting import head_label, with_limits
 from bertsecrets.results.views import LEVEL
-from bertsecrets.statistics.student import differs_from_highest
+from bertsecrets.statistics.student import differs_from_highest, limits_of_all
 
 _LISTED = 5
 
 Array = NDArray[np.float64]
+
+
+def picked(
+    head: tuple[int, int],
+    value_LH: Array,
+    stderr_LH: Array,
+    count_LH: NDArray[np.int64],
+    *,
+    bounds: tuple[float, float] | None = None,
+    columns: int = 1,
+    digits: int = 3,
+) -> str:
+    """The mean of a head that was picked among all, with 95 % limits that hold for all heads together.
+
+    Args:
+        head: Layer and head.
+        value_LH, stderr_LH, count_LH: Means, their standard errors and numbers of examples of all heads.
+        bounds: The smallest and the largest possible mean; None if there are none.
+        columns: Number of columns whose heads it was picked among.
+        digits: Digits after the point.
+    """
+    limits = limits_of_all(value_LH, stderr_LH, count_LH, LEVEL / columns)
+    low, high = (float(limit_LH[head]) for limit_LH in limits)
+    if bounds is not None:
+        low, high = max(low, bounds[0]), min(high, bounds[1])
+    return with_limits(float(value_LH[head]), low, high, digits)
 
 
 def like_the_extreme(

@@ -21,7 +21,7 @@ from bertsecrets.results.formatting import (
     p_value,
     with_error,
 )
-from bertsecrets.results.ranking import like_the_extreme
+from bertsecrets.results.ranking import like_the_extreme, picked
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
 from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, Grids, MeasureView, Replicates
@@ -88,11 +88,11 @@ def describe_columns(view: MeasureView, *, lowest: bool = False, about: str = ""
 
 def _heads_table(grids: Mapping[Column, _Grid], lowest: bool) -> Table:
     rows = []
-    for column, (value_LH, stderr_LH, _) in grids.items():
-        head = _extreme(value_LH, lowest)
-        mean = number(float(np.nanmean(value_LH)))
-        rows.append([column.label, mean, head_label(*head), with_error(value_LH[head], stderr_LH[head])])
-    return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value ± standard error"], rows)
+    for column, grid in grids.items():
+        head = _extreme(grid[0], lowest)
+        mean = number(float(np.nanmean(grid[0])))
+        rows.append([column.label, mean, head_label(*head), picked(head, *grid, bounds=column.limits)])
+    return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value (95 %, for all heads together)"], rows)
 
 
 def _layers_table(grids: Mapping[Column, _Grid]) -> Table:
@@ -129,7 +129,7 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
     else:
         head = _extreme(value_LH, lowest)
         name = head_label(head[0], None if view.of_layers else head[1])
-        most = with_error(value_LH[head], stderr_LH[head])
+        most = picked(head, value_LH, stderr_LH, count_LH, bounds=column.limits)
         if value_LH.size == 1:
             sentence = f"{column.label} is {most} in the only {noun}, {name}."
         elif number(float(defined_N.min())) == number(float(defined_N.max())):

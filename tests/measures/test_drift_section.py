@@ -46,7 +46,7 @@ def test_the_most_changed_heads_come_first() -> None:
     assert section.findings == [
         "The mean cosine with the maps before fine-tuning is lowest, that is attention changed most, in layer 0 (0.500), and "
         "highest in layer 1 (0.550).",
-        "The head that changed most is layer 0 · head 1: cosine 0.100 ± 0.010 over 30 examples.",
+        "The head that changed most is layer 0 · head 1: cosine 0.100 (0.073 to 0.127) over 30 examples.",
     ]
 
 
@@ -106,7 +106,7 @@ def table_with_p(value_LH: np.ndarray, p_LH: np.ndarray, count: int = 30) -> Hea
         ([1, 0.5, 0.01, 0.2], "Indistinguishable from the top: layer 0 · head 1, layer 1 · head 1 (paired t tests"),
         (
             [1, 0.5, 0.06, 0.2],
-            "layer 0 · head 0: cosine 0.100 ± 0.010 over 30 examples. No other head can be told from it (paired",
+            "layer 0 · head 0: cosine 0.100 (0.073 to 0.127) over 30 examples. No other head can be told from it (paired",
         ),
         ([1, 0.01, 0.01, 0.01], "It changed significantly more than every other head"),
         ([math.nan] * 4, "With 30 examples the order of the heads cannot be tested."),
@@ -130,7 +130,7 @@ def test_heads_that_cannot_be_told_from_the_first_are_named(p: list[float], word
             "None of 4 heads has changed its attention beyond rounding on 30 examples: cosine 1",
         ),
         (np.ones((1, 1)), "The only head has not changed its attention beyond rounding on 30 examples: cosine 1"),
-        (np.full((1, 1), 0.4), "The only head, layer 0 · head 0, has a cosine 0.400 ± 0.040 over 30 examples"),
+        (np.full((1, 1), 0.4), "The only head, layer 0 · head 0, has a cosine 0.400 (0.318 to 0.482) over 30 examples"),
         (np.full((2, 2), 0.4), "All 2 layers have the same mean cosine with the maps before fine-tuning, 0.400."),
         (np.array([[0.4, 0.6]]), "The head that changed most is layer 0 · head 0"),
     ],

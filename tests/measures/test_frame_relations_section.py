@@ -88,7 +88,9 @@ def test_the_words_carry_the_record(tmp_path: Path) -> None:
     section = section_of(tmp_path)
     (finding,) = section.findings
     assert "Over 4 sentences of FrameNet 1.5, layer 0 · head 1 attends most" in finding
-    assert "0.700 ± 0.070, which goes beyond all three explanations without a relation (same distance" in finding
+    assert (
+        "0.700 (0.325 to 1.000), which goes beyond all three explanations without a relation (same distance" in finding
+    )
     assert "2 tokens to the right would score 0.600, the share of the 5 links" in section.paragraphs[1]
     assert section.paragraphs[2].startswith("2 of 5 links are left out of the comparison with other sentences' links")
     assert "so that 50 drawings decide at the level 0.05" in section.paragraphs[3]

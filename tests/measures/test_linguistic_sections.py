@@ -75,7 +75,7 @@ def test_the_section_says_where_features_are_attended_to_most() -> None:
     assert table.header[2:5] == ["mean of heads", "uniform", "as many random words"]
     # Only what an example has: no example has a negation.
     assert [row[0] for row in table.rows] == ["nouns", "[CLS]", "[SEP]"]
-    assert table.rows[0][1:] == ["50", "0.110", "0.050", "0.080", "1 of 4", "layer 1 · head 1: 0.320 ± 0.010"]
+    assert table.rows[0][1:] == ["50", "0.110", "0.050", "0.080", "1 of 4", "layer 1 · head 1: 0.320 (0.294 to 0.346)"]
     assert (
         "that is not the paper's order"
         in features({**FEATURES, "cls": FEATURES["sep"], "sep": FEATURES["cls"]})[0].findings[0]
@@ -136,7 +136,7 @@ def test_heads_beyond_position_are_counted() -> None:
         "In the last layer the mean attention of [CLS] is highest to [SEP] (0.600 on average over heads; as many random words get 0.070), then "
         "to nouns (0.300; 0.070).",
         "Of 1 kind of linked words, 1 has a head that attends to them beyond both position and word; furthest beyond "
-        "position goes layer 1 · head 1 for subject → verb (0.200 ± 0.010). The top head is significantly higher than every "
+        "position goes layer 1 · head 1 for subject → verb, 0.200 (0.174 to 0.226). The top head is significantly higher than every "
         "other (standard errors, Holm-corrected).",
     ]
     [rows] = [table.rows for table in section.tables]
@@ -144,13 +144,13 @@ def test_heads_beyond_position_are_counted() -> None:
         [
             "subject → verb",
             "50",
-            "layer 0 · head 0: 0.900 ± 0.010",
+            "layer 0 · head 0: 0.900 (0.874 to 0.926)",
             "0.600",
             "0.000",
             "0.300",
             "0.020",
             "1 of 4",
-            "layer 1 · head 1: 0.200 ± 0.010",
+            "layer 1 · head 1: 0.200 (0.174 to 0.226)",
         ]
     ]
     assert {block.name for block in section.figures} == {

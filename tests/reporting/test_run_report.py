@@ -362,6 +362,31 @@ def test_how_change_and_need_relate_is_told_only_as_far_as_it_is_known(slope: in
     assert words in dict(report.answers)["Changed and needed"].split(":")[0]
 
 
+def test_where_most_scores_change_equally_the_loss_stands_for_them(tmp_path: Path) -> None:
+    drift_LH = np.linspace(0, 0.5, 12).reshape(3, 4)
+    run = trained(tmp_path / "run", cosine_LH=1 - drift_LH, delta_LH=np.where(drift_LH > 0.3, -drift_LH, 0.0))
+    assert (
+        "drift and change of score without the head is"
+        in dict(report_run(run, heads=2).report.answers)["Changed and needed"]
+    )
+    rows = [{**row, "loss_change": drift_LH[row["layer"], row["head"]] ** 2} for row in run.ablation_table().rows()]
+    AblationTable.from_rows(rows).write(run.ablation_path)
+    answer = dict(report_run(run, heads=2).report.answers)["Changed and needed"]
+    assert answer.startswith(
+        "Heads that changed more are needed more: over 12 heads the rank correlation of drift and rise of the loss"
+    )
+    assert "is 1.00 (" in answer
+    assert answer.endswith("positive would be: the more changed, the more needed.")
+    # Of scores that differ, the score itself is told.
+    AblationTable.from_rows([{**row, "delta": row["delta"] - row["loss_change"]} for row in rows]).write(
+        run.ablation_path
+    )
+    assert (
+        "drift and change of score without the head is"
+        in dict(report_run(run, heads=2).report.answers)["Changed and needed"]
+    )
+
+
 def test_without_disabling_there_are_no_answers(tmp_path: Path) -> None:
     assert not report_run(trained(tmp_path / "run", cosine_LH=COSINE), heads=2).report.answers
 

@@ -160,7 +160,7 @@ EXPECTED = {
         "No head is shown to attend to any of 1 kind of linked words beyond both position and word.",
     ],
     "one head": [
-        "The only head, layer 0 · head 0, has a cosine 0.500 ± 0.010 over 408 examples with its maps before fine-tuning.",
+        "The only head, layer 0 · head 0, has a cosine 0.500 (0.480 to 0.520) over 408 examples with its maps before fine-tuning.",
         "attention to nouns in layer 0 · head 0, 1.2 times as much; it is the only head, and gives nouns significantly more.",
         "In the only layer, tokens give on average [CLS] 0.100 and [SEP] 0.100 of their attention to special tokens.",
         "in the only head, layer 0 · head 0.",

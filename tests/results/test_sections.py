@@ -1,6 +1,7 @@
 """Sections that every experiment has, against numbers put into tables by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -187,15 +188,15 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
     assert section is not None
     assert section.title == "Toy numbers"
     assert section.findings == [
-        "Toy numbers: layer 0 · head 1 has the highest value of “entropy”, 2.000 ± 0.010; the 4 heads average 1.250. The top head is "
+        "Toy numbers: layer 0 · head 1 has the highest value of “entropy”, 2.000 (1.973 to 2.027); the 4 heads average 1.250. The top head is "
         "significantly higher than every other (standard errors, Holm-corrected)."
     ]
     (table_,) = section.tables
     # A column without a number has no row, and p-values are not averaged.
     assert table_.rows == [
-        ["entropy", "1.250", "layer 0 · head 1", "2.000 ± 0.010"],
-        ["entropy again", "0.250", "layer 1 · head 0", "0.400 ± 0.010"],
-        ["uniform attention", "2.500", "layer 0 · head 0", "2.500 ± 0.010"],
+        ["entropy", "1.250", "layer 0 · head 1", "2.000 (1.973 to 2.027)"],
+        ["entropy again", "0.250", "layer 1 · head 0", "0.400 (0.373 to 0.427)"],
+        ["uniform attention", "2.500", "layer 0 · head 0", "2.500 (2.473 to 2.527)"],
     ]
     # One figure for each unit and scale, the first under the experiment's own name.
     assert [block.name for block in section.figures] == ["toy", "toy_nats"]
@@ -208,17 +209,19 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
 
 class Losses(Toy):
     effects = True
+    # Changes of a score may be negative.
+    columns = tuple(replace(column, limits=None) for column in Toy.columns)
 
 
 def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them() -> None:
     value = torch.tensor([0.0, -0.05, -0.075], dtype=torch.float64)[:, None, None]
     grid = HeadGrid("toy", ("bits",), value, torch.full_like(value, 0.001), torch.full(value.shape, 20), True)
     table = HeadTable.from_grid(grid, **IDENTITY, stage="training", step=9)
-    section = Losses.describe(view_of(table, "toy", Toy.title, Toy.columns))
+    section = Losses.describe(view_of(table, "toy", Toy.title, Losses.columns))
     assert section is not None
     # Of changes of a score the largest loss is what a reader looks for.
     assert section.findings == [
-        "Toy numbers: layer 2 has the lowest value of “entropy”, −0.075 ± 0.001; the 3 layers average −0.042. The lowest layer is "
+        "Toy numbers: layer 2 has the lowest value of “entropy”, −0.075 (−0.078 to −0.072); the 3 layers average −0.042. The lowest layer is "
         "significantly lower than every other (standard errors, Holm-corrected)."
     ]
     assert section.tables[0].rows == [["0", "0.000 ± 0.001"], ["1", "−0.050 ± 0.001"], ["2", "−0.075 ± 0.001"]]

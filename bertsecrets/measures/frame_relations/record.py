@@ -13,6 +13,7 @@ from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.figures.maps import MapPanel, gallery
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
+from bertsecrets.results.ranking import picked
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, ExtrasRecord, MeasureView
 
@@ -166,7 +167,7 @@ def _findings(grids: RelationGrids, verdicts: dict[tuple[int, int], str], record
     count = int(grids.count.max())
     first = (
         f"Over {count:,} sentence{'s' * (count != 1)} of {record.source}, {head_label(*best)} attends most along annotated "
-        f"frame relations: {_with_error(grids, 'weight', best)}, {explained} ({elsewhere}, uniform attention "
+        f"frame relations: {picked(best, grids.value['weight'], grids.error['weight'], grids.count, bounds=(0.0, 1.0))}, {explained} ({elsewhere}, uniform attention "
         f"{number(value['uniform'])})."
     )
     relation = sum(verdict == RELATION for verdict in verdicts.values())

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertsecrets.results.formatting import head_label, with_error
+from bertsecrets.results.formatting import head_label
+from bertsecrets.results.ranking import picked
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
 
@@ -37,9 +38,9 @@ def _repeats(view: MeasureView, name: str, names: Sequence[str]) -> bool:
 
 
 def strongest(view: MeasureView, name: str) -> str:
-    """The head with the highest value of a column, with the value and its standard error."""
+    """The head with the highest value of a column, with limits of the value that hold for all heads together."""
     top = highest(view.value(name))
-    return f"{head_label(*top)}: {with_error(view.value(name)[top], view.stderr(name)[top])}"
+    return f"{head_label(*top)}: {picked(top, *view.grid(name), bounds=view.column(name).limits)}"
 
 
 def counted(view: MeasureView, name: str, title: str) -> str:

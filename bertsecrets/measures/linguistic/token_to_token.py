@@ -31,8 +31,8 @@ from bertsecrets.measures.linguistic.word_pairs import (
 )
 from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.ranking import like_the_extreme
+from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.ranking import like_the_extreme, picked
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
@@ -364,10 +364,10 @@ def _beyond_finding(
         return [f"No head is shown to attend to any of {kinds} beyond both position and word."], None
     best = max(furthest, key=lambda name: float(furthest[name].max()))
     top = highest(furthest[best])
-    value = with_error(view.value(best + BEYOND)[top], view.stderr(best + BEYOND)[top])
+    value = picked(top, *view.grid(best + BEYOND), columns=len(certain))
     like = like_the_extreme(*view.grid(best + BEYOND))
     sentence = (
         f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
-        f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)} ({value})."
+        f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)}, {value}."
     )
     return [f"{sentence} {like}".strip()], top
