@@ -35,6 +35,7 @@ from bertsecrets.ablation.verdicts import (
     p_of_losses,
 )
 from bertsecrets.data.task import Task
+from bertsecrets.pruning.searches import search_level
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
@@ -392,6 +393,57 @@ def of_guarantees(scenario: str, count: int, simulations: int) -> dict[str, dict
     }
 
 
+def of_smaller_models(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """Smaller models that should not pass, and the class of three that seems to lose most where none does.
+
+    Before, each of several searches on the same examples was tested as if it were the only one, by mid-p limits; classes were not tested,
+    and the class that was named had its own interval.
+    """
+    generator = np.random.default_rng([count, 27])
+    won, searches, class_count, class_margin = FLIPS[scenario] / 2, 4, count // 3, 0.05
+
+    def drawn(lost: float, shape: Sequence[int], examples: int) -> tuple[Array, Array]:
+        lost_X, won_X, _ = np.moveaxis(generator.multinomial(examples, [lost, won, 1 - lost - won], size=shape), -1, 0)
+        return lost_X, won_X
+
+    spent_S = np.array([1 - search_level(0.95, search) for search in range(1, searches + 1)])
+    lost_RS, won_RS = drawn(won + MARGIN, (simulations, searches), count)
+    (lost_U, won_U), which = np.unique(np.stack([lost_RS.ravel(), won_RS.ravel()]), axis=1, return_inverse=True)
+    before_U, after_U = _mid_p(lost_U, won_U, count), paired_loss(lost_U, won_U, count)(np.array(MARGIN))
+    before_RS, after_RS = (p_U[which.ravel()].reshape(lost_RS.shape) for p_U in (before_U, after_U))
+
+    # One class loses its margin and the two others nothing; the model was to lose less than four points.
+    lost_RC, won_RC = drawn(won, (simulations, 3), class_count)
+    lost_RC[:, 0], won_RC[:, 0] = drawn(won + class_margin, (simulations,), class_count)
+    of_score_R = paired_loss(lost_RC.sum(1), won_RC.sum(1), 3 * class_count)(np.array(0.04))
+    of_class_RC = paired_loss(lost_RC, won_RC, class_count)(np.array(class_margin))
+
+    lost_RC, won_RC = drawn(won, (simulations, 3), class_count)
+    most_R = (lost_RC - won_RC).argmax(1)
+    named = np.stack([lost_RC, won_RC])[:, np.arange(simulations), most_R]
+    limits = paired_proportions(*named, class_count)
+    covered = [
+        ((low <= 0) & (high >= 0)).mean() for low, high in (limits(np.full(simulations, 0.025 / k)) for k in (1, 3))
+    ]
+    pairs: dict[str, tuple[float, float, float]] = {
+        "one of four searches passes a model that loses the margin": (
+            (before_RS <= 0.05).any(1).mean(),
+            (after_RS <= spent_S).any(1).mean(),
+            0.05,
+        ),
+        "a model passes whose class loses the class margin": (
+            (of_score_R <= 0.05).mean(),
+            ((of_score_R <= 0.05) & (of_class_RC.max(1) <= 0.05)).mean(),
+            0.05,
+        ),
+        "the interval of the class that loses most": (covered[0], covered[1], 0.95),
+    }
+    return {
+        promise: {"before": float(before), "after": float(after), "nominal": nominal}
+        for promise, (before, after, nominal) in pairs.items()
+    }
+
+
 def _mid_p(lost_U: Array, won_U: Array, count: int) -> Array:
     """The tail with which the lower limit of the two-sided interval is the margin."""
     low_U, high_U = np.full(len(lost_U), np.log(1e-9)), np.zeros(len(lost_U))
@@ -435,6 +487,7 @@ SWEEPS = ("no effect", "one effect", "dense small effects", "correlated heads", 
 BOUNDS = SWEEPS[:5]
 DEPTHS = ("alike in a layer", "smooth over depth", "both rise over depth")
 GUARANTEES = ("all lose the margin", "half lose the margin")
+SMALLER = ("no effect", "rare flips")
 REPEATED = ("no effect", "correlated heads", "rare flips")
 OVER_SEEDS = (
     "no effect",
@@ -457,6 +510,7 @@ def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
     for count in (230, 400, 5000):
         cells += [(of_other_seeds, (scenario, seeds, count)) for scenario in OVER_SEEDS for seeds in SEEDS]
     cells += [(of_guarantees, (scenario, count)) for scenario in GUARANTEES for count in (230, 400, 655, 1000, 5000)]
+    cells += [(of_smaller_models, (scenario, count)) for scenario in SMALLER for count in (300, 400, 1000, 5000)]
     cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]
     for part, arguments in cells:
         scenario, *several, examples = arguments

@@ -13,10 +13,12 @@ from benchmarks.procedures import (
     OVER_SEEDS,
     RESULTS,
     SEEDS,
+    SMALLER,
     SWEEPS,
     changes,
     losses,
     of_other_seeds,
+    of_smaller_models,
     of_these_seeds,
     p_of_counts,
     seed_counts,
@@ -66,6 +68,15 @@ def test_verdicts_over_seeds_keep_their_level(scenario: str, seeds: int) -> None
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_numbers_of_seeds_keep_their_level(seeds: int) -> None:
     check(of_these_seeds("no effect", seeds, 400, 200), 200)
+
+
+@pytest.mark.parametrize("scenario", SMALLER)
+def test_smaller_models_pass_as_rarely_as_stated(scenario: str) -> None:
+    rates = of_smaller_models(scenario, 600, 400)
+    check(rates, 400)
+    # Each search by itself, and classes that are not tested.
+    assert rates["one of four searches passes a model that loses the margin"]["before"] > 0.1
+    assert rates["a model passes whose class loses the class margin"]["before"] > 0.5
 
 
 def check(rates: dict[str, dict[str, float]], simulations: int) -> None:
