@@ -74,7 +74,7 @@ def compare(first: Path, second: Path) -> bool:
     for name, keys, values in (
         ("heads.parquet", KEYS, ("value", "stderr", "count")),
         ("ablation.parquet", VARIANT, None),
-        ("comparison.parquet", CONDITION, ("mean", "low", "high", "seeds", "stderr_over_examples")),
+        ("comparison.parquet", CONDITION, ("mean", "low_pointwise", "high_pointwise", "seeds", "stderr_over_examples")),
     ):
         for place in sorted({group(path, first) for path in first.rglob(name)}):
             same &= equal_tables(first, second, place, name, keys, values)

@@ -193,18 +193,9 @@ class DisabledHeads:
 
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``; verdicts are the words of pages."""
-        columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta", "low", "high"]
-        columns += [
-            "low_simultaneous",
-            "high_simultaneous",
-            "p_value",
-            "p_bh",
-            "p_needed",
-            "p_margin",
-            "flips",
-            "significant",
-            "verdict",
-        ]
+        columns = ["metric", "mode", "kind", "variant", "layer", "head", "baseline", "score", "delta"]
+        columns += ["low_simultaneous", "high_simultaneous", "low_pointwise", "high_pointwise"]
+        columns += ["p_uncorrected", "p_bh", "p_needed", "p_margin", "flips", "significant", "verdict"]
         columns += ["loss_change", "loss_low_simultaneous", "loss_high_simultaneous", "p_loss_rise", "count"]
         return AblationTable.from_rows(self.rows).to_pandas()[columns]
 

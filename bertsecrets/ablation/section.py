@@ -482,11 +482,11 @@ def _worst(rows: Sequence[Row]) -> Table:
             kind.singular: kind.label_of(row),
             metric_label(metric): number(row["score"]),
             "change, points": number(100 * row["delta"], 2, signed=True),
-            f"{rows[0]['level']:.0%} interval": _interval(row["low"], row["high"]),
+            f"{rows[0]['level']:.0%} interval, by itself": _interval(row["low"], row["high"]),
             f"for all {len(rows)} together": MISSING
             if row["low_simultaneous"] is None
             else _interval(row["low_simultaneous"], row["high_simultaneous"]),
-            "p": p_value(row["p_value"]),
+            "p (uncorrected)": p_value(row["p_value"]),
             "p (false discovery)": p_value(row["p_bh"]),
             "p (needed)": p_value(row["p_needed"]),
             flips: f"{row['flips']:.1%}" if metric in CLASS_METRICS else f"{row['flips']:.3f}",

@@ -94,7 +94,7 @@ def check_metrics(task: Task) -> None:
         if name in _LOSSES:
             raise UserError(
                 f"'{name}' is no metric to choose: every run has the log loss as <evaluation set>/loss, and a disabled head's "
-                "change of it in the columns loss_change, loss_low and loss_high of ablation.parquet; leave it out."
+                "change of it in the columns loss_change, loss_low_pointwise and loss_high_pointwise of ablation.parquet; leave it out."
             )
         if name not in METRICS:
             raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")

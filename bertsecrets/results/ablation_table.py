@@ -95,6 +95,17 @@ loss_low_simultaneous, loss_high_simultaneous: Confidence limits of ``loss_chang
 p_loss_rise: One-sided test of no rise of the mean loss, corrected as ``p_needed``.
 """
 
+UNCORRECTED = {
+    "p_value": "p_uncorrected",
+    "low": "low_pointwise",
+    "high": "high_pointwise",
+    "loss_low": "loss_low_pointwise",
+    "loss_high": "loss_high_pointwise",
+    "logit_margin_low": "logit_margin_low_pointwise",
+    "logit_margin_high": "logit_margin_high_pointwise",
+}
+"""Names in files, in pandas and in W&B of what holds for one variant by itself, which a reader must not take for the verdict's."""
+
 _KEY = [*(name for name in _TEXT if name != "heads"), "step"]
 
 
@@ -132,12 +143,17 @@ class AblationTable:
         return AblationTable(selected)
 
     def to_pandas(self) -> Any:
-        """A pandas table whose verdicts are the words of pages."""
-        return _spelt(self.table, WORDS).to_pandas()
+        """A pandas table of :meth:`shown`."""
+        return self.shown().to_pandas()
+
+    def shown(self) -> pa.Table:
+        """The table for readers: verdicts are the words of pages, and what is not corrected says so (:data:`UNCORRECTED`)."""
+        table = _spelt(self.table, WORDS)
+        return table.rename_columns([UNCORRECTED.get(name, name) for name in table.schema.names])
 
     def write(self, path: Path) -> None:
-        """Write Parquet atomically; verdicts are the words of pages."""
-        write_parquet(path, _spelt(self.table, WORDS))
+        """Write :meth:`shown` as Parquet, atomically."""
+        write_parquet(path, self.shown())
 
     @classmethod
     def read(cls, path: Path) -> "AblationTable":
@@ -164,12 +180,12 @@ def _spelt(table: pa.Table, spelling: Mapping[str, str]) -> pa.Table:
 
 
 def _completed(table: pa.Table) -> pa.Table:
-    """A table of an earlier version with the columns that it lacks.
+    """The table of a file with our names, one of an earlier version with the columns that it lacks.
 
     From before there was a margin, a variant is needed where a loss is significant, else inconclusive.
     """
-    earlier = {"p_holm": "p_needed", "p_familywise": "p_needed"}
-    table = table.rename_columns([earlier.get(name, name) for name in table.schema.names])
+    ours = {"p_holm": "p_needed", "p_familywise": "p_needed", **{shown: name for name, shown in UNCORRECTED.items()}}
+    table = table.rename_columns([ours.get(name, name) for name in table.schema.names])
     first = SCHEMA.names.index("verdict")
     width = len(table.schema.names)
     if width < first or table.schema.names != SCHEMA.names[:width]:

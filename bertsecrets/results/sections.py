@@ -542,8 +542,8 @@ def condition_rows(
                 "layer": layer,
                 "head": head,
                 "mean": interval.mean,
-                "low": interval.low,
-                "high": interval.high,
+                "low_pointwise": interval.low,
+                "high_pointwise": interval.high,
                 "seeds": interval.count,
                 "stderr_over_examples": float(np.sqrt(np.nanmean(errors_R**2)))
                 if np.isfinite(errors_R).any()

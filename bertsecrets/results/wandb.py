@@ -107,8 +107,8 @@ def log_table(run: "Run", table: HeadTable) -> None:
 
 def log_ablation(run: "Run", table: AblationTable) -> None:
     """Log the long table of a disabling sweep under ``ablation/table``."""
-    columns = table.table.schema.names
-    run.log({"ablation/table": _table(columns, [[row[name] for name in columns] for row in table.rows()])})
+    shown = table.shown()
+    run.log({"ablation/table": _table(shown.schema.names, [list(row.values()) for row in shown.to_pylist()])})
 
 
 def log_curves(run: "Run", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:

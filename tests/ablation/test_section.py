@@ -130,7 +130,7 @@ def test_a_needed_head_whose_interval_reaches_zero_is_explained() -> None:
 
 def test_the_level_asked_for_is_shown() -> None:
     sections = ablation_sections(AblationTable.from_rows(HEADS), {})
-    assert "90% interval" in sections[0].tables[0].header
+    assert "90% interval, by itself" in sections[0].tables[0].header
 
 
 def test_noise_is_called_noise() -> None:

@@ -72,7 +72,7 @@ def test_page_and_numbers_say_what_was_put_in(sweep: Path) -> None:
         if (row["condition"], row["column"], row["layer"], row["head"]) == ("pretrained", "cosine", 1, 2)
     ]
     assert cell["mean"] == pytest.approx(0.9, abs=0.002)
-    assert cell["low"] < cell["mean"] < cell["high"]
+    assert cell["low_pointwise"] < cell["mean"] < cell["high_pointwise"]
     assert cell["seeds"] == 3
     assert len(rows) == 2 * 2 * 6
     for name in ("scores", "drift_cosine", "drift_cosine_differences", "ablation", "drift_against_ablation"):

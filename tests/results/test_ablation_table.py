@@ -32,6 +32,11 @@ def test_files_and_pandas_have_the_words_of_pages_and_older_files_with_codes_are
     words = ["needed", "can be spared", "not enough examples to tell"]
     assert pq.read_table(tmp_path / "new.parquet")["verdict"].to_pylist() == words
     assert table.to_pandas()["verdict"].tolist() == words
+    # What is not corrected says so, to whoever reads the file without this package.
+    named = {"p_uncorrected", "low_pointwise", "high_pointwise", "loss_low_pointwise", "p_needed", "low_simultaneous"}
+    for columns in (pq.read_table(tmp_path / "new.parquet").column_names, table.to_pandas().columns):
+        assert named <= set(columns)
+        assert not {"p_value", "low", "high", "loss_low", "loss_high"} & set(columns)
     pq.write_table(table.table, tmp_path / "old.parquet")
     for name in ("new", "old"):
         assert (

@@ -258,7 +258,7 @@ def test_conditions_are_compared_by_every_value_column() -> None:
     ]
     mean, spread = (2.5 + noise[2:, 0, 1, 0]).mean(), noise[2:, 0, 1, 0].std(ddof=1)
     assert cell["mean"] == pytest.approx(mean)
-    assert cell["high"] == pytest.approx(mean + stats.t.ppf(0.975, 1) * spread / np.sqrt(2))
+    assert cell["high_pointwise"] == pytest.approx(mean + stats.t.ppf(0.975, 1) * spread / np.sqrt(2))
     assert cell["stderr_over_examples"] == pytest.approx(0.01)
     (agreement,) = section.tables
     assert [row[:2] for row in agreement.rows] == [["a", "2"], ["b", "2"]]
