@@ -31,7 +31,6 @@ from torch import Tensor, nn
 
 from benchmarks.ablation_peers import LAYER, LIBRARIES, inner, path_of, pyvene_path
 from benchmarks.screened import PRECISIONS, Cost, Subject, cell, measured, opened
-from benchmarks.screened import RESULTS as WHOLE_SETS
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.attention.watch import watch
@@ -489,7 +488,7 @@ def cells(row: dict[str, Any], unit: dict[str, Any]) -> str:
 HEADING = "s, wall (processor) | plain evaluations | memory beyond the model, MB |"
 
 
-def tables(results: dict[str, Any], whole_sets: dict[str, Any]) -> str:
+def tables(results: dict[str, Any]) -> str:
     lines: list[str] = [json.dumps(results["machine"])]
     if "watching" in results:
         rows = results["watching"]
@@ -510,16 +509,15 @@ def tables(results: dict[str, Any], whole_sets: dict[str, Any]) -> str:
             "| sweep | examples | s, wall (processor) | plain evaluations for a variant | memory beyond the model, MB |",
         ]
         lines.append("|---|---:|---:|---:|---:|")
-        recorded = {name: row for name, row in whole_sets.items() if name == results["sweeps"]["name"]}
-        for own in (results["sweeps"], *recorded.values()):
-            unit = own["costs"]["evaluation"]
-            for name, row in own["costs"].items():
-                share = row["wall"] / unit["wall"] / (1 if name == "evaluation" else own["variants"])
-                memory = "" if math.isnan(row.get("added", math.nan)) else f"{row['added']:,.0f}"
-                title = f"{name}, screened" if name in PRECISIONS else name
-                lines.append(
-                    f"| {title} | {own['examples']} | {row['wall']:.1f} ({row['processor']:.1f}) | {share:.3f} | {memory} |"
-                )
+        own = results["sweeps"]
+        unit = own["costs"]["evaluation"]
+        for name, row in own["costs"].items():
+            share = row["wall"] / unit["wall"] / (1 if name == "evaluation" else own["variants"])
+            memory = "" if math.isnan(row.get("added", math.nan)) else f"{row['added']:,.0f}"
+            title = f"{name}, screened" if name in PRECISIONS else name
+            lines.append(
+                f"| {title} | {own['examples']} | {row['wall']:.1f} ({row['processor']:.1f}) | {share:.3f} | {memory} |"
+            )
     if "disabling" in results:
         lines += [
             "",
@@ -560,9 +558,8 @@ def main() -> None:
     parser.add_argument("--only-tables", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    whole_sets = json.loads(WHOLE_SETS.read_text("utf-8"))
     if chosen.only_tables:
-        print(tables(json.loads(chosen.out.read_text("utf-8")), whole_sets))
+        print(tables(json.loads(chosen.out.read_text("utf-8"))))
         return
     limit_kept_products()
     torch.set_num_threads(1)
@@ -597,11 +594,11 @@ def main() -> None:
         swept = spread(list(data.val_dataloader()[0]), chosen.sweep_batches)
         keep(disabling=disabling(model, swept[len(swept) // 2]))
         subject = Subject.of(chosen.run.name, chosen.mode, data, model, swept)
-        found = cell(subject, chosen.variants, None, chosen.sweep_precisions, 1)
+        found = cell(subject, chosen.variants, chosen.sweep_precisions)
         keep(sweeps={"name": f"{chosen.run.name}, {chosen.mode}", **found})
     if "gates" in chosen.parts:
         keep(gates=gating(model, data, chosen.steps))
-    print(tables(results, whole_sets))
+    print(tables(results))
 
 
 def processor_name() -> str:

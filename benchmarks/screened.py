@@ -1,41 +1,46 @@
-"""Screened sweeps against exact ones: time, memory, share of the pairs, and every prediction, change of score and verdict.
+"""Screened sweeps against exact ones at several sizes: pairs evaluated, every prediction, every verdict, and time.
 
-    python -m benchmarks.screened <run folder>... --exact <folder> --only-exact     # the exact sweeps, beforehand
-    python -m benchmarks.screened <run folder>... --exact <folder> [--modes uniform zero mean] [--naive 6] [--out <file>]
-        [--precisions bf16-mixed]
+    python -m benchmarks.screened <run folder>... --kept <folder> [--sizes 400 1000 2000 5000] [--seeds 20] [--real 400]
+    python -m benchmarks.screened --show                # the tables of the stored results
 
-Each run folder is that of a finished training. Its whole development set is swept on the same length-bucketed batches in one
-process: by the naive loop, one forward pass for each variant, which runs on ``--naive`` variants of the plan (evenly spread; a
-pass takes as long for any) and is scaled to all; screened, in fp32 and with bf16; and exactly. The exact sweep's logits and the time
-of each batch are kept in the folder of ``--exact``, and an interrupted one is resumed; the comparison then times the exact engine on
-one batch in ``--every`` and scales that by the kept times. Without ``--exact`` the exact sweep runs whole in the comparison. As in
-a run, a screened sweep computes linear layers in fp32 by oneDNN where that is faster; the loop and the exact engine are PyTorch's own.
-Times are wall-clock and processor times; memory is the largest resident set of the process during each. The plan is every head and
-every whole layer. Cells that are there already are not run again.
+Each run folder is that of a finished training. Every pair of an example and a head or whole layer (mode ``uniform``)
+is recorded once: by an exact sweep as it runs by default, by slopes, and in bf16 with the processor time of each; sizes
+are nested random samples, and what is recorded is kept and not run again. The screened sweep itself
+(:func:`bertsecrets.ablation.screening.screened_sweep`) then runs on these logits in place of passes, with its default
+settings and several seeds of pilot and audit. Its time is that of slopes, and of the pairs in bf16 and in fp32 at the
+recorded cost of one. With ``--real`` both kinds of sweep are also run back to back on a sample, and timed.
 """
 
 import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from bertsecrets.ablation.arithmetic import can_use_onednn, preferred
+import bertsecrets.ablation.screening as screening_module
+from bertsecrets.ablation.arithmetic import by_onednn, can_use_onednn, in_bf16, preferred
+from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
+from bertsecrets.ablation.first_order import first_order_changes
+from bertsecrets.ablation.forecast import FEWEST_SCREENED
 from bertsecrets.ablation.judging import judged_rows
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
-from bertsecrets.ablation.partial_passes import return_freed_memory
+from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.pairs import Pairs
+from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.replacements import Replacements, prepare
-from bertsecrets.ablation.screening import Screening, screened_sweep
+from bertsecrets.ablation.screening import Screening, ScreeningRecord, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.subject import Subject as SweepSubject
 from bertsecrets.attention.override import HeadEdit, override
@@ -43,16 +48,18 @@ from bertsecrets.cli.build import make_data
 from bertsecrets.cli.command_line import limit_kept_products
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
+from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.task import Task
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import find_checkpoint
 from bertsecrets.results.config_copy import plain, read_config
+from bertsecrets.results.verdicts import DISPENSABLE
 
 RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"
 PRECISIONS = (FP32, BF16)
+_RECORDED = ("index", "label", "clean", "exact", "change", "bf16")
 
 _Result = TypeVar("_Result")
 
@@ -106,12 +113,6 @@ class Subject:
     replacements: Replacements
 
     @classmethod
-    def read(cls, folder: Path, mode: str, examples: int | None) -> "Subject":
-        data, model = opened(folder)
-        batches = list(data.evaluation_loader(data.evaluation_names[0], max_examples=examples))
-        return cls.of(folder.name, mode, data, model, batches)
-
-    @classmethod
     def of(cls, name: str, mode: str, data: TaskData, model: nn.Module, batches: list[Batch]) -> "Subject":
         """Every head and every whole layer, disabled for these batches."""
         encoder = describe(model)
@@ -120,32 +121,6 @@ class Subject:
         judged = SweepSubject.of_data(model, data, progress=False)
         replacements = prepare(judged, plan, AblationSettings.read("ablation", {"mode": mode}))
         return cls(f"{name}-{mode}", model, data.task, plan, batches, replacements)
-
-
-class Exact:
-    """The exact sweep of a subject, kept batch by batch with the time of each."""
-
-    def __init__(self, subject: Subject, folder: Path) -> None:
-        self.subject, self.path = subject, folder / f"{subject.name}.json"
-        self.parts = Parts(folder / subject.name, fingerprint(subject.model, subject.plan))
-        self.costs = [Cost(**row) for row in json.loads(self.path.read_text("utf-8"))] if self.path.is_file() else []
-
-    def run(self) -> Outcomes:
-        """Sweep the batches that are not kept yet, and return the outcomes."""
-        for batch in self.subject.batches[len(self.costs) :]:
-            _, cost = measured(partial(self._sweep, [batch], self.parts))
-            self.costs.append(cost)
-            self.path.write_text(json.dumps([asdict(cost) for cost in self.costs], indent=1) + "\n", "utf-8")
-        return self._sweep(self.subject.batches, self.parts)
-
-    def timed_again(self, every: int) -> Cost:
-        """The cost of the whole sweep by the time that some of the batches take now and the kept times of all."""
-        _, cost = measured(lambda: self._sweep(self.subject.batches[::every], None))
-        return cost.times(sum(kept.wall for kept in self.costs) / sum(kept.wall for kept in self.costs[::every]))
-
-    def _sweep(self, batches: list[Batch], parts: Parts | None) -> Outcomes:
-        subject = self.subject
-        return exact_sweep(subject.model, subject.plan, batches, replacements=subject.replacements, parts=parts)
 
 
 @torch.no_grad()
@@ -182,112 +157,250 @@ def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 
-def cell(
-    subject: Subject, variants: int, kept: Path | None, precisions: Sequence[Precision], every: int
-) -> dict[str, Any]:
-    """One run and mode: times, and where the screened sweeps differ from the exact one."""
+def by_processor(subject: Subject) -> tuple[Precision, bool]:
+    """The arithmetic of sweeps of this model by default: see :func:`bertsecrets.ablation.arithmetic.preferred`."""
     encoder = describe(subject.model)
-    faster = preferred(encoder)[1] and can_use_onednn(encoder, nullcontext)
-    evaluation, loop = naive(subject, variants)
-    costs = {"evaluation": evaluation, "naive": loop}
+    precision, onednn = preferred(encoder)
+    return precision, onednn and can_use_onednn(encoder, nullcontext)
+
+
+def cell(subject: Subject, variants: int, precisions: Sequence[Precision]) -> dict[str, Any]:
+    """The loop, exact and screened sweeps of a run back to back, and where the screened ones differ from the exact one."""
+    _, onednn = by_processor(subject)
+    costs = dict(zip(("evaluation", "naive"), naive(subject, variants), strict=True)) if variants else {}
+    options: dict[str, Any] = {"replacements": subject.replacements}
     screened = {}
     for precision in precisions:
+        screening = Screening(precision=precision, onednn=onednn)
         screened[precision], costs[precision] = measured(
-            partial(
-                screened_sweep,
-                subject.model,
-                subject.plan,
-                subject.batches,
-                Screening(precision=precision, onednn=faster),
-                replacements=subject.replacements,
-            )
+            partial(screened_sweep, subject.model, subject.plan, subject.batches, screening, **options)
         )
-        print(f"{subject.name}, {precision}: {costs[precision]}, {screened[precision][1]}", flush=True)
-    if kept is None:
-        exact, costs["exact"] = measured(
-            lambda: exact_sweep(subject.model, subject.plan, subject.batches, replacements=subject.replacements)
-        )
-    else:
-        kept_sweep = Exact(subject, kept)
-        exact, costs["exact"] = kept_sweep.run(), kept_sweep.timed_again(every)
+    options["context"] = by_onednn(nullcontext) if onednn else nullcontext
+    exact, costs["exact"] = measured(lambda: exact_sweep(subject.model, subject.plan, subject.batches, **options))
     judged = verdicts(exact, subject.task)
     return {
         "examples": len(exact.label_N),
         "variants": len(subject.plan.variants),
         "costs": {name: asdict(cost) for name, cost in costs.items()},
-        "changed_predictions": int((exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]).sum()),
         "judged": len(judged),
         "screened": {
-            precision: {
-                **asdict(record),
-                "onednn": faster,
-                "different_predictions": int((exact.logits_NVC.argmax(-1) != own.logits_NVC.argmax(-1)).sum()),
-                "different_changes": sum(one[2] != two[2] for one, two in zip(judged, found, strict=True)),
-                "different_verdicts": sum(one[3] != two[3] for one, two in zip(judged, found, strict=True)),
-            }
+            precision: {**asdict(record), **differences(exact, judged, own, subject.task)}
             for precision, (own, record) in screened.items()
-            for found in [verdicts(own, subject.task)]
         },
     }
 
 
-def table(results: dict[str, dict[str, Any]]) -> str:
-    lines = [
-        "| run, mode, precision | pairs in fp32, in bf16 alone | naive : exact : screened, s (processor) | naive : screened, wall "
-        "(naive : exact) | memory against a plain evaluation's | predictions that change | different predictions / changes of score "
-        "/ verdicts |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for name, row in results.items():
-        costs = row["costs"]
-        for precision, own in row["screened"].items():
-            ways = [costs[way] for way in ("naive", "exact", precision)]
-            times = " : ".join(f"{cost['wall']:.0f} ({cost['processor']:.0f})" for cost in ways)
-            naive_s, exact_s, screened_s = (cost["wall"] for cost in ways)
-            lines.append(
-                f"| {name}, {precision} | {own['evaluated'] / own['pairs']:.1%}, {own['bf16'] / own['pairs']:.1%} | {times} | "
-                f"**{naive_s / screened_s:.1f}×** ({naive_s / exact_s:.1f}×) | "
-                f"{costs[precision]['megabytes'] / costs['evaluation']['megabytes']:.2f}× | "
-                f"{row['changed_predictions']:,} of {own['pairs']:,} | "
-                f"{own['different_predictions']} / {own['different_changes']} / {own['different_verdicts']} of {row['judged']} |"
+def differences(exact: Outcomes, judged: list[tuple[str, ...]], own: Outcomes, task: Task) -> dict[str, int]:
+    """Where a screened sweep differs from the exact one."""
+    pairs = list(zip(judged, verdicts(own, task), strict=True))
+    spared = [(one[3] == DISPENSABLE, two[3] == DISPENSABLE) for one, two in pairs]
+    return {
+        "different_predictions": int((exact.logits_NVC.argmax(-1) != own.logits_NVC.argmax(-1)).sum()),
+        "different_changes": sum(one[2] != two[2] for one, two in pairs),
+        "different_verdicts": sum(one[3] != two[3] for one, two in pairs),
+        "falsely_spared": spared.count((False, True)),
+        "not_spared": spared.count((True, False)),
+    }
+
+
+class Recorded:
+    """The logits of every pair, and what they cost.
+
+    Args:
+        path: File of each part; together they are the sample.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        parts = [torch.load(path) for path in paths]
+        self.seconds = {name: sum(part["seconds"][name] for part in parts) for name in ("exact", "slopes", "bf16")}
+        tensors = {name: torch.cat([part[name] for part in parts]) for name in _RECORDED}
+        order = tensors["index"].argsort()
+        self.index_N, self.label_N, self.clean_NC, self.exact_NVC, self.change_NVC, self.bf16_NVC = (
+            tensors[name][order] for name in _RECORDED
+        )
+        self.layer_V: list[int] = parts[0]["layer"]
+
+    def batches(self, size: int = 64) -> list[Batch]:
+        """Batches whose only token is the row of the example in these tensors."""
+        batches = []
+        for row_B in torch.arange(len(self.index_N)).split(size):
+            row_B1, nothing_B1 = row_B[:, None], torch.zeros(len(row_B), 1, dtype=torch.int64)
+            labels = (self.index_N[row_B], self.label_N[row_B].long())
+            batches.append(Batch(row_B1, nothing_B1 + 1, None, nothing_B1.bool(), nothing_B1, *labels))
+        return batches
+
+    def outcomes(self, plan: Plan) -> Outcomes:
+        """Those of the exact sweep."""
+        return Outcomes(plan, self.index_N, self.label_N.float(), self.clean_NC, self.exact_NVC)
+
+    def changes(self, engine: Engine, inputs: Mapping[str, Tensor], *_: object) -> Tensor:
+        """In place of the slopes."""
+        return self.change_NVC[inputs["input_ids"][:, 0]]
+
+    def screened(self, subject: Subject, seed: int) -> tuple[Outcomes, ScreeningRecord]:
+        """The screened sweep of these logits."""
+        screening = Screening(seed=seed, precision=by_processor(subject)[0])
+        with (
+            patch.object(screening_module, "Pairs", lambda _: RecordedPairs(self)),
+            patch.object(screening_module, "first_order_changes", self.changes),
+        ):
+            return screened_sweep(
+                subject.model, subject.plan, self.batches(), screening, replacements=subject.replacements
             )
+
+
+class RecordedPairs:
+    """In place of :class:`bertsecrets.ablation.pairs.Pairs`, whose passes are recorded."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded, self.layer_V = recorded, recorded.layer_V
+
+    def begin(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:
+        row_B11 = inputs["input_ids"][..., None]
+        return self.recorded.clean_NC[row_B11[:, 0, 0]], [CleanLayer(row_B11, row_B11, row_B11, row_B11, {})]
+
+    def run_above(
+        self,
+        clean_BC: Tensor,
+        layers: list[CleanLayer],
+        real_BS: Tensor,
+        wanted_BV: Tensor,
+        progress: Callable[[int], object] | None = None,
+    ) -> Tensor:
+        in_bf16 = torch.is_autocast_enabled("cpu")
+        logits_NVC = self.recorded.bf16_NVC if in_bf16 else self.recorded.exact_NVC
+        return logits_NVC[layers[0].hidden_BSD[:, 0, 0]][wanted_BV]
+
+
+def record(subject: Subject, path: Path) -> None:
+    """Run every pair of the subject's batches exactly, to first order and in bf16; keep logits and processor times."""
+    _, onednn = by_processor(subject)
+    exactly = by_onednn(nullcontext) if onednn else nullcontext
+    rough = in_bf16(nullcontext, "cpu")
+    exact, cost = measured(
+        lambda: exact_sweep(
+            subject.model, subject.plan, subject.batches, replacements=subject.replacements, context=exactly
+        )
+    )
+    engine = Engine(subject.model, subject.plan, constants_LHd=subject.replacements.constants_LHd)
+    pairs = Pairs(engine)
+    seconds, rows = {"exact": cost.processor, "slopes": 0.0, "bf16": 0.0}, []
+    for batch in subject.batches:
+        started = time.process_time()
+        change_BVC = first_order_changes(engine, batch.inputs(), rough)
+        with exactly():
+            clean_BC, layers = pairs.begin(batch.inputs())
+        between = time.process_time()
+        every_BV = torch.ones(change_BVC.shape[:2], dtype=torch.bool)
+        with rough():
+            logits_PC = pairs.run_above(clean_BC, layers, batch.attention_mask_BS.bool(), every_BV)
+        seconds["slopes"] += between - started
+        seconds["bf16"] += time.process_time() - between
+        rows.append((batch.index_B, clean_BC, change_BVC, logits_PC.unflatten(0, every_BV.shape)))
+    index_N, clean_NC, change_NVC, bf16_NVC = (torch.cat(tensors) for tensors in zip(*rows, strict=True))
+    order = index_N.argsort()
+    values = (index_N, exact.label_N, clean_NC, exact.logits_NVC, change_NVC, bf16_NVC)
+    # An exact sweep's outcomes are in order already.
+    kept = {
+        name: value if value is exact.label_N or value is exact.logits_NVC else value[order]
+        for name, value in zip(_RECORDED, values, strict=True)
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({**kept, "layer": pairs.layer_V, "seconds": seconds}, path)
+
+
+def sample(folder: Path, size: int, without: int = 0) -> Subject:
+    """So many random examples of a run's first evaluation set, without the first so many of them."""
+    data, model = opened(folder)
+    name = data.evaluation_names[0]
+    split = data.encoded(data.evaluation[name])
+    smaller = set(sample_positions(len(split), without, 0)) if without else set()
+    positions = [position for position in sample_positions(len(split), size, 0) if position not in smaller]
+    return Subject.of(folder.name, "uniform", data, model, list(data.loader_of(split, positions)))
+
+
+def compared(subject: Subject, recorded: Recorded, seeds: int) -> dict[str, Any]:
+    """Screened sweeps with several pilots and audits against the exact one."""
+    exact = recorded.outcomes(subject.plan)
+    judged = verdicts(exact, subject.task)
+    rows = []
+    for seed in range(seeds):
+        own, found = recorded.screened(subject, seed)
+        rows.append({**asdict(found), **differences(exact, judged, own, subject.task)})
+    names = [name for name, value in rows[0].items() if type(value) is int]
+    return {
+        "examples": len(exact.label_N),
+        "changed_predictions": int((exact.logits_NVC.argmax(-1) != exact.clean_NC.argmax(-1)[:, None]).sum()),
+        "judged": len(judged),
+        "spared": sum(row[3] == DISPENSABLE for row in judged),
+        "seconds": {name: round(value, 1) for name, value in recorded.seconds.items()},
+        "sweeps": {name: [row[name] for row in rows] for name in names},
+    }
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Each run and size: means over the sweeps, and in how many of them something differs."""
+    lines = [
+        "| run | examples | by default | pairs in fp32, in bf16 alone | processor time / exact sweep's | "
+        "changed predictions | predictions missed, mean (most) | variants evaluated whole | "
+        "spared although not exactly | variants spared: screened, exact |",
+        "|---|---:|---|---|---:|---:|---|---:|---:|---|",
+    ]
+    for name, sizes in results["replayed"].items():
+        for row in sizes.values():
+            sweeps = {key: np.array(values) for key, values in row["sweeps"].items()}
+            fp32, rough = (float(np.mean(sweeps[key] / sweeps["pairs"])) for key in ("evaluated", "bf16"))
+            again = float(np.mean(sweeps["again"] / sweeps["pairs"]))
+            seconds = row["seconds"]
+            time_ = seconds["slopes"] / seconds["exact"] + fp32 + (rough + again) * seconds["bf16"] / seconds["exact"]
+            missed = sweeps["different_predictions"]
+            spared = row["spared"] + np.mean(sweeps["falsely_spared"] - sweeps["not_spared"])
+            lines.append(
+                f"| {name} | {row['examples']:,} | {'screened' if row['examples'] >= FEWEST_SCREENED else 'exact'} | "
+                f"{fp32:.0%}, {rough:.0%} | {time_:.2f} | {row['changed_predictions']:,} of {sweeps['pairs'][0]:,} | "
+                f"{missed.mean():.1f} ({missed.max()}) | {sweeps['whole'].mean():.1f} | "
+                f"{sweeps['falsely_spared'].sum()} of {len(missed) * row['judged']:,} | {spared:.0f}, {row['spared']} |"
+            )
+    for name, row in results["real"].items():
+        exact = row["costs"]["exact"]
+        for precision, own in row["screened"].items():
+            cost = row["costs"][precision]
+            lines += [
+                "",
+                f"{name}, {row['examples']} examples, back to back: screened in {precision} {cost['processor']:.0f} s of "
+                f"processor time, exact {exact['processor']:.0f} s ({cost['processor'] / exact['processor']:.2f}); "
+                f"{own['different_predictions']} predictions differ.",
+            ]
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
-    parser.add_argument("--modes", nargs="+", default=["uniform", "zero"])
-    parser.add_argument("--naive", type=int, default=6)
-    parser.add_argument("--examples", type=int, help="a random sample of the development set; all by default")
-    parser.add_argument("--exact", type=Path, help="folder that keeps the exact sweeps")
-    parser.add_argument("--every", type=int, default=8, help="of kept exact sweeps, time every such batch again")
-    parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS)
-    parser.add_argument("--only-exact", action="store_true", help="run the exact sweeps alone; needs --exact")
+    parser.add_argument("--kept", type=Path, help="folder that keeps what is recorded")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[400, 1000, 2000, 5000])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--real", type=int, help="examples of a sweep of either kind that is run and timed")
+    parser.add_argument("--show", action="store_true", help="print the tables of the stored results only")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     limit_kept_products()
-    if chosen.only_exact and chosen.exact is None:
-        parser.error("--only-exact needs --exact <folder>")
-    results = json.loads(chosen.out.read_text("utf-8")) if chosen.out.is_file() else {}
-    for folder in chosen.runs:
-        for mode in chosen.modes:
-            name = f"{folder.name}, {mode}"
-            if chosen.only_exact:
-                exact = Exact(Subject.read(folder, mode, chosen.examples), chosen.exact)
-                exact.run()
-                print(f"{name}: {sum(cost.wall for cost in exact.costs):.0f} s exactly", flush=True)
-            elif not set(chosen.precisions) <= results.get(name, {"costs": {}})["costs"].keys():
-                results[name] = cell(
-                    Subject.read(folder, mode, chosen.examples),
-                    chosen.naive,
-                    chosen.exact,
-                    chosen.precisions,
-                    chosen.every,
-                )
-                chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-    if not chosen.only_exact:
-        print(table(results))
+    results = json.loads(chosen.out.read_text("utf-8")) if chosen.out.is_file() else {"replayed": {}, "real": {}}
+    for folder in chosen.runs if not chosen.show else []:
+        paths: list[Path] = []
+        for before, size in pairwise([0, *chosen.sizes]):
+            paths.append(chosen.kept / f"{folder.name}-{before}-{size}.pt")
+            subject = sample(folder, size, before)
+            if not paths[-1].is_file():
+                record(subject, paths[-1])
+            found = compared(subject, Recorded(paths), chosen.seeds)
+            results["replayed"].setdefault(folder.name, {})[str(size)] = found
+            chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+        if chosen.real:
+            subject = sample(folder, chosen.real)
+            results["real"][folder.name] = cell(subject, 0, [by_processor(subject)[0]])
+            chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a screened sweep computes: in fp32, with linear layers by PyTorch or oneDNN, or in bf16.
+"""How a sweep computes: in fp32, with linear layers by PyTorch or oneDNN, or, screened, in bf16.
 
 By default the processor and the size of the model decide. Timing would depend on the load of the machine, and the same command
 could then give different numbers.
@@ -44,7 +44,7 @@ _ROWS = 64
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """In what precision a screened sweep evaluates pairs that are far from a change of prediction.
+    """How linear layers in fp32 are computed, and in what precision a screened sweep evaluates clear pairs.
 
     Args:
         precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
@@ -60,7 +60,7 @@ class Arithmetic:
 
 
 def preferred(encoder: Encoder) -> tuple[Precision, bool]:
-    """The precision of a screened sweep's pairs, and whether oneDNN computes its fp32 linear layers, by processor.
+    """The precision of a screened sweep's pairs, and whether oneDNN computes fp32 linear layers, by processor.
 
     ============================================  =========  =========
     processor                                     precision  fp32 by

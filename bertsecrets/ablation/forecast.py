@@ -45,6 +45,9 @@ _log = logging.getLogger(__name__)
 EXACT_UP_TO = 10.0
 """Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
 
+FEWEST_SCREENED = 4000
+"""Without a choice, fewer examples are swept exactly: of a head, an audit of a tenth leaves most of a margin of 1 point open."""
+
 FEWEST = 32
 """The smallest sample that a budget may leave."""
 
@@ -62,11 +65,11 @@ _HOPELESS = 3.0
 _SECONDS = 0.1
 """Each way is timed for so long in a turn, and twice at least: of a small model, a pass is soon disturbed."""
 
-_ACTIVE = 0.25
-"""A screened sweep evaluates about so large a share of the pairs, pilot and audit included."""
+_ACTIVE = 0.3
+"""A screened sweep evaluates about so large a share of the pairs beside the audit."""
 
-_AGAIN = 0.2
-"""With bf16 about so large a share of these is evaluated in fp32: pilot, audit, and near a change of prediction."""
+_AGAIN = 0.05
+"""With bf16 about so large a share of the pairs is evaluated in fp32 beside the audit: near a change, and of the pilot."""
 
 _PASSES = 5.5
 """Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of all rounds."""
@@ -110,7 +113,7 @@ class Forecast:
         metric: The task's first metric.
         needed: Level of *needed* over all variants (``alpha`` of :class:`bertsecrets.ablation.verdicts.Judging`).
         family: Most variants of one kind: they are corrected together.
-        arithmetic: Of the screened sweep.
+        arithmetic: Of the sweep; bf16 of a screened one alone.
     """
 
     examples: int
@@ -123,12 +126,13 @@ class Forecast:
     family: int
     arithmetic: Arithmetic
 
-    def decide(self, wish: str | None, budget: float | None = None) -> Decision:
-        """Choose how to sweep: as wished, else by nominal time; take a random sample if a budget requires one.
+    def decide(self, wish: str | None, budget: float | None = None, limit: float | None = None) -> Decision:
+        """Choose how to sweep: as wished, else by size and nominal time; take a random sample if a budget requires one.
 
         Args:
             wish: ``exact``, ``screened``, ``measured`` to choose by measured time, or None.
             budget: Measured seconds; None for as long as it takes.
+            limit: Nominal seconds beyond which the sweep is left out.
 
         Raises:
             UserError: If the budget is too small for :data:`FEWEST` examples.
@@ -137,22 +141,30 @@ class Forecast:
         if self.measured.screened is None:
             kind = "exact"
         elif wish is None or wish == MEASURED:
-            kind = times.choice(EXACT_UP_TO if budget is None else budget - times.fit)
+            kind = times.choice(self._patience(limit) if budget is None else budget - times.fit)
+            if budget is not None and self._within(budget, "screened") < FEWEST_SCREENED:
+                kind = "exact"
         else:
             kind = wish
-        seconds = self.measured.of(kind)
-        if budget is None or self.measured.fit + seconds <= budget:
-            return Decision(kind, self.examples, self.arithmetic)
-        # The rest is in proportion to examples: passes over variants are nearly all of it.
-        sample = int(self.examples * (budget - self.measured.fit) / seconds)
+        sample = self.examples if budget is None else self._within(budget, kind)
         fewest = min(FEWEST, self.examples)
-        if sample < fewest:
-            least = self.measured.fit + seconds * fewest / self.examples
+        if budget is not None and sample < fewest:
+            least = self.measured.fit + self.measured.of(kind) * fewest / self.examples
             raise UserError(
                 f"ablation.budget is {duration(budget)}, but {fewest} examples take about {duration(least)}; give more time, or "
                 "disable fewer heads (ablation.layer=...)."
             )
         return Decision(kind, sample, self.arithmetic)
+
+    def _within(self, budget: float, kind: str) -> int:
+        """How many examples fit into a budget of measured seconds: passes over variants are nearly all of it."""
+        return min(self.examples, int(self.examples * (budget - self.measured.fit) / self.measured.of(kind)))
+
+    def _patience(self, limit: float | None) -> float:
+        """For how many seconds a sweep is exact without a choice."""
+        if self.examples >= FEWEST_SCREENED:
+            return EXACT_UP_TO
+        return math.inf if limit is None else limit - self.nominal.fit
 
     def smallest(self, examples: int) -> float:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
@@ -160,7 +172,7 @@ class Forecast:
             return math.nan
         return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
 
-    def in_words(self, decision: Decision, wish: str | None, budget: float | None) -> str:
+    def in_words(self, decision: Decision, wish: str | None, budget: float | None, limit: float | None = None) -> str:
         """One line: what is to be done, how long each way takes, and what can be shown."""
         kind = decision.kind
         costs = f"about {duration(self.measured.exact)} exactly"
@@ -176,11 +188,13 @@ class Forecast:
             else ""
         )
         how = f"{'Exact' if kind == 'exact' else 'Screened'} sweep"
-        if self.reason is not None and (wish == "screened" or (wish is None and self.nominal.exact > EXACT_UP_TO)):
+        if self.reason is not None and (
+            wish == "screened" or (wish is None and self.nominal.exact > self._patience(limit))
+        ):
             how += f", as {self.reason}"
         elif wish is None and self.measured.screened is not None:
             other = "screened" if kind == "exact" else "exact"
-            by_nominal = budget is None and self.measured.choice(EXACT_UP_TO) != kind
+            by_nominal = budget is None and self.measured.choice(self._patience(limit)) != kind
             why = "chosen by nominal speed, whatever the load; " if by_nominal else ""
             how += f" ({why}ablation.sweep={other} for the other)"
         if decision.examples < self.examples:
@@ -202,7 +216,7 @@ def forecast(
         plan: What is disabled.
         settings: Those of the sweep.
         precision: Of a screened sweep; None to choose by processor, ``measured`` to time bf16, and oneDNN, and take the faster.
-        onednn: Whether oneDNN computes a screened sweep's fp32 linear layers, where it can; None to choose as for ``precision``.
+        onednn: Whether oneDNN computes fp32 linear layers, where it can; None to choose as for ``precision``.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
@@ -232,7 +246,7 @@ def forecast(
     if onednn is None and not measured:
         onednn = not any_without
     contexts = {"trainer": context}
-    if reason is None and onednn is not False and can_use_onednn(encoder, context):
+    if onednn is not False and can_use_onednn(encoder, context):
         contexts["onednn"] = by_onednn(context)
     if wanted != FP32 and no_bf16 is None:
         contexts["bf16"] = in_bf16(context, device.type)
@@ -244,20 +258,20 @@ def forecast(
     pairs = pair_evaluations(encoder, plan)
     # Slopes take a forward and a backward pass for each logit but one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
-    active = _ACTIVE * pairs
+    active = _ACTIVE + settings.audit
     if arithmetic.precision == BF16:
-        active *= _AGAIN + 1 / (speedup or 1.0)
+        active = _ACTIVE / (speedup or 1.0) + _AGAIN + settings.audit
     return Forecast(
         examples=len(subject.positions(settings.max_examples)),
         variants=len(plan.variants),
         measured=Times(
-            seconds["trainer"] * draws * (1 + pairs),
-            None if reason is not None else fp32 * (passes + active),
+            fp32 * draws * (1 + pairs),
+            None if reason is not None else fp32 * (passes + active * pairs),
             seconds["trainer"] * fit,
         ),
         nominal=Times(
             nominal * draws * (1 + pairs),
-            None if reason is not None else nominal * (passes + _ACTIVE * pairs),
+            None if reason is not None else nominal * (passes + (_ACTIVE + settings.audit) * pairs),
             nominal * fit,
         ),
         reason=reason,

@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
 _TAKEN = "taken"
-_AUDIT = "audit"
 _OF_A_BATCH = re.compile(r"\.?[0-9a-f]{24}(\.[0-9a-f]{8})?\.safetensors")
 """Name of a finished batch's file, or of one that a killed process was writing."""
 
@@ -49,7 +48,6 @@ class Outcomes:
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
         taken_NV: In a sweep that stopped early, the pairs that were evaluated, bool; the logits of the others are NaN. None if
             all variants have all examples.
-        audit: In a screened sweep, the number of audited pairs, and of those with another prediction than the rule says.
     """
 
     plan: Plan
@@ -60,7 +58,6 @@ class Outcomes:
     weight_NV: Tensor | None = None
     estimate_NVC: Tensor | None = None
     taken_NV: Tensor | None = None
-    audit: tuple[int, int] | None = None
 
     def together(self) -> list[tuple[list[int], "Outcomes"]]:
         """The variants that share their examples, by their indices in the plan, each with the outcomes on these examples."""
@@ -126,9 +123,8 @@ class Outcomes:
             )
         unseen = None
         if self.weight_NV is not None:
-            # Sweeps of earlier versions say only what they audited.
-            audited, missed = self.audit or (int((self.weight_NV > 1).sum()), 0)
-            unseen = Unseen((self.weight_NV == 0).sum(0).numpy(), audited, missed)
+            # Audited pairs stand for others; a variant with a miss among them was evaluated whole.
+            unseen = Unseen((self.weight_NV == 0).sum(0).numpy(), (self.weight_NV > 1).sum(0).numpy())
         prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in self.logits_NVC.unbind(1)])
         numbers = (self.label_N, decide(self.clean_NC, task), prediction_VN)
         return PairedPredictions(*(tensor.double().numpy() for tensor in numbers), unseen=unseen)
@@ -159,7 +155,7 @@ class Outcomes:
             }
         if self.taken_NV is not None:
             tensors[_TAKEN] = self.taken_NV
-        _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan)), _AUDIT: json.dumps(self.audit)})
+        _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
 
     @classmethod
     def read(cls, path: Path) -> "Outcomes":
@@ -170,9 +166,6 @@ class Outcomes:
                 there = set(file.keys())
                 optional = [file.get_tensor(name) if name in there else None for name in (*_SCREENED, _TAKEN)]
                 outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS), *optional)
-                audit = json.loads(file.metadata().get(_AUDIT, "null"))
-                if audit is not None:
-                    outcomes = replace(outcomes, audit=(int(audit[0]), int(audit[1])))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
                 f"{path} cannot be read as the outcomes of a sweep ({error}); give a file that bertsecrets wrote."
@@ -266,10 +259,8 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
     weight_NV, estimate_NVC = (
         joined([getattr(part, name) for part in parts.values()]) for name in ("weight_NV", "estimate_NVC")
     )
-    audits = [part.audit for part in parts.values() if part.audit is not None]
-    audit = (sum(audited for audited, _ in audits), sum(missed for _, missed in audits)) if audits else None
     common = (first.index_N, first.label_N, first.clean_NC)
-    return Outcomes(plan, *common, logits_NVC, weight_NV, estimate_NVC, audit=audit)
+    return Outcomes(plan, *common, logits_NVC, weight_NV, estimate_NVC)
 
 
 class Collected(Metric):

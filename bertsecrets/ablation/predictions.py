@@ -4,37 +4,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
 
 from bertsecrets.ablation.scoring import Array, Weights, influences, weighted_scores
 
-_UNSEEN = 32
-"""More unseen changes than this count as all."""
+_EACH = 16
+"""Numbers of unseen changes up to this one are told apart; larger ones are rounded up, by at most :data:`_ROUNDED`."""
+_ROUNDED = 1.15
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """What a screened sweep left out, and what its audit says about that.
+    """What a screened sweep left out of each variant, and how much its audit of that variant found unchanged.
 
     Args:
         left_V: Number of examples on which each variant was not evaluated.
-        audited: Number of random pairs of a variant and an example that were evaluated as a check.
-        missed: How many of them had another prediction.
+        audited_V: Number of random examples on which it was evaluated as a check. None of them had another prediction:
+            a variant with one is evaluated whole, and nothing of it is left.
     """
 
     left_V: NDArray[np.int64]
-    audited: int
-    missed: int
+    audited_V: NDArray[np.int64]
 
-    def chances_VK(self) -> Array:
-        """Probability that 0 to K - 1 changes of each variant were not seen.
+    def chances_VK(self) -> tuple[Array, NDArray[np.int64]]:
+        """Probability of numbers of changes that were not seen, by variant, and these numbers, ``[K]``.
 
-        Beta-binomial: the rate of changes among the pairs left out follows its posterior after the audit, with Jeffreys' prior.
+        The chance of k or more is that of an audit that finds none of k changes: the confidence distribution of Clopper
+        and Pearson's upper limit in a finite population. What an audit found of one variant says nothing of another.
         """
-        changes_K = np.arange(_UNSEEN)
-        open_ = (self.missed + 0.5, self.audited - self.missed + 0.5)
-        return np.asarray(stats.betabinom.pmf(changes_K, self.left_V[:, None], *open_))
+        most = int(self.left_V.max(initial=0))
+        steps = int(np.log(max(most / _EACH, 1)) / np.log(_ROUNDED))
+        rounded = np.ceil(_EACH * _ROUNDED ** np.arange(1, steps + 1)).astype(np.int64)
+        changes_K = np.unique(np.concatenate([np.arange(min(_EACH, most) + 1), rounded[rounded < most], [most]]))
+        more_VK = _chance_of_none(changes_K + 1, self.left_V[:, None], self.audited_V[:, None])
+        return np.diff(1 - more_VK, axis=1, prepend=0), changes_K
+
+    def bound(self, level: float) -> int:
+        """The largest number of unseen changes that any one variant may have, at this confidence for each."""
+        bound = 0
+        for left, audited in {*zip(self.left_V.tolist(), self.audited_V.tolist(), strict=True)}:
+            bound = max(bound, int((_chance_of_none(np.arange(1, left + 1), left, audited) > 1 - level).sum()))
+        return bound
+
+
+def _chance_of_none(changes: ArrayLike, left: ArrayLike, audited: ArrayLike) -> Array:
+    """Probability that so many changes are all among the pairs left out, none among the audited ones."""
+    changes, left, audited = (np.asarray(value, np.float64) for value in (changes, left, audited))
+    fit = np.minimum(changes, left)
+    log = gammaln(left + 1) - gammaln(left - fit + 1) + gammaln(left + audited - fit + 1) - gammaln(left + audited + 1)
+    return np.where(changes <= left, np.exp(log), 0.0)
 
 
 @dataclass(frozen=True)
@@ -66,7 +85,7 @@ class PairedPredictions:
     def of(self, variants: Sequence[int]) -> "PairedPredictions":
         """Those of some of the variants."""
         index, unseen = list(variants), self.unseen
-        left = None if unseen is None else Unseen(unseen.left_V[index], unseen.audited, unseen.missed)
+        left = None if unseen is None else Unseen(unseen.left_V[index], unseen.audited_V[index])
         return PairedPredictions(self.label_N, self.clean_N, self.prediction_VN[index], unseen=left)
 
     def discordant(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,7 +6,7 @@ With bf16 there are three tiers: pairs that are estimated to first order, pairs 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_fini
 from bertsecrets.ablation.pairs import Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
+from bertsecrets.ablation.predictions import Unseen
 from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.ablation.settings import BF16, FP32, Precision
@@ -35,8 +36,8 @@ from bertsecrets.results.formatting import number
 SWEEP = "sweep"
 """``<SWEEP>_<mode>`` is the key of a record among a run's checks."""
 
-REACH = 10.0
-"""A pair is active if its estimated margin is below so many times the error that is expected of it."""
+REACH = 30.0
+"""A pair is active if its estimated margin is below so many times its expected error: errors have heavy tails."""
 
 PILOT = 16
 """Examples on which every variant is evaluated first."""
@@ -49,15 +50,6 @@ _LEAST_CHANGE = 1e-3
 
 BF16_REACH = 20.0
 """A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of bf16."""
-
-FRAGILE = 2
-"""A variant is fragile, and evaluated on every example, if so many of its active pairs have another prediction."""
-
-MOST_FRAGILE = 1 / 3
-"""If a larger share of the variants is fragile, none is evaluated whole: the sweep would hardly be screened."""
-
-COMMON = 0.05
-"""A variant that changes a larger share of the predictions makes no example fragile: whole layers do so to half of them."""
 
 _BORROWED_ERRORS = 16
 """A variant's mean square error is shrunk towards that of its layer's variants of one kind, as if by so many more pairs."""
@@ -96,7 +88,7 @@ class Screening:
         onednn: Whether oneDNN computes linear layers in fp32: see :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
     """
 
-    audit: float = 0.02
+    audit: float = 0.1
     seed: int = 0
     reach: float = REACH
     pilot: int = PILOT
@@ -112,14 +104,13 @@ class ScreeningRecord:
     Args:
         pairs: Pairs of a variant and an example.
         evaluated: Pairs evaluated exactly.
-        inactive: Pairs outside of the rule's reach, before variants with a miss were evaluated whole.
+        inactive: Pairs out of reach, before variants with a miss were evaluated whole.
         audited: Those of them that the audit evaluated.
-        missed: Audited pairs whose prediction changed, against the rule.
+        missed: Audited pairs whose prediction changed, although they were out of reach.
         whole: Variants evaluated whole, because the audit found a miss.
-        fragile: Pairs outside of the rule's reach that were evaluated because their example or variant is fragile; not among the
-            inactive.
         bound: At most so many predictions are not those of the exact sweep, at a confidence of :data:`LEVEL` (see
             :func:`missed_bound`).
+        each: The same of any one variant: see :meth:`bertsecrets.ablation.predictions.Unseen.bound`.
         precision: See :class:`Screening`.
         bf16: Pairs that the rule left in bf16.
         again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
@@ -139,13 +130,15 @@ class ScreeningRecord:
     again: int = 0
     audited_bf16: int = 0
     missed_bf16: int = 0
-    fragile: int = 0
+    each: int = 0
     speedup: float | None = None
     reason: str | None = None
     onednn: bool = False
 
 
-COUNTS = tuple(field.name for field in fields(ScreeningRecord) if field.type is int and field.name != "bound")
+COUNTS = tuple(
+    field.name for field in fields(ScreeningRecord) if field.type is int and field.name not in ("bound", "each")
+)
 """What adds up over the parts of a sweep."""
 
 
@@ -222,21 +215,6 @@ def error_groups(plan: Plan, layer_V: Sequence[int]) -> list[int]:
     return [order[key] for key in keys]
 
 
-def fragile(changed_NV: Tensor, changed_V: Tensor, examples: int) -> Tensor:
-    """Which pairs belong to a fragile example or variant: where one change is found, there are others that slopes do not show.
-
-    Args:
-        changed_NV: Active pairs with another prediction, of all or some of the examples.
-        changed_V: Their number for each variant, over all examples.
-        examples: Number of all examples.
-    """
-    rare_V = changed_V <= COMMON * examples
-    whole_V = changed_V >= FRAGILE
-    if whole_V.double().mean() > MOST_FRAGILE:
-        whole_V = torch.zeros_like(whole_V)
-    return (changed_NV & rare_V).any(1, keepdim=True) | whole_V
-
-
 def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
     """How large errors of an example are relative to those of others, ``[B, 1]``: the square root of its sensitivity.
 
@@ -274,20 +252,19 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
             text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
         elif record.get("reason") is not None:
             text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
-    if record.get("fragile"):
-        text += (
-            f"Of the evaluated pairs {record['fragile']:,} belong to examples whose prediction another head or layer changes, or to a head or "
-            f"layer that changes {FRAGILE} predictions or more: these were evaluated whole. "
-        )
     if record.get("onednn"):
         text += "Linear layers in fp32 were computed by oneDNN. "
-    if record["whole"] == 1:
-        text += "1 variant with such a pair was evaluated on all examples. "
-    elif record["whole"]:
-        text += f"{record['whole']} variants with such pairs were evaluated on all examples. "
+    whole = record["whole"]
+    with_miss = "with such a pair was" if whole == 1 else "with such pairs were"
+    text += (
+        f"{whole or 'No'} variant{'s' * (whole > 1)} {with_miss if whole else 'had to be'} evaluated on all examples. "
+    )
+    # Records of earlier versions have one bound for all variants.
+    each = f", and at most {record['each']:,} of any one variant" if "each" in record else ""
     return text + (
-        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's. "
-        "Intervals and what can be spared allow for changes that the audit leaves open."
+        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} "
+        f"from the exact sweep's{each}. "
+        "Intervals and what can be spared allow for what each variant's own audit leaves open."
     )
 
 
@@ -316,7 +293,6 @@ class _Share:
         self.drawn_BV = torch.from_numpy(draws_BV < screening.audit).to(clean_BC.device)
         self.done_BV = torch.zeros_like(self.drawn_BV)
         self.counted_BV = torch.zeros_like(self.drawn_BV)
-        self.fragile_BV = torch.zeros_like(self.drawn_BV)
         # What is known of a pair's logits without an exact evaluation: first the estimate.
         self.rough_BVC = self.estimate_BVC
         self.bf16_BV = torch.zeros_like(self.drawn_BV)
@@ -335,16 +311,6 @@ class _Share:
             usual_V: Root mean square of each variant's estimated changes in the pilot.
         """
         self.scale_B1 = error_scales(self.changes_BV(), usual_V)
-
-    @property
-    def active_BV(self) -> Tensor:
-        """The pairs that the rule evaluates: those within reach, and all of fragile examples and variants."""
-        return self.counted_BV | self.fragile_BV
-
-    def changed_BV(self, sure_BV: Tensor) -> Tensor:
-        """Which pairs within reach have another prediction."""
-        logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
-        return self.counted_BV & (logits_BVC.argmax(-1) != self.class_B[:, None])
 
     def errors_BV(self, sure_BV: Tensor) -> Tensor:
         """Margin minus estimated margin, of evaluated pairs, relative to the example's scale; float64.
@@ -425,10 +391,9 @@ def screened_sweep(
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
     that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
     (exact minus estimated margin) divided by its example's scale, shrunk towards that of its layer (:func:`expected_errors`). The
-    sweep evaluates all pairs of ``pilot`` random examples, then the active ones, until no more become active, and then all pairs of
-    :func:`fragile` examples and variants. An example's scale is the square root of its sensitivity: the root mean
-    square, over variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in
-    the pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
+    sweep evaluates all pairs of ``pilot`` random examples, then the active ones, until no more become active. An
+    example's scale is the square root of its sensitivity: the root mean square, over variants, of the estimated change of
+    its margin relative to that variant's usual one, its root mean square in the pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
     evaluated whole. The estimate of an inactive pair predicts the class of the unedited model.
 
     With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
@@ -470,8 +435,7 @@ def screened_sweep(
             weight_BV,
             share.rough_BVC,
         )
-    audit = (record.audited + record.audited_bf16, record.missed + record.missed_bf16)
-    return replace(collected.outcomes(), audit=audit), record
+    return collected.outcomes(), record
 
 
 def _split(batch: Batch, max_tokens: int) -> Iterator[Batch]:
@@ -580,16 +544,10 @@ class _Sweep:
             if torch.equal(now_V, count_V):
                 break
             count_V = now_V
-        changed_V = self._number(lambda share: share.changed_BV(self.sure_BV(share)))
-        examples = int(self._number(lambda share: torch.ones_like(share.counted_BV))[0])
-        # Their errors do not move the rule: they say nothing of other pairs.
-        for share in self.shares:
-            share.fragile_BV = fragile(share.changed_BV(self.sure_BV(share)), changed_V, examples)
-            self._evaluate(share)
 
     def sure_BV(self, share: _Share) -> Tensor:
         """Which pairs the rule wants exactly: the active ones, with bf16 those near a change of prediction."""
-        active_BV = share.active_BV if self.bf16 is None else share.active_BV & share.near_BV(self.near_V)
+        active_BV = share.counted_BV if self.bf16 is None else share.counted_BV & share.near_BV(self.near_V)
         return active_BV | share.forced_BV
 
     def _both_BV(self, index_B: Tensor) -> Tensor:
@@ -620,10 +578,10 @@ class _Sweep:
         number = self._number
 
         def inactive_BV(share: _Share) -> Tensor:
-            return ~share.active_BV
+            return ~share.counted_BV
 
         def rough_BV(share: _Share) -> Tensor:
-            return share.active_BV & ~self.sure_BV(share)
+            return share.counted_BV & ~self.sure_BV(share)
 
         def audited(of: Callable[[_Share], Tensor]) -> tuple[Tensor, Tensor]:
             """Audited pairs, and those of them with another prediction."""
@@ -640,7 +598,8 @@ class _Sweep:
             share.forced_BV |= whole_V
             self._evaluate(share)
         missed, missed_bf16 = int(missed_V.sum()), int(missed_bf16_V.sum())
-        left = int((inactive_V - audited_V + rough_V - audited_bf16_V)[~whole_V].sum())
+        left_V = (inactive_V - audited_V + rough_V - audited_bf16_V) * ~whole_V
+        unseen = Unseen(left_V.long().cpu().numpy(), (audited_V + audited_bf16_V).long().cpu().numpy())
         everything = number(lambda share: torch.ones_like(share.counted_BV))
         return ScreeningRecord(
             pairs=int(everything.sum()),
@@ -649,13 +608,13 @@ class _Sweep:
             audited=int(audited_V.sum()),
             missed=missed,
             whole=int(whole_V.sum()),
-            bound=missed_bound(missed + missed_bf16, self.screening.audit, left),
+            bound=missed_bound(missed + missed_bf16, self.screening.audit, int(left_V.sum())),
+            each=unseen.bound(LEVEL),
             precision=self.screening.precision,
             bf16=int(number(lambda share: share.bf16_BV & ~share.done_BV).sum()),
             again=again,
             audited_bf16=int(audited_bf16_V.sum()),
             missed_bf16=missed_bf16,
-            fragile=int(number(lambda share: share.fragile_BV & ~share.counted_BV).sum()),
         )
 
     def _number(self, of: Callable[[_Share], Tensor]) -> Tensor:
@@ -693,7 +652,7 @@ class _Sweep:
 
     def _missing(self, share: _Share) -> tuple[Tensor, Tensor]:
         """The pairs that are still to be evaluated in bf16, and exactly."""
-        bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.active_BV & ~share.bf16_BV
+        bf16_BV = torch.zeros_like(share.bf16_BV) if self.bf16 is None else share.counted_BV & ~share.bf16_BV
         return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
     def _keep(self, share: _Share, layers: list[CleanLayer]) -> None:

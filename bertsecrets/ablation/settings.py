@@ -49,8 +49,9 @@ class AblationSettings(Settings):
         evaluation: Evaluation set; None for the task's first.
         max_examples: Size of a random sample of the set's examples; None for all.
         max_tokens: See :class:`bertsecrets.ablation.engine.Engine`.
-        sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for exact if that
-            takes at most ten seconds at nominal speed, else screened. ``measured`` chooses by measured speed.
+        sweep: ``exact``, ``screened`` (see :func:`bertsecrets.ablation.screening.screened_sweep`), or None for screened
+            with 4,000 examples or more that take more than ten seconds at nominal speed, else exact. ``measured`` goes
+            by measured seconds.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
         precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the sweep a
             screened one; ``32-true``, all as the trainer's precision says; None to choose by

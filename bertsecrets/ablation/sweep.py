@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bertsecrets.ablation.arithmetic import Arithmetic, choose, why_not_bf16
+from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, choose, why_not_bf16
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
@@ -324,6 +324,8 @@ class Sweep:
             "max_tokens": settings.max_tokens,
             "context": subject.context,
         }
+        if decision.kind == "exact" and arithmetic.onednn:
+            options["context"] = by_onednn(subject.context)
         batches = subject.batches(decision.examples)
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
         looks, records = None, {}
@@ -418,7 +420,7 @@ class Sweep:
         if resumed:
             decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
         else:
-            decision = predicted.decide(wish, budget)
+            decision = predicted.decide(wish, budget, self.limit)
             if run is not None and path is not None:
                 run.write_json(path, {"asked": wishes, **asdict(decision)})
         seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
@@ -428,5 +430,5 @@ class Sweep:
                 f"checkpoint={in_command(run.folder) if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
             )
             return None
-        _log.info(predicted.in_words(decision, wish, budget))
+        _log.info(predicted.in_words(decision, wish, budget, self.limit))
         return decision

@@ -286,9 +286,8 @@ def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArra
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
     if metric == "accuracy":
         # Many variants share their counts, and so their p-values.
-        left_V = np.zeros(len(paired.prediction_VN), np.int64) if unseen is None else unseen.left_V
-        counts = np.stack([*paired.discordant(), left_V])
-        (lost_U, won_U, _), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
+        counts = np.stack([*paired.discordant(), *(() if unseen is None else (unseen.left_V, unseen.audited_V))])
+        (lost_U, won_U, *_), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
         test = paired_loss(lost_U, won_U, paired.count)
     else:
         first_U = which_V = np.arange(len(paired.prediction_VN))
@@ -297,7 +296,8 @@ def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArra
         test = influenced_loss(_defined_changes(metric, paired), influence_VN, harm_V)
     if unseen is not None:
         step = largest_flip(metric, paired.label_N, paired.clean_N)
-        test = with_unseen_losses(test, step, unseen.chances_VK()[first_U])
+        chance_VK, changes_K = unseen.chances_VK()
+        test = with_unseen_losses(test, step, chance_VK[first_U], changes_K)
     return test, which_V.ravel()
 
 
@@ -450,7 +450,7 @@ def change_limits(metric: str, paired: PairedPredictions) -> Tail:
         else:
             low_TV, high_TV = at_many_tails(limits, len(paired.prediction_VN))
         step = largest_flip(metric, paired.label_N, paired.clean_N)
-        limits = with_unseen((low_TV, high_TV), step, unseen.chances_VK(), most)
+        limits = with_unseen((low_TV, high_TV), step, *unseen.chances_VK(), most)
 
     def within(tail: Array) -> Limits:
         low_V, high_V = limits(tail)

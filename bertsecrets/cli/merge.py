@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.screening import COUNTS, SWEEP, missed_bound
+from bertsecrets.ablation.screening import COUNTS, LEVEL, SWEEP, missed_bound
 from bertsecrets.ablation.settings import FP32, AblationSettings
 from bertsecrets.ablation.sweep import Judged
 from bertsecrets.callbacks.disable import DisableHeads
@@ -148,8 +148,11 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
     assert outcomes.weight_NV is not None
     left = int((outcomes.weight_NV == 0).sum())
     bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)
+    unseen = outcomes.predictions(parts[0].task).unseen
+    assert unseen is not None
+    bounds = {"bound": bound, "each": unseen.bound(LEVEL)}
     onednn = all(record.get("onednn") for record in records)
-    return {**total, "bound": bound, "precision": precisions[0], "speedup": None, "reason": None, "onednn": onednn}
+    return {**total, **bounds, "precision": precisions[0], "speedup": None, "reason": None, "onednn": onednn}
 
 
 def _recorded(config: DictConfig, part: Part) -> DictConfig:

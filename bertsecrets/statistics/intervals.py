@@ -161,24 +161,24 @@ def at_many_tails(limits: Tail, variants: int) -> Limits:
     return limits(np.broadcast_to(_TAILS[:, None], (len(_TAILS), variants)))
 
 
-def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, most: float) -> Tail:
+def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, changes_K: ArrayLike, most: float) -> Tail:
     """Limits that allow for changes which were not seen, as a function of the tail.
 
     The lower limit takes all of them to be losses, the upper one to be gains: each is a quantile of the mixture of confidence
-    distributions that are moved by 0, 1, 2 ... steps.
+    distributions that are moved by these numbers of steps.
 
     Args:
         limits: From :func:`at_many_tails`.
         step: The most that one unseen change can do.
-        chance_VK: Probability of 0 to K - 1 unseen changes; what is missing to 1 counts as a change of ``most``.
+        chance_VK, changes_K: Probability of each number of unseen changes; what is missing to 1 counts as ``most``.
         most: The largest possible change.
     """
     low_TV, high_TV = limits
-    chance_VK = np.asarray(chance_VK, np.float64)
+    chance_VK, shift_K = np.asarray(chance_VK, np.float64), step * np.asarray(changes_K, np.float64)
     mixed = [
-        _mixture(low_TV, high_TV, step, chance_VK, most),
+        _mixture(low_TV, high_TV, shift_K, chance_VK, most),
         # The upper limits are the lower ones of what is won, with the sign changed.
-        _mixture(-high_TV, -low_TV, step, chance_VK, most),
+        _mixture(-high_TV, -low_TV, shift_K, chance_VK, most),
     ]
 
     def within(tail: Array) -> Limits:
@@ -193,11 +193,10 @@ def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, most: float) 
     return within
 
 
-def _mixture(low_TV: Array, high_TV: Array, step: float, chance_VK: Array, most: float) -> Array:
+def _mixture(low_TV: Array, high_TV: Array, shift_K: Array, chance_VK: Array, most: float) -> Array:
     """Lower limits of the mixture at all tails, ``[T, V]``."""
     share_T = np.concatenate([_TAILS, 1 - _TAILS[-2::-1]])
     point_TV = np.concatenate([low_TV, high_TV[-2::-1]])
-    shift_K = step * np.arange(chance_VK.shape[1])
     mixed_TV = np.full_like(low_TV, np.nan)
     for v in np.flatnonzero(np.isfinite(point_TV).all(axis=0)):
         point_X = np.unique(point_TV[:, v, None] - shift_K)

@@ -118,19 +118,20 @@ def _integral(density: Callable[[Array], Array], low: Array, high: Array) -> Arr
     return np.asarray(half * (density((low + half)[..., None] + half[..., None] * _NODE_Q) * _WEIGHT_Q).sum(-1))
 
 
-def with_unseen_losses(test: LossTest, step: float, chance_VK: ArrayLike) -> LossTest:
+def with_unseen_losses(test: LossTest, step: float, chance_VK: ArrayLike, changes_K: ArrayLike) -> LossTest:
     """A test that allows for changes which were not seen, and takes all of them to be losses.
 
     Args:
         test: The test of what was seen.
         step: The most that one unseen change can lose.
-        chance_VK: Probability of 0 to K - 1 unseen changes; in what is missing to 1 any loss is possible.
+        chance_VK, changes_K: Probability of each number of unseen changes; what is missing to 1 may be any loss.
     """
-    chance_KV = np.asarray(chance_VK, np.float64).T
-    chance_KV = chance_KV[: np.flatnonzero((chance_KV >= _LEAST_CHANCE).any(1)).max(initial=0) + 1]
+    chance_KV, changes = np.asarray(chance_VK, np.float64).T, np.asarray(changes_K)
+    likely_K = (chance_KV >= _LEAST_CHANCE).any(1)
+    chance_KV, changes = chance_KV[likely_K], changes[likely_K]
 
     def p_values(size: Array) -> Array:
-        seen = sum(chance_V * test(size - k * step) for k, chance_V in enumerate(chance_KV))
+        seen = sum(chance_V * test(size - k * step) for chance_V, k in zip(chance_KV, changes, strict=True))
         return np.asarray(np.minimum(seen + np.maximum(1 - chance_KV.sum(0), 0), 1))
 
     return p_values

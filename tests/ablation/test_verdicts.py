@@ -376,17 +376,23 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
     label_N, prediction_VN = np.zeros(count), np.tile(clean_N, (5, 1))
     for row_N, lost, won in zip(prediction_VN, lost_V, won_V, strict=True):
         row_N[:lost], row_N[count - won :] = 1.0, 0.0
-    unseen = Unseen(np.array([300, 300, 200, 0, 300]), audited=468, missed=1)
-    # A rate of changes from Jeffreys' prior and the audit, by integration over the rate.
-    rate_X = np.linspace(0, 0.05, 20_001)[1:]
-    density_X = stats.beta.pdf(rate_X, 1.5, 467.5)
-    density_X /= density_X.sum()
-    chance_VK = np.array(
-        [[(stats.binom.pmf(k, left, rate_X) * density_X).sum() for k in range(12)] for left in (300, 300, 200, 0, 300)]
-    )
-    np.testing.assert_allclose(unseen.chances_VK()[:, :12], chance_VK, atol=1e-4)
+    unseen = Unseen(np.array([300, 300, 200, 0, 300]), np.array([100, 60, 200, 0, 90]))
+    # The rate of changes is Clopper and Pearson's upper limit of none in the variant's audit: integrated over it.
+    rate_X = (np.arange(200_000) + 0.5) / 200_000
+    chance_VK = np.array([[1.0] * (k == 0) + [0.0] * (k > 0) for k in range(12)] * 5).reshape(5, 12)
+    for v, (left, audited) in enumerate(zip(unseen.left_V, unseen.audited_V, strict=True)):
+        if left:
+            density_X = stats.beta.pdf(rate_X, 1, audited)
+            density_X /= density_X.sum()
+            chance_VK[v] = [(stats.binom.pmf(k, left, rate_X) * density_X).sum() for k in range(12)]
+    own_VK, changes_K = unseen.chances_VK()
+    assert changes_K[:12].tolist() == list(range(12))
+    assert changes_K[-1] == 300
+    np.testing.assert_allclose(own_VK[:, :12], chance_VK, atol=1e-4)
+    np.testing.assert_allclose(own_VK.sum(1), 1)
     limits, test = paired_proportions(lost_V, won_V, count), paired_loss(lost_V, won_V, count)
     expected_V = sum(chance_VK[:, k] * test(np.array(0.01 - k / count)) for k in range(12))
+    expected_V += 1 - chance_VK.sum(1)
     paired = PairedPredictions(label_N, clean_N, prediction_VN, unseen=unseen)
     own_V = p_against_margin("accuracy", paired, 0.01)
     np.testing.assert_allclose(own_V, expected_V, rtol=0.05)
@@ -401,8 +407,11 @@ def test_what_was_not_seen_may_be_losses_or_gains() -> None:
     # A variant that was evaluated whole keeps its limits.
     assert (low_V[3], high_V[3]) == pytest.approx((seen_low_V[3], seen_high_V[3]), abs=1e-4)
     # Without any audit nothing is ruled out.
-    blind = p_against_margin("accuracy", replace(paired, unseen=replace(unseen, audited=0, missed=0)), 0.01)
-    assert (blind[[0, 1, 2, 4]] > 0.3).all()
+    blind = p_against_margin("accuracy", replace(paired, unseen=replace(unseen, audited_V=unseen.audited_V * 0)), 0.01)
+    assert (blind[[0, 1, 2, 4]] > 0.99).all()
+    # What was audited of other variants says nothing of one: its p-value is its own.
+    others = replace(unseen, audited_V=np.array([1, 60, 0, 0, 1]))
+    assert p_against_margin("accuracy", replace(paired, unseen=others), 0.01)[1] == own_V[1]
 
 
 @pytest.mark.parametrize("metric", ["f1", "matthews"])
@@ -412,7 +421,7 @@ def test_unseen_changes_widen_other_metrics_too(metric: str) -> None:
     clean_N = np.where(generator.random(300) < 0.8, label_N, 1 - label_N)
     prediction_VN = np.where(generator.random((4, 300)) < 0.01, 1 - clean_N, clean_N)
     seen = PairedPredictions(label_N, clean_N, prediction_VN)
-    screened = replace(seen, unseen=Unseen(np.full(4, 200), audited=300, missed=0))
+    screened = replace(seen, unseen=Unseen(np.full(4, 200), np.full(4, 90)))
     (low_V, high_V), (seen_low_V, seen_high_V) = (
         change_limits(metric, paired)(np.full(4, 0.025)) for paired in (screened, seen)
     )

@@ -321,21 +321,34 @@ def test_a_measured_choice_is_for_those_who_ask_and_is_kept(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("wish", "budget", "nominal", "measured", "kind"),
+    ("wish", "budget", "limit", "examples", "nominal", "measured", "kind", "differs"),
     [
-        (None, None, 10.0, 1000.0, "exact"),
-        (None, None, 10.1, 1.0, "screened"),
-        ("measured", None, 100.0, 1000.0, "screened"),
-        ("measured", None, 200.0, 1.0, "exact"),
-        (None, 600.0, 100.0, 1000.0, "screened"),
-        ("exact", None, 200.0, 1000.0, "exact"),
+        (None, None, None, 4000, 10.0, 1000.0, "exact", True),
+        (None, None, None, 4000, 10.1, 1.0, "screened", True),
+        ("measured", None, None, 4000, 100.0, 1000.0, "screened", False),
+        ("measured", None, None, 4000, 200.0, 1.0, "exact", False),
+        (None, 600.0, None, 4000, 100.0, 1000.0, "screened", False),
+        (None, 499.0, None, 4000, 100.0, 1000.0, "exact", False),
+        (None, 600.0, None, 3999, 100.0, 1000.0, "exact", False),
+        ("exact", None, None, 4000, 200.0, 1000.0, "exact", False),
+        # The audit of fewer examples would leave more open than matters: only a limit speaks against an exact sweep.
+        (None, None, None, 3999, 1e6, 1e6, "exact", False),
+        (None, None, 600.0, 3999, 600.0, 1.0, "exact", False),
+        (None, None, 600.0, 3999, 601.0, 1.0, "screened", True),
     ],
 )
-def test_time_is_judged_by_the_nominal_speed_unless_asked(
-    wish: str | None, budget: float | None, nominal: float, measured: float, kind: str
+def test_size_and_nominal_speed_decide_unless_asked(
+    wish: str | None,
+    budget: float | None,
+    limit: float | None,
+    examples: int,
+    nominal: float,
+    measured: float,
+    kind: str,
+    differs: bool,
 ) -> None:
     forecast = forecast_module.Forecast(
-        examples=100,
+        examples=examples,
         variants=10,
         measured=forecast_module.Times(measured, measured / 2),
         nominal=forecast_module.Times(nominal, nominal / 2),
@@ -345,19 +358,17 @@ def test_time_is_judged_by_the_nominal_speed_unless_asked(
         family=8,
         arithmetic=forecast_module.Arithmetic(),
     )
-    decision = forecast.decide(wish, budget)
+    decision = forecast.decide(wish, budget, limit)
     assert decision.kind == kind
     # The loss is that of the page's table for a head that changes as many predictions: corrected over its kind.
-    label_N, lost = np.zeros(100, int), np.arange(100) < 1
+    label_N, lost = np.zeros(decision.examples, int), np.arange(decision.examples) < decision.examples / 100
     paired = PairedPredictions(label_N, label_N, np.stack([lost.astype(int)] * 8))
     (smallest, *_) = smallest_effects("accuracy", paired, 2 * 0.05 / 8, 99)
-    assert f"a loss of {100 * smallest:.1f} points of accuracy or more is found" in forecast.in_words(
-        decision, wish, budget
-    )
+    words = forecast.in_words(decision, wish, budget, limit)
+    assert f"a loss of {100 * smallest:.1f} points of accuracy or more is found" in words
     # Where the printed times speak for the other way, the line says why.
     by_nominal = "(chosen by nominal speed, whatever the load; ablation.sweep="
-    differs = wish is None and budget is None
-    assert (by_nominal in forecast.in_words(decision, wish, budget)) == differs
+    assert (by_nominal in words) == differs
 
 
 def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,6 +424,24 @@ def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, mo
         assert ("fp32 were computed by oneDNN." in text) == expected
 
 
+@pytest.mark.parametrize("by_processor", [True, False])
+def test_an_exact_sweep_computes_by_onednn_where_the_processor_prefers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_processor: bool
+) -> None:
+    if not can_use_onednn(describe(tiny_model("bert")), nullcontext):
+        pytest.skip("needs oneDNN's operator")
+    calls: list[int] = []
+    onednn = torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_linear_pointwise", lambda *args: calls.append(len(args[0])) or onednn(*args)
+    )
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1.0] * len(args[2]))
+    monkeypatch.setattr(forecast_module, "preferred", lambda _: ("32-true", by_processor))
+    run, _ = swept(tmp_path)
+    assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
+    assert bool(calls) == by_processor
+
+
 def test_a_sweep_in_looks_says_so_and_keeps_its_examples(tmp_path: Path) -> None:
     run, _ = swept(tmp_path / "looks", looks=4)
     record = run.checks()["looks_uniform"]
@@ -456,6 +485,7 @@ def test_a_long_sweep_says_why_it_is_not_screened(tmp_path: Path, monkeypatch: p
     _, (short, *_) = swept(tmp_path / "short", **asked)
     assert short.endswith("Exact sweep.")
     monkeypatch.setitem(forecast_module.NOMINAL, "cpu", 1e3)
+    monkeypatch.setattr(forecast_module, "FEWEST_SCREENED", 24)
     _, (long, *_) = swept(tmp_path / "long", **asked)
     assert long.endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
 

@@ -173,8 +173,8 @@ def test_the_smallest_loss_that_is_ruled_out_has_the_p_value(lost: int, won: int
 def test_unseen_changes_are_further_losses() -> None:
     chance_VK = np.array([[0.7, 0.2, 0.05], [1.0, 0.0, 0.0]])
     test = paired_loss([1, 1], [2, 2], 300)
-    p_V = with_unseen_losses(test, 1 / 300, chance_VK)(np.array(0.02))
-    alone = [p_of(1, 2, 300, 0.02 - k / 300) for k in range(3)]
+    p_V = with_unseen_losses(test, 1 / 300, chance_VK, [0, 1, 4])(np.array(0.02))
+    alone = [p_of(1, 2, 300, 0.02 - k / 300) for k in (0, 1, 4)]
     assert p_V == pytest.approx([0.7 * alone[0] + 0.2 * alone[1] + 0.05 * alone[2] + 0.05, alone[0]])
 
 
