@@ -1,5 +1,6 @@
 """Parse a command line once: earlier spellings, resumed folders, task files and data of the user's own become plain settings."""
 
+import os
 import re
 import shlex
 import sys
@@ -20,15 +21,14 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, AnalyzeKeys, top_level
 from bertsecrets.models.files import CONFIG
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import read_yaml
+from bertsecrets.results.files import as_argument, quoted, read_yaml
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import (
+    PATHS,
     Invocation,
-    as_argument,
     key_of,
     parse_arguments,
     parse_overrides,
-    quoted,
     unquoted,
 )
 from bertsecrets.sweeps.sweep import resume_arguments
@@ -39,6 +39,8 @@ OWN_DATA = "own"
 
 _COLUMNS = ("data.text", "data.label", "data.target", "data.dataset", "data.dataset_config")
 """Keys from which the task is made, and which mean nothing to any other task."""
+
+_COLUMN_NAMES = ("data.text", "data.label")
 
 _FILE = "file"
 """The option of ``conf/task`` whose keys are those of a file."""
@@ -84,6 +86,7 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     invocation = parse_arguments(arguments, CONF, command)
     if invocation is None or invocation.help:
         return invocation
+    invocation = replace(invocation, overrides=with_texts(invocation.overrides))
     if invocation.config_name == "analyze":
         name, settings = other_command(invocation.overrides)
         options = (option for option in invocation.options if not option.startswith(_OPTION))
@@ -96,7 +99,7 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     settings = with_task_file(with_quoted_text(with_analysis(invocation.overrides, invocation.config_name)))
     invocation = replace(invocation, overrides=with_trainer_arguments(settings))
     check_model_name(invocation)
-    invocation = with_own_model(invocation)
+    invocation = with_data_of_a_run(with_own_model(invocation))
     return replace(invocation, overrides=[*invocation.overrides, *own_data(invocation)])
 
 
@@ -166,6 +169,36 @@ def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     named = [_RENAMED.sub(r"\1statements", argument) for argument in arguments]
     changed = [(old, new) for old, new in zip(arguments, named, strict=True) if old != new]
     return named, [f"'{old}' is now '{new}'; the old name still works." for old, new in changed]
+
+
+def with_texts(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with a value that Hydra's grammar does not read quoted as the text that it is, as are names of columns.
+
+    Paths of data become absolute, so that a run's folder names the same files wherever it is read.
+
+    >>> with_texts(["data.label=stars, 1 to 5", "checkpoint=runs/a (1)", "seed=1,2", "data.text=[a,b]"])
+    ["data.label='stars, 1 to 5'", "checkpoint='runs/a (1)'", 'seed=1,2', 'data.text=[a,b]']
+    """
+    return [
+        argument if argument.startswith("~") or "=" not in argument else _with_text(argument) for argument in arguments
+    ]
+
+
+def _with_text(argument: str) -> str:
+    key, _, value = argument.partition("=")
+    name = key_of(argument)
+    try:
+        read = parse_overrides([argument])[0]
+    except UserError:
+        # A mistake in the key is told when all settings are parsed.
+        return f"{key}={quoted(value)}"
+    if name in _COLUMN_NAMES and value and value[0] not in "[{'\"" and value.lower() != "null" and "${" not in value:
+        return f"{key}={quoted(value)}"
+    if name in PATHS:
+        text = value if read.is_sweep_override() else read.value()
+        if text is not None and "${" not in str(text) and (path := Path(str(text)).expanduser()).exists():
+            return f"{key}={quoted(os.path.abspath(path))}"
+    return argument
 
 
 def with_resume(invocation: Invocation) -> Invocation:
@@ -339,7 +372,8 @@ def own_data(invocation: Invocation) -> list[str]:
             or an experiment is given, which names its tasks.
     """
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
-    if "resume" in settings or _of_a_run(invocation, settings):
+    resumed = "resume" in settings and settings["resume"].value() is not True
+    if resumed or _of_a_run(invocation, settings):
         return []
     values = {key: override.value() for key, override in settings.items() if key.partition(".")[0] in ("data", "task")}
     source, task = values.get("data"), values.get("task", OWN_DATA)
@@ -348,7 +382,7 @@ def own_data(invocation: Invocation) -> list[str]:
         if named and isinstance(task, str):
             raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
         return []
-    if "task.csv" in settings or "task.hub" in settings:
+    if any(key.startswith(("task.csv", "task.hub")) for key in settings):
         return []
     if "experiment" in settings and "task" not in settings:
         if source == "csv" or named:
@@ -382,9 +416,26 @@ def own_data(invocation: Invocation) -> list[str]:
         moved = {"path": section["eval_path"], "eval_path": None}
     facts = inferred_task(SourceConfig.read("data", {"source": source, **section, **moved}), split)
     added = {f"data.{key}": value for key, value in moved.items()}
-    added |= {f"task.{key}": value for key, value in facts.items() if f"task.{key}" not in settings}
+    added |= {
+        key: value for key, value in _leaves(facts, "task") if not {key, ".".join(key.split(".")[:2])} & settings.keys()
+    }
     choice = [] if "task" in settings else [f"task={OWN_DATA}"]
-    return [*choice, *(f"{key}={as_argument(value)}" for key, value in added.items())]
+    # Single values, as a sweep's folder may bring along; its own command is completed again with resume=true.
+    return [
+        *choice,
+        *(f"{'++' if key.count('.') > 1 else ''}{key}={as_argument(value)}" for key, value in added.items()),
+    ]
+
+
+def with_data_of_a_run(invocation: Invocation) -> Invocation:
+    """The command line, so written that Hydra takes the settings of a run's own data, which the chosen ``data`` may not have."""
+    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    checkpoint = settings.get("checkpoint")
+    if "data" in settings or checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is None:
+        return invocation
+    keys = {f"data.{name}" for name in SourceConfig.model_fields}
+    words = [f"++{word}" if word.partition("=")[0] in keys else word for word in invocation.overrides]
+    return replace(invocation, overrides=words)
 
 
 def with_own_model(invocation: Invocation) -> Invocation:

@@ -20,6 +20,7 @@ from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
+from bertsecrets.cli.rows import know_rows
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import accepted_arguments, load_target, make
 from bertsecrets.data.module import TaskData
@@ -60,7 +61,9 @@ def begin(settings: RunSettings, choosing: float | None = None) -> tuple[PreTrai
     """
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2)
-    return tokenizer, make_data(settings, tokenizer, choosing)
+    data = make_data(settings, tokenizer, choosing)
+    know_rows(settings, data, run_folder())
+    return tokenizer, data
 
 
 def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast, choosing: float | None = None) -> TaskData:

@@ -25,18 +25,16 @@ from bertsecrets.cli.run_settings import resumed, with_run_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of
 from bertsecrets.results.config_copy import CONFIG_COPY, plain
-from bertsecrets.results.files import displayed, in_command, resume_command
+from bertsecrets.results.files import as_argument, copied, displayed, in_command, quoted, resume_command
 from bertsecrets.results.formatting import message
-from bertsecrets.results.run import MERGED, is_first_process
+from bertsecrets.results.run import MERGED, SWEEP_FILE, is_first_process
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
     Invocation,
-    as_argument,
     is_multirun,
     key_of,
     offer_to_hydra,
-    quoted,
     without_hydra,
 )
 from bertsecrets.sweeps.job import start_job
@@ -47,7 +45,7 @@ from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.search import offer_search
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.slurm import followed_jobs, rejection, wait_for_other_jobs
-from bertsecrets.sweeps.sweep import FAILED, SWEEP_FILE, JobRecord, Sweep, open_sweep
+from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep
 from bertsecrets.sweeps.trust import may_be_given_again
 
 _log = logging.getLogger(__name__)
@@ -154,7 +152,7 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
         if not unfinished:
             again = "" if resume else "; add overwrite=true to run it again"
             if settings.get("save") is not None:
-                again += f", or write its model with python -m bertsecrets export folder={settings['save']} checkpoint={in_command(folder)}"
+                again += f", or write its model with python -m bertsecrets export folder={copied(settings['save'])} checkpoint={in_command(folder)}"
             print(f"The run in '{displayed(folder)}' is already finished{again}.")  # noqa: T201
             return
         invocation.run(partial(_perform, command), config)

@@ -20,7 +20,10 @@ from bertsecrets.results.wandb import STEP, artifact_name
 from bertsecrets.settings import shown
 from bertsecrets.sweeps.code_version import code_version
 
-WandbMode = Literal["offline", "online", "disabled"]
+WandbMode = Literal["offline", "online", "disabled", "dryrun", "run"]
+
+_EARLIER = {"dryrun": "offline", "run": "online"}
+"""Names of modes in earlier versions of W&B, which ``WANDB_MODE`` may still hold."""
 
 TRACKED = "wandb.json"
 """Name of the file in a run's folder that identifies its W&B run."""
@@ -59,16 +62,25 @@ def wandb_logger(
         run: The run; gives folder, name and tags.
         config: The whole configuration; recorded with the version of the code.
         project, entity: W&B project and entity.
-        mode: ``offline``, ``online`` or ``disabled``.
+        mode: ``offline``, ``online`` or ``disabled``, or by their earlier names ``dryrun`` or ``run``.
         job_type: ``train`` or ``analysis``.
         init_timeout: Seconds to wait for the server.
         settings: Further arguments to ``wandb.init``.
     """
+    mode = _EARLIER.get(mode, mode)  # type: ignore[assignment]
     run.folder.mkdir(parents=True, exist_ok=True)
     _keep_files_in(run.folder / "wandb")
     attempt = len(list((run.folder / "wandb").glob("*run-*")))
     # An offline run cannot be resumed: every attempt is a new run in the same group.
     identity = hashlib.sha256(f"{run.folder.resolve()}{attempt}".encode()).hexdigest()[:12]
+    if "WANDB_SWEEP_ID" in os.environ:
+        # W&B ignores any other id of a run that its agent has started.
+        identity = os.environ.get("WANDB_RUN_ID") or identity
+        if mode != "online" and run.writes:
+            _log.warning(
+                f"A W&B agent started this run, but logger.wandb.mode is {mode}, so its sweep gets no score; start the agent with "
+                "WANDB_MODE=online."
+            )
     source = lineage(config)
     wandb_arguments: dict[str, Any] = {
         "project": project,
@@ -163,6 +175,9 @@ def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
                     f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: delete "
                     "it or restore it."
                 )
+            if record.get("mode") == "disabled":
+                # W&B has no such run.
+                return {}
             origin = {"source_run": source, "source_artifact": f"{artifact_name(source)}:latest"}
             if record.get("entity") and record.get("project"):
                 path = quote(f"{record['entity']}/{record['project']}/runs/{source}")

@@ -19,9 +19,8 @@ from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.console import print_lines
 from bertsecrets.results.files import in_command
-from bertsecrets.results.run import Run
+from bertsecrets.results.run import SWEEP_FILE, Run
 from bertsecrets.sweeps.run_folder import check_unchanged
-from bertsecrets.sweeps.sweep import SWEEP_FILE
 from bertsecrets.sweeps.trust import check_links
 
 COMPARISON = "comparison"

@@ -1,6 +1,7 @@
 """Settings taken from a run's folder, to resume or analyse the run."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,32 +142,49 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
 
 
 def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Let a task that holds rows out judge all rows of data that the run was not trained on.
+    """Let a task that holds rows out judge all rows of a file that the run was not trained on.
 
     Args:
         config: The configuration of the analysis, which is changed.
         of_run: The run's ``data`` section.
         keys: The settings on the command line.
+
+    Raises:
+        UserError: If another part of the same rows is to be held out.
     """
+    data, path = config.data, of_run.get("path")
     # Most tasks leave it to the default.
-    evaluation = config.task.get("evaluation") or {}
+    evaluation = dict(config.task.get("evaluation") or {})
+    if HELD_OUT not in evaluation.values():
+        return
+    for name in ("eval_fraction", "split_by"):
+        if f"data.{name}" in keys and data[name] != of_run.get(name, data[name]):
+            raise UserError(
+                f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={of_run[name]}: rows that it was "
+                "trained on would be evaluated; leave it out."
+            )
+    known = path is not None and Path(path).expanduser().exists()
+    other = path is not None and known and data.path is not None and _absolute(data.path) != _absolute(path)
+    named = data.eval_path if data.get("eval_path") is not None else data.path if other else None
     split = None
-    if "data.eval_path" in keys and config.data.eval_path is not None:
-        split = VALIDATION
-    elif "data.eval_fraction" not in keys and any(
-        config.data.get(name) is not None and _absolute(config.data[name]) != _absolute(of_run.get(name))
-        for name in ("path", "dataset")
-    ):
-        split = ALL
-    elif "data" in keys and "eval_fraction" in of_run and "data.eval_fraction" not in keys:
-        # The same rows, named again.
-        config.data.eval_fraction = of_run["eval_fraction"]
-    if split is not None and evaluation:
+    if data.source != "csv":
+        split = ALL if other else None
+    elif named is not None and known:
+        # The rows that it was trained on tell whether those named are new.
+        split, data.eval_path = VALIDATION, named
+        data.path = data.path if data.path is not None and data.path != named else path
+    elif named is not None:
+        split, data.path, data.eval_path = ALL, named, None
+    if split is not None:
         config.task.evaluation = {name: split if was == HELD_OUT else was for name, was in evaluation.items()}
+    elif "data" in keys:
+        # The same rows, named again.
+        data.eval_fraction = of_run.get("eval_fraction", data.eval_fraction)
+        data.split_by = of_run.get("split_by", "order")
 
 
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().resolve())
+def _absolute(path: str) -> str:
+    return os.path.abspath(Path(path).expanduser())
 
 
 def analysis_name(checkpoint: Any, default: str) -> str:

@@ -18,6 +18,7 @@ from bertsecrets.callbacks.capture import CaptureMaps
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import make_data, make_loggers, trusted_classes
 from bertsecrets.cli.finish import closing, present
+from bertsecrets.cli.rows import know_rows
 from bertsecrets.cli.settings import AnalyzeSettings
 from bertsecrets.cli.targets import load_target, make
 from bertsecrets.data.example import Example
@@ -59,6 +60,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     sweep = _sweep(settings)
     model, tokenizer = load_embedder(str(settings.keys.checkpoint))
     data = make_data(settings, tokenizer)
+    know_rows(settings, data, folder)
     check_attention(model)
     if torch.cuda.is_available() and settings.trainer.accelerator != "cpu":
         module: nn.Module = model

@@ -20,6 +20,7 @@ from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTra
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
+from bertsecrets.data.sources.rows import Rows
 from bertsecrets.data.task import Task, Training
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.data.windows import has_documents, windows
@@ -42,6 +43,10 @@ class TaskData(pl.LightningDataModule):
         choosing: Share of the training rows that is not trained on and is the evaluation set ``choosing``, by which a
             checkpoint may be chosen; None for none.
 
+    Attributes:
+        rows: What tells the rows of each split that was read from others.
+        remarks: Further sentences for :attr:`notes`.
+
     Raises:
         UserError: If the source does not have the task, or a control does not fit the task.
     """
@@ -61,7 +66,9 @@ class TaskData(pl.LightningDataModule):
         check_controls(source, task)
         self.task = task
         self.config = source
-        self.source: Source = make_source(source, task)
+        self.rows: dict[str, Rows] = {}
+        self.remarks: list[str] = []
+        self.source: Source = make_source(source, task, self.rows)
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.max_length = max_length
@@ -110,7 +117,7 @@ class TaskData(pl.LightningDataModule):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on the controls, and on what was left out or unusual in the files read so far."""
-        return (*self.config.controls, *self.source.notes)
+        return (*self.config.controls, *self.source.notes, *self.remarks)
 
     def prepare_data(self) -> None:
         # Lightning calls this on one process per machine; the others read from the cache.
@@ -172,6 +179,14 @@ class TaskData(pl.LightningDataModule):
                 rank_zero_warn(
                     f"{encoded.truncated} of {len(encoded)} examples of split '{split}' were truncated to {key[1]} tokens."
                 )
+            if encoded.written:
+                note = (
+                    f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' have a special token, such as "
+                    f"{self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it counts as special, not as a word."
+                )
+                if note not in self.remarks:
+                    self.remarks.append(note)
+                    rank_zero_warn(note)
             self._encoded[key] = encoded
         return self._encoded[key]
 
@@ -303,7 +318,13 @@ class TaskData(pl.LightningDataModule):
             UserError: If the split has none.
         """
         labels = [example.label for example in self.examples(split)]
-        if any(label is None for label in labels):
+        without = labels.count(None)
+        if 0 < without < len(labels):
+            raise UserError(
+                f"{without:,} of the {len(labels):,} rows of split '{split}' of task '{self.task.name}' have no label (none, or -1 in a "
+                "data set of the hub); give them labels or remove them, or choose another split."
+            )
+        if without:
             raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")
         return torch.tensor(labels, dtype=torch.float32 if self.task.is_regression else torch.int64)
 

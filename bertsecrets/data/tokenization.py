@@ -29,6 +29,8 @@ class Tokens:
     special: tuple[bool, ...]
     words: tuple[int, ...]
     truncated: bool
+    written: bool
+    """Whether the text itself holds a special token, such as ``[SEP]``."""
 
 
 class EncodedSplit(Dataset[Batch]):
@@ -78,6 +80,7 @@ class EncodedSplit(Dataset[Batch]):
         ]
         self.lengths = [len(row.ids) for row in self.rows]
         self.truncated = sum(row.truncated for row in self.rows)
+        self.written = sum(row.written for row in self.rows)
         if 0 in self.lengths:
             first = self.examples[self.lengths.index(0)]
             raise UserError(
@@ -96,6 +99,7 @@ class EncodedSplit(Dataset[Batch]):
         part.rows = [self.rows[position] for position in positions]
         part.lengths = [len(row.ids) for row in part.rows]
         part.truncated = sum(row.truncated for row in part.rows)
+        part.written = sum(row.written for row in part.rows)
         return part
 
     def __len__(self) -> int:
@@ -144,13 +148,20 @@ def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, m
         return_special_tokens_mask=True,
     )
     typed = "token_type_ids" in encoded
+    # An unknown word is a word.
+    special_ids = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
     for i, example in enumerate(examples):
+        ids = tuple(encoded["input_ids"][i])
+        added = [bool(flag) for flag in encoded["special_tokens_mask"][i]]
+        special = tuple(flag or token in special_ids for flag, token in zip(added, ids, strict=True))
+        words = _words(encoded, i, example)
         yield Tokens(
-            ids=tuple(encoded["input_ids"][i]),
+            ids=ids,
             types=tuple(encoded["token_type_ids"][i]) if typed else None,
-            special=tuple(bool(flag) for flag in encoded["special_tokens_mask"][i]),
-            words=tuple(_words(encoded, i, example)),
+            special=special,
+            words=tuple(-1 if flag else word for flag, word in zip(special, words, strict=True)),
             truncated=bool(encoded.encodings[i].overflowing),
+            written=sum(special) > sum(added),
         )
 
 

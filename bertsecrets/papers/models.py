@@ -26,6 +26,7 @@ from bertsecrets.reporting.controls import ONLY, PERMUTED, controls_in_words
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.files import copied, typed
 from bertsecrets.results.run import INITIAL, Declaration, Run
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.settings import CONF
@@ -94,7 +95,7 @@ class Model(FinishedRun):
 
 def analysis_command(checkpoint: str, settings: str) -> str:
     """The command that takes an analysis of a checkpoint; empty without settings, which may name their model themselves."""
-    named = "" if settings.startswith(ANY_MODEL) else f"checkpoint={shlex.quote(checkpoint)} "
+    named = "" if settings.startswith(ANY_MODEL) else f"checkpoint={copied(checkpoint)} "
     return settings and f"python -m bertsecrets analyze {named}{settings}"
 
 
@@ -217,7 +218,7 @@ def model_settings(config: Mapping[str, Any]) -> list[str]:
     if model["name"] != _FOLDER and (CONF / "model" / f"{model['name']}.yaml").is_file():
         return [f"model={model['name']}"]
     keys = ("path", "name", "package", "family", "objective")
-    return [f"model={_FOLDER}", *(f"model.{key}={_argument(model[key])}" for key in keys if model.get(key) is not None)]
+    return [f"model={_FOLDER}", *(f"model.{key}={typed(model[key])}" for key in keys if model.get(key) is not None)]
 
 
 def task_settings(config: Mapping[str, Any]) -> list[str]:
@@ -233,16 +234,12 @@ def data_settings(config: Mapping[str, Any]) -> list[str]:
     data = config.get("data") or {}
     source = [f"data={data['source']}"] if data.get("source", "auto") not in ("auto", "demo") else []
     return source + [
-        f"data.{key}={_argument(data[key])}"
+        f"data.{key}={typed(data[key])}"
         for key, default in SourceConfig.defaults().items()
-        if key != "source" and f"data.{key}" not in (ONLY, PERMUTED) and data.get(key, default) != default
+        if key not in ("source", "split_by")
+        and f"data.{key}" not in (ONLY, PERMUTED)
+        and data.get(key, default) != default
     ]
-
-
-def _argument(value: Any) -> str:
-    """A setting's value in Hydra's grammar."""
-    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./:@+-]*", value)
-    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

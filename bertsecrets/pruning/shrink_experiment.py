@@ -1,7 +1,6 @@
 """The experiment of a smaller, faster model: how it is declared and described."""
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from bertsecrets.pruning.searches import search_in_words
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.results.files import copied
 from bertsecrets.results.formatting import MISSING, number, p_value
 from bertsecrets.results.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.results.run import Run
@@ -187,16 +187,7 @@ def _command(run: Run, **values: Any) -> str:
     settings = ShrinkSettings.read("shrink", {**run.config().get("shrink", {}), **values})
     default = ShrinkSettings.read("shrink", {})
     changed = {name: value for name, value in settings if value != getattr(default, name)}
-    return " ".join(
-        [run.analyze_command, *(shlex.quote(f"shrink.{name}={_typed(value)}") for name, value in changed.items())]
-    )
-
-
-def _typed(value: Any) -> str:
-    """A value as one types it."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_typed, value))}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return " ".join([run.analyze_command, *(f"shrink.{name}={copied(value)}" for name, value in changed.items())])
 
 
 def _ruled_out(attempt: Mapping[str, Any]) -> float | None:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.figures.rows import IntervalRow, interval_rows
 from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.results.figures.style import seeds_in_words
-from bertsecrets.results.files import on_page, write_parquet
+from bertsecrets.results.files import copied, on_page, write_parquet
 from bertsecrets.results.formatting import low_to_high, number, with_limits
 from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
 from bertsecrets.results.report.page import save_figures, write_report
@@ -252,10 +251,10 @@ def _extremes_in_words(metric: str, means: Mapping[str, Interval]) -> str:
 def _steps(runs: Sequence[FinishedRun]) -> list[NextStep]:
     """Commands that look closer at the same runs."""
     parent, *others = {run.folder.parent for run in runs}
-    listed = f"[{','.join(os.path.abspath(run.folder) for run in runs)}]"
+    listed = [os.path.abspath(run.folder) for run in runs]
     # The folder of a sweep stands for all of its runs.
     whole = not others and len(runs) > 1 and len([*parent.glob(f"*/{FINISHED}")]) == len(runs)
-    compare = f"python -m bertsecrets compare {shlex.quote(f'runs={os.path.abspath(parent) if whole else listed}')}"
+    compare = f"python -m bertsecrets compare runs={copied(os.path.abspath(parent) if whole else listed)}"
     return [
         NextStep("Which published statements hold in these models?", f"{compare} paper=statements", "about a minute"),
         NextStep(

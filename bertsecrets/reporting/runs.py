@@ -12,7 +12,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import resume_command
-from bertsecrets.results.run import FINISHED, MERGED, Declaration, Run
+from bertsecrets.results.run import FINISHED, MERGED, SWEEP_FILE, Declaration, Run
 from bertsecrets.results.scores import LEVEL, RunScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
@@ -159,10 +159,22 @@ def left_out(unfinished: Sequence[str]) -> list[str]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folder if it is that of a run, else those of the runs directly inside it, in order, without a sweep's merged one."""
+    """The folder if it is that of a run, else those of the runs directly inside it, in order, without a sweep's merged one.
+
+    Those of a sweep may lie deeper (``hydra.sweep.subdir``).
+    """
     if is_run(folder):
         return [folder]
-    return sorted(path for path in folder.iterdir() if path.name[0] != "." and path.name != MERGED and is_run(path))
+    inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.name != MERGED and path.is_dir())
+    runs = [path for path in inside if is_run(path)]
+    if not runs and (folder / SWEEP_FILE).is_file():
+        inner = [path.parent for path in sorted(folder.rglob(CONFIG_COPY)) if is_run(path.parent)]
+        runs = [
+            path
+            for path in inner
+            if not any(part[0] == "." or part == MERGED for part in path.relative_to(folder).parts)
+        ]
+    return runs
 
 
 def is_run(folder: Path) -> bool:

@@ -6,7 +6,7 @@ import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,12 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
+
+_PLAIN = re.compile(
+    r"(?!(?:[+-]?(?:inf|nan)|null|true|false)$)(?=[^A-Za-z_]*[A-Za-z_])(?![\d.+-]*[eE_]?[\d_+.-]*$)[\w./+-]+(?: [\w./+-]+)*",
+    re.ASCII | re.IGNORECASE,
+)
+"""Texts that Hydra's grammar reads as they are."""
 
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
 _PROBE = bytes(1 << 20)
@@ -248,13 +254,63 @@ def displayed(path: Path) -> Path:
 
 
 def in_command(path: Path) -> str:
-    """A path in a command that a user copies into a shell: as :func:`displayed`, quoted."""
-    return shlex.quote(str(displayed(path)))
+    """A path in a command that a user copies: as :func:`displayed`, quoted as :func:`copied`."""
+    return copied(str(displayed(path)))
 
 
 def on_page(path: Path | str) -> str:
-    """A path in a command on a page, which is read from any folder: absolute, quoted."""
-    return shlex.quote(os.path.abspath(path))
+    """A path in a command on a page, which is read from any folder: absolute, quoted as :func:`copied`."""
+    return copied(os.path.abspath(path))
+
+
+def copied(value: Any) -> str:
+    """A setting's value in a command that a user copies: quoted for Hydra where it would read something else, and for the shell.
+
+    >>> print(*map(copied, ["my run", "runs/a (1)", "1,2", ["a", 3]]))
+    'my run' '"runs/a (1)"' '"1,2"' '[a,3]'
+    """
+    return shlex.quote(typed(value))
+
+
+def typed(value: Any) -> str:
+    """A plain value as one types it in Hydra's grammar, texts in quotes only where it would read something else.
+
+    >>> typed(["a", "b, c", None, 0.5])
+    '[a,"b, c",null,0.5]'
+    """
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else quoted(value, '"')
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{typed(content)}" for key, content in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(typed, value))}]"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else as_argument(value)
+
+
+def quoted(text: str, mark: str = "'") -> str:
+    """Quote a text so that Hydra's grammar reads it back unchanged, and no interpolation in it is resolved.
+
+    >>> print(quoted("it's ${here}"))
+    'it\\'s \\${here}'
+    """
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    escaped = re.sub(rf"(\\+)(?={mark}|$)", r"\1\1", text).replace(mark, f"\\{mark}")
+    return f"{mark}{escaped}{mark}"
+
+
+def as_argument(value: Any) -> str:
+    """A plain value in Hydra's grammar, which reads it back unchanged; keys are names.
+
+    >>> as_argument({"texts": ["a, b"], "range": [0.5, 2.0]})
+    "{texts: ['a, b'], range: [0.5, 2.0]}"
+    """
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {as_argument(content)}" for key, content in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(as_argument, value)) + "]"
+    return "null" if value is None else str(value)
 
 
 def resume_command(folder: Path) -> str:

@@ -30,6 +30,9 @@ PREDICTIONS = "predictions"
 FINISHED = "finished.json"
 """Name of the marker that the folder of a finished run holds."""
 
+SWEEP_FILE = "sweep.json"
+"""Name of the file that makes a folder a sweep's."""
+
 MERGED = "merged"
 """Name of the run in a sweep's folder that its jobs are merged into."""
 

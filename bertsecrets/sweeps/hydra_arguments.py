@@ -3,14 +3,13 @@
 This is the only module that uses ``hydra._internal``.
 """
 
-import re
 from argparse import ArgumentError, Namespace
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.callbacks import Callbacks
@@ -30,6 +29,9 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from bertsecrets.doors import dotted, free_names, offered_folders, offers
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF, configurations
+
+PATHS = ("data.path", "data.eval_path", "data.root")
+"""Settings that name files or folders of data."""
 
 
 class _OfferedConfigurations(SearchPathPlugin):
@@ -214,39 +216,13 @@ def sweeper_params(config: DictConfig) -> dict[str, str]:
     return {} if params is None else {str(key): str(value) for key, value in params.items()}
 
 
-def quoted(text: str) -> str:
-    """Quote a text so that Hydra's grammar reads it back unchanged, and no interpolation in it is resolved.
-
-    >>> print(quoted("it's ${here}"))
-    'it\\'s \\${here}'
-    """
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", text).replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def as_argument(value: Any) -> str:
-    """A plain value in Hydra's grammar, which reads it back unchanged; keys are names.
-
-    >>> as_argument({"texts": ["a, b"], "range": [0.5, 2.0]})
-    "{texts: ['a, b'], range: [0.5, 2.0]}"
-    """
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {as_argument(content)}" for key, content in value.items()) + "}"
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(map(as_argument, value)) + "]"
-    return "null" if value is None else str(value)
-
-
 def unquoted(text: str) -> str:
-    """Undo :func:`quoted`; any other text is returned as it is.
+    """Undo :func:`~bertsecrets.results.files.quoted`; any other text is returned as it is.
 
     >>> unquoted(quoted("it's ${here}")), unquoted("plain"), unquoted("'a','b'")
     ("it's ${here}", 'plain', "'a','b'")
     """
-    if len(text) < 2 or text[0] != "'" or text[-1] != "'":
+    if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
         return text
     override = OverridesParser.create().parse_override(f"key={text}")
     # Several quoted texts, joined by commas, are the values of a sweep.

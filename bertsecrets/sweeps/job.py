@@ -18,8 +18,9 @@ from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.files import as_argument, quoted
 from bertsecrets.sweeps.code_version import code_version
-from bertsecrets.sweeps.hydra_arguments import as_argument, key_of, quoted
+from bertsecrets.sweeps.hydra_arguments import key_of
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
 from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, hold, read_finished
 from bertsecrets.sweeps.signals import Interrupted

@@ -11,10 +11,10 @@ from typing import Any
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import describe_os_error, remove_leftovers, resume_command
-from bertsecrets.results.run import FINISHED
-from bertsecrets.sweeps.run_folder import LOCK, has_finished, hold, read_finished, run_key
+from bertsecrets.results.run import FINISHED, SWEEP_FILE
+from bertsecrets.sweeps.code_version import code_version
+from bertsecrets.sweeps.run_folder import LOCK, config_digest, data_files, has_finished, hold, read_finished, run_key
 from bertsecrets.sweeps.signals import Interrupted
-from bertsecrets.sweeps.sweep import SWEEP_FILE
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
@@ -57,7 +57,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     _check_writable(folder)
     content = _content(folder)
     if content == _SWEEP or (content is not None and not (resume or overwrite or (folder / LOCK).exists())):
-        raise _used(folder, content)
+        raise _used(folder, content, config)
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     before = set() if created else {path.name for path in folder.iterdir()}
     with ExitStack() as held:
@@ -74,7 +74,7 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
             remove_leftovers(folder)
         elif (content := _content(folder)) is not None:
             if not overwrite:
-                raise _used(folder, content)
+                raise _used(folder, content, config)
             moved, before = _move_aside(folder), set()
             held.close()
             held.enter_context(hold(folder))
@@ -102,14 +102,14 @@ def _content(folder: Path) -> str | None:
     return _UNFINISHED if (folder / CONFIG_COPY).exists() else None
 
 
-def _used(folder: Path, content: str) -> UserError:
+def _used(folder: Path, content: str, config: Mapping[str, Any]) -> UserError:
     if content == _SWEEP:
         return UserError(
             f"Folder '{folder}' holds {content}, not a single run; resume it with {resume_command(folder)}, or choose another folder "
             "with hydra.run.dir=<folder>."
         )
     ways = (
-        " with other settings, code or inputs;"
+        f" {_difference(folder, config)};"
         if content == _FINISHED_RUN
         else f"; resume it with {resume_command(folder)},"
     )
@@ -117,6 +117,19 @@ def _used(folder: Path, content: str) -> UserError:
         f"Folder '{folder}' already holds {content}{ways} choose another folder with hydra.run.dir=<folder>, "
         f"or add overwrite=true, which moves it to '{_free_name(folder).name}'."
     )
+
+
+def _difference(folder: Path, config: Mapping[str, Any]) -> str:
+    """How the finished run in a folder differs from the one that is asked for."""
+    try:
+        finished = read_finished(folder)
+    except ValueError:
+        finished = None
+    files = data_files(config)
+    if finished is None or not files or (finished.config, finished.code) != (config_digest(config), code_version()):
+        return "with other settings, code or inputs"
+    named = " or ".join(f"'{file}'" for file in files)
+    return f"of other rows: {named} has changed since"
 
 
 def is_finished(folder: Path, config: Mapping[str, Any]) -> bool:

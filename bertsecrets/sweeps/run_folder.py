@@ -97,26 +97,28 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def run_key(config: Mapping[str, Any]) -> str:
-    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint or runs it reads.
+    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint, runs and data it reads.
 
     The code is that of this package and of other packages and files that the configuration uses.
 
     Raises:
-        UserError: If that checkpoint does not exist or cannot be read.
+        UserError: If that checkpoint or the data exist no more or cannot be read.
     """
     used = {key: value for key, value in config.items() if key not in NO_INFLUENCE}
     digest = hashlib.sha256(f"{config_digest(config)} {code_version()}{outside_code(used)}".encode())
     checkpoint = config.get("checkpoint")
+    read = data_files(config)
     if isinstance(checkpoint, str) and checkpoint != INITIAL:
         path = find_checkpoint(Path(checkpoint))
-        try:
-            for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-                if file.is_file():
-                    digest.update(_file_digest(file).encode())
-        except OSError as error:
-            raise UserError(
-                f"Checkpoint '{error.filename}' cannot be read ({error.strerror}); change its permissions or its path."
-            ) from error
+        read += sorted(path.iterdir()) if path.is_dir() else [path]
+    try:
+        for file in read:
+            if file.is_file():
+                digest.update(_file_digest(file).encode())
+    except OSError as error:
+        raise UserError(
+            f"'{error.filename}' cannot be read ({error.strerror}); change its permissions or its path."
+        ) from error
     for name in _listed(config.get("runs")):
         # A run's marker holds the digests of its results.
         for pattern in (FINISHED, "ablation.parquet"):
@@ -124,6 +126,16 @@ def run_key(config: Mapping[str, Any]) -> str:
                 if file.is_file():
                     digest.update(_file_digest(file).encode())
     return digest.hexdigest()
+
+
+def data_files(config: Mapping[str, Any]) -> list[Path]:
+    """The files of a user's own data, a CSV or a GLUE task's; data sets in other folders are told by their rows alone."""
+    data, task = config.get("data") or {}, config.get("task") or {}
+    files = [Path(data[key]).expanduser() for key in ("path", "eval_path") if data.get(key) is not None]
+    if data.get("root") is not None and task.get("tsv"):
+        folder = Path(data["root"]).expanduser() / task["tsv"]["folder"]
+        files += [folder / name for _, name in sorted(task["tsv"]["files"].items())]
+    return files
 
 
 def _listed(value: Any) -> list[str]:
@@ -284,7 +296,7 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
         origin = (
             f"code {finished.code}"
             if finished.code != code_version()
-            else "other code of a package that it uses or another content of its checkpoint"
+            else "other code of a package that it uses or another content of its checkpoint or its data"
         )
         problem = f"{folder} was finished with {origin}"
     try:
@@ -354,4 +366,10 @@ def _settings_digest(*, _root_: DictConfig) -> str:
     return config_digest(plain(without_hydra(_root_)))[:8]
 
 
+def _agent_run() -> str:
+    """What tells the folder of a run that a W&B agent has started from those of other agents in the same second; else empty."""
+    return f"_{os.environ.get('WANDB_RUN_ID')}" if "WANDB_SWEEP_ID" in os.environ else ""
+
+
+OmegaConf.register_new_resolver("agent_run", _agent_run, replace=True)
 OmegaConf.register_new_resolver("settings_digest", _settings_digest, replace=True)

@@ -21,16 +21,14 @@ from rich.text import Text
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.files import describe_os_error, in_command, resume_command, write_text
+from bertsecrets.results.files import describe_os_error, in_command, quoted, resume_command, write_text
 from bertsecrets.results.formatting import MISSING, message
+from bertsecrets.results.run import SWEEP_FILE
 from bertsecrets.sweeps.code_version import code_version
-from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, quoted, sweeper_params
+from bertsecrets.sweeps.hydra_arguments import PATHS, Invocation, parse_overrides, sweeper_params, unquoted
 from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
 from bertsecrets.sweeps.run_folder import NO_INFLUENCE, has_finished
 from bertsecrets.sweeps.trust import check_links
-
-SWEEP_FILE = "sweep.json"
-"""Name of the file that makes a folder a sweep's."""
 
 RECORDS = "BERTSECRETS_SWEEP"
 """Environment variable: the folder of the records of this sweep's jobs."""
@@ -394,7 +392,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
     changes = [
         f"{key} was {before['fixed'].get(key, 'the default')}, now {now['fixed'].get(key, 'the default')}"
         for key in sorted({*before["fixed"], *now["fixed"]} - varied)
-        if before["fixed"].get(key) != now["fixed"].get(key)
+        if _comparable(key, before["fixed"].get(key)) != _comparable(key, now["fixed"].get(key))
     ]
     if before["command"] != now["command"]:
         changes.insert(0, f"it is a sweep of '{before['command']}', not of '{now['command']}'")
@@ -403,6 +401,11 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
             f"Sweep folder '{folder}' belongs to another configuration ({'; '.join(changes)}); choose another "
             "hydra.sweep.dir, or restore these settings."
         )
+
+
+def _comparable(key: str, value: str | None) -> str | None:
+    """A value as it is compared: paths of data, which earlier sweeps recorded as they were given, are absolute."""
+    return value if value is None or key not in PATHS else os.path.abspath(unquoted(value))
 
 
 def _widen(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

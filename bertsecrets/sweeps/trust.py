@@ -23,8 +23,9 @@ from bertsecrets.doors import dotted, offered_folders, offers
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.files import copied, quoted
 from bertsecrets.settings import CONF, meanings, shown
-from bertsecrets.sweeps.hydra_arguments import as_argument, parse_overrides, quoted
+from bertsecrets.sweeps.hydra_arguments import parse_overrides
 
 TARGET = "_target_"
 """The key with which a section names the class or function to call."""
@@ -206,7 +207,7 @@ def with_settings_given_again(
     }
     if outside_settings:
         raise _refused(
-            {key: value if isinstance(value, str) else as_argument(value) for key, value in outside_settings.items()},
+            {key: copied(value) for key, value in outside_settings.items()},
             folder,
         )
     return merged
@@ -216,7 +217,7 @@ def _refused(outside_settings: Mapping[str, str], folder: Path) -> UserError:
     without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside_settings]
     return UserError(
         f"The configuration in '{folder}' asks to write or send something outside of the folder; repeat it to allow that "
-        f"({shlex.join(f'{key}={value}' for key, value in outside_settings.items())}), or go on without ({shlex.join(without)})."
+        f"({' '.join(f'{key}={value}' for key, value in outside_settings.items())}), or go on without ({shlex.join(without)})."
     )
 
 
@@ -278,7 +279,7 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
                 "its choice; if you trust it, repeat the sweep's own command with resume=true."
             )
         if any(_is_outside(override.key_or_group, value) for value in _values(override.value())):
-            outside_settings[override.key_or_group] = argument.partition("=")[2]
+            outside_settings[override.key_or_group] = shlex.quote(argument.partition("=")[2])
     if outside_settings:
         raise _refused(outside_settings, folder)
 

@@ -114,4 +114,8 @@ def test_a_run_on_a_csv_file_is_analysed_without_naming_it(reviews: Path, tiny_b
     assert analysed.returncode == 0, analysed.stderr
     scores = [json.loads((folder / "scores.json").read_text("utf-8")) for folder in (run, tmp_path / "analysis")]
     assert scores[0]["sets"]["val"]["model"] == scores[1]["sets"]["val"]["model"]
-    assert any("10 of the 60 training rows are held out" in note for note in scores[1]["notes"])
+    held = scores[1]["sets"]["val"]["count"]
+    assert (
+        f"{held} of the 60 training rows are held out, the same ones in every run, whatever rows"
+        in scores[1]["notes"][0]
+    )

@@ -8,11 +8,14 @@ from typing import Any
 
 import datasets
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.inferred import inferred_task
 from bertsecrets.data.sources import SourceConfig, make_source
-from bertsecrets.data.sources.held_out import held_out
+from bertsecrets.data.sources.csv_file import column_names, read_csv
+from bertsecrets.data.sources.held_out import held_out, held_out_by_text
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 
@@ -173,6 +176,33 @@ def test_rows_left_out_are_counted(tmp_path: Path) -> None:
     assert source.notes[0] == "reviews.csv: 2 rows with an empty cell or another number of fields were left out."
 
 
+@pytest.mark.parametrize(
+    ("content", "texts", "notes"),
+    [
+        # A quote at the beginning of two texts of a tab-separated file joins no rows.
+        (
+            'review\tstars\n"a\t1\nb\t2\n"c\t1\nd\t2\n',
+            ['"a', "b", '"c', "d"],
+            ["a quote that nothing closes was read as a part of the text, in 2 rows."],
+        ),
+        ('review\tstars\n"a ""b"""\t1\n"two\nlines"\t2\n', ['a "b"', "two\nlines"], []),
+        ('stars\treview\n1\t"two\nlines"\n2\tb\n', ["two\nlines", "b"], []),
+        ('review,stars\na,1\n"b,1\nc,2\nd",2\n', ["a", "b,1\nc,2\nd"], ["1 lines that look like rows stand within"]),
+        ('review,stars\na,1\n"b,\nc, d\ne",2\n', ["a", "b,\nc, d\ne"], []),
+        ('"my\r\nreview","stars"\r\na,1\r\nb,2\r\n', ["a", "b"], []),
+    ],
+)
+def test_quotes_are_read_as_they_are_meant(tmp_path: Path, content: str, texts: list[str], notes: list[str]) -> None:
+    path = tmp_path / "reviews.csv"
+    path.write_bytes(content.encode())
+    names = column_names(path)
+    read = read_csv(path, [next(name for name in names if "review" in name), "stars"])
+    assert [row[0] for row in read.fields] == texts
+    assert len(read.notes) == len(notes)
+    assert all(expected in note for expected, note in zip(notes, read.notes, strict=True))
+    assert set(names) <= {"my review", "review", "stars"}
+
+
 def test_a_file_that_is_too_small_to_hold_rows_out_is_reported(tmp_path: Path) -> None:
     config = csv_data(tmp_path, "review,stars\na,1\nb,2\n")
     source = make_source(config, task_of(config))
@@ -202,6 +232,30 @@ def test_a_held_out_text_is_in_no_training_row() -> None:
         {("b",)},
         {("c",)},
     )
+
+
+@given(
+    st.lists(st.tuples(st.text(max_size=3), st.integers(0, 1)), min_size=30, max_size=90, unique_by=lambda row: row[0]),
+    st.integers(10, 30),
+)
+def test_rows_that_are_added_move_no_other_row(rows_: list[tuple[str, int]], count: int) -> None:
+    examples = [Example(i, (text,), label) for i, (text, label) in enumerate(rows_)]
+    before, after = (held_out_by_text(part, 0.5, by_class=False) for part in (examples[:count], examples))
+    known = {one.texts for one in examples[:count]}
+    # With ten texts or more, all of them are on one side once in 500 times; then one of them changes sides.
+    assert len(before ^ (after & known)) <= (len(before) in (1, count - 1))
+
+
+def test_a_share_is_held_out_of_each_class_by_text() -> None:
+    examples = [Example(i, (f"text {i % 1900}",), i % 1900 % 3) for i in range(2000)]
+    chosen = held_out_by_text(examples, 0.2, by_class=True)
+    for label in range(3):
+        members = {one.texts for one in examples if one.label == label}
+        # Four standard errors of a binomial share.
+        assert len(chosen & members) / len(members) == pytest.approx(0.2, abs=4 * (0.2 * 0.8 / len(members)) ** 0.5)
+    few = [Example(0, ("a",), 0), Example(1, ("b",), 1), Example(2, ("c",), 1)]
+    for fraction in (0.01, 0.9):
+        assert held_out_by_text(few, fraction, by_class=True) in ({("b",)}, {("c",)})
 
 
 def test_rows_without_a_label_are_not_held_out(tmp_path: Path) -> None:

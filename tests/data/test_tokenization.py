@@ -178,3 +178,18 @@ def test_a_text_without_a_token_is_refused() -> None:
     examples = [Example(0, ("one",), 0), Example(1, ("",), 1), Example(2, (" ",), 1)]
     with pytest.raises(UserError, match=r"2 of 3 texts have no token, e\.g\. '' \(row 1\)"):
         EncodedSplit(examples, tokenizer, MAX)
+
+
+def test_special_tokens_in_a_text_are_special_and_no_words() -> None:
+    tokenizer = wordpiece()
+    texts = [("a [SEP] b", "c"), ("a b", "c [PAD] [CLS]"), ("a b", "c")]
+    split = EncodedSplit([Example(i, pair, 0) for i, pair in enumerate(texts)], tokenizer, MAX)
+    batch = split[[0, 1, 2]]
+    for row in range(3):
+        expected = tokenizer.get_special_tokens_mask(real(batch, row, "input_ids_BS"), already_has_special_tokens=True)
+        unknown = [token == tokenizer.unk_token_id for token in real(batch, row, "input_ids_BS")]
+        special = [flag and not other for flag, other in zip(expected, unknown, strict=True)]
+        assert real(batch, row, "special_BS") == special
+        assert [word < 0 for word in real(batch, row, "word_BS")] == special
+    assert split.written == 2
+    assert split.part([2]).written == 0

@@ -1,11 +1,13 @@
 """Files of a user's own: which rows are judged, and what a run knows of them."""
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from faults.cases import CLAIMED, LATE, Case, Outcome, analyze, parametrized
+from faults.cases import CLAIMED, LATE, Case, Outcome, analyze, parametrized, train
 from faults.places import Arrange, both, warm_process, write
 from faults.runner import Warm
 from transformers import AutoModelForSequenceClassification
@@ -75,7 +77,254 @@ FOREIGN = [
 ]
 
 
-@parametrized(FOREIGN)
+RUN = "{folder}/run"
+TRAINED = train(**{**CSV, "model": "folder", "task": None, "data__path": "own.csv", "hydra__run__dir": RUN})
+OF_RUN = {"checkpoint": "run", "hydra__run__dir": OUT}
+SWEEP = ("-m", *TRAINED[1:-1], "sweep.compare=false", "hydra.sweep.dir={folder}/sweep")
+
+
+def ran(*words: str, place: str = ".") -> Arrange:
+    """Run a command to its end, from a folder below the working directory."""
+
+    def arrange(folder: Path) -> None:
+        words_in = [warm_process[-1].filled(word, folder) for word in words]
+        outcome = warm_process[-1].run(tuple(words_in), folder / place, seconds=300.0)
+        assert outcome.status == 0, outcome.stdout + outcome.stderr
+
+    return arrange
+
+
+TRAINED_RUN = both(held_out(60, "own.csv"), ran(*TRAINED))
+
+
+def flipped(folder: Path) -> None:
+    lines = (folder / "own.csv").read_text("utf-8").splitlines()
+    ends = {"0": "1", "1": "0", "l": "l"}
+    (folder / "own.csv").write_text("".join(f"{line[:-1]}{ends[line[-1]]}\n" for line in lines), "utf-8")
+
+
+def read_at(place: str) -> Callable[[Path, Outcome], None]:
+    """The analysis and its run have read the same rows, from there."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        read = [json.loads((folder / name / "rows.json").read_text("utf-8"))["train"] for name in ("run", "out")]
+        assert read[0] == read[1]
+        assert read[0]["place"] == str(folder / place)
+
+    return check
+
+
+def noted(*parts: str) -> Callable[[Path, Outcome], None]:
+    """The page has notes with these parts."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        notes = json.loads((folder / "out" / "scores.json").read_text("utf-8"))["notes"]
+        assert all(any(part in note for note in notes) for part in parts), notes
+
+    return check
+
+
+KNOWN = [
+    Case(
+        "rows-appended",
+        analyze(**OF_RUN),
+        r"The rows of '{folder}/own.csv' are not those of the run in 'run' \(split 'train': 60 rows then, 66 now\), so that some of "
+        r"them may have been trained on; restore them, or judge rows of another file with data.eval_path=<file>",
+        arrange=both(TRAINED_RUN, held_out(66, "own.csv")),
+        leaves=CLAIMED,
+    ),
+    Case(
+        "rows-with-flipped-labels-again",
+        TRAINED,
+        r"Folder '{folder}/run' already holds a finished run of other rows: '{folder}/own.csv' has changed since; choose another",
+        arrange=both(TRAINED_RUN, flipped),
+    ),
+    Case(
+        "rows-with-flipped-labels-resumed",
+        ("train.py", "resume=run"),
+        r"The rows of '{folder}/own.csv' have changed since the run in 'run' began \(split 'train': other texts or labels in its 60 "
+        r"rows\); restore them, or start a new run in another folder",
+        arrange=both(TRAINED_RUN, lambda folder: (folder / "run/finished.json").unlink(), flipped),
+        leaves=LATE,
+    ),
+    Case(
+        "rows-trained-on-under-another-name",
+        analyze(**OF_RUN, data__path="moved.csv", data__eval_fraction=0.5),
+        r"data.eval_fraction=0.5 contradicts the run, which held rows out with data.eval_fraction=0.2",
+        arrange=both(TRAINED_RUN, lambda folder: (folder / "own.csv").rename(folder / "moved.csv")),
+    ),
+    Case(
+        "rows-of-the-other-folder",
+        analyze(**OF_RUN),
+        r"Report: {folder}/out",
+        0,
+        arrange=both(held_out(60, "sub/own.csv"), ran(*TRAINED, place="sub"), held_out(99, "own.csv")),
+        check=read_at("sub/own.csv"),
+    ),
+    Case(
+        "rows-of-another-file",
+        analyze(**OF_RUN, data__path="new.csv"),
+        r"Report: {folder}/out",
+        0,
+        arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
+        check=judged(31),
+    ),
+    Case(
+        "rows-that-an-old-run-does-not-know",
+        analyze(**OF_RUN),
+        r"Report: {folder}/out",
+        0,
+        arrange=both(TRAINED_RUN, lambda folder: (folder / "run/rows.json").unlink()),
+        check=noted("The run in 'run' does not know its rows, so that they may be others than it was trained on."),
+    ),
+    Case(
+        "rows-in-a-file-to-evaluate",
+        analyze(**OF_RUN, data__eval_path="new.csv"),
+        r"Report: {folder}/out",
+        0,
+        arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
+        check=judged(31),
+    ),
+    Case(
+        "rows-sweep-resumed",
+        ("train.py", "resume=sweep"),
+        r"0 finished, 2 skipped",
+        0,
+        arrange=both(held_out(60, "own.csv"), ran("train.py", *SWEEP, "seed=1,2")),
+        seconds=300.0,
+    ),
+    Case(
+        "rows-sweep-grown",
+        ("train.py", *SWEEP, "seed=1,2,3", "resume=true"),
+        r"1 finished, 2 skipped",
+        0,
+        arrange=both(held_out(60, "own.csv"), ran("train.py", *SWEEP, "seed=1,2")),
+        seconds=300.0,
+    ),
+]
+
+
+SPLITS = {"train": "text,label\nnull,1\nNA,0\n" + rows(8), "validation": "text,label\n" + rows(8)}
+HUB = {**CSV, "model": "folder", "task": None, "data": "hub", "data__path": "set", "hydra__run__dir": OUT}
+NAMED = "run (a=1, ü)"
+QUOTE = "text\tlabel\n" + "".join(f"{line}\n" for line in rows(60).replace(",", "\t").splitlines())
+AGENT = {"WANDB_SWEEP_ID": "sweep1", "WANDB_RUN_ID": "agent1"}
+TRACKED = {**CSV, "model": "folder", "task": None, "data__path": "own.csv", "logger": "wandb"}
+
+
+def folder_of_files(**contents: str) -> Arrange:
+    return both(*(write(f"set/{name.replace('_', '-')}.csv", content) for name, content in contents.items()))
+
+
+def next_command_runs(folder: Path, outcome: Outcome) -> None:
+    """The first command that the terminal proposes is accepted as it stands."""
+    (command,) = re.findall(r"^ *python -m bertsecrets (analyze checkpoint=.*)$", outcome.stdout, re.MULTILINE)[:1]
+    words = ("analyze.py", *shlex.split(command)[1:], "ablation.plan_only=true", "logger=none", "progress=false")
+    again = warm_process[-1].run(words, folder, seconds=120.0)
+    assert again.status == 0, again.stdout + again.stderr
+
+
+def tracked_as(identity: str | None, mode: str, *, folders: str = "*") -> Callable[[Path, Outcome], None]:
+    """The run's record of its W&B run is that of the run that W&B has."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        (path,) = (folder / "outputs").glob(f"*/{folders}/wandb.json")
+        record = json.loads(path.read_text("utf-8"))
+        assert record["mode"] == mode
+        (log,) = (path.parent / "wandb").glob("offline-run-*/run-*.wandb")
+        assert log.stem == f"run-{identity or record['id']}" == f"run-{record['id']}"
+
+    return check
+
+
+REFUSED = [
+    Case(
+        "labels-a-few-missing",
+        train(task="sst2", data="hub", data__root=None, data__path="set"),
+        r"2 of the 8 rows of split 'validation' of task 'sst2' have no label \(none, or -1 in a data set of the hub\); give them",
+        arrange=folder_of_files(
+            train=SPLITS["train"].replace("text", "sentence"),
+            validation="sentence,label\na,-1\nb,-1\n" + rows(6),
+        ),
+        leaves=LATE,
+    ),
+    Case(
+        "columns-differ",
+        train(**HUB),
+        r"could not be loaded \(All the data files must have the same columns, but .*'label'.*train-2.csv",
+        arrange=folder_of_files(train=SPLITS["train"], train_2="text\na\nb\n"),
+    ),
+]
+
+READ = [
+    Case("texts-null-and-na", train(**HUB), r"Report: {folder}/out", 0, folder_of_files(**SPLITS)),
+    Case(
+        "names-that-hydra-does-not-read",
+        train(**{**CSV, "model": "folder", "task": None, "data__path": "own (1), ü.csv", "data__label": "评论"}),
+        r"Report: {folder}/outputs",
+        0,
+        write("own (1), ü.csv", f"text,评论\n{rows(60)}"),
+    ),
+    Case(
+        "names-in-the-next-command",
+        train(
+            **{
+                **CSV,
+                "model": "folder",
+                "task": None,
+                "data__path": "own.csv",
+                "hydra__run__dir": f"{{folder}}/{NAMED}",
+            }
+        ),
+        r"Report: {folder}/run",
+        0,
+        held_out(60, "own.csv"),
+        check=next_command_runs,
+        seconds=180.0,
+    ),
+    Case(
+        "quote-that-nothing-closes",
+        train(**{**HUB, "data": "csv", "data__path": "own.tsv"}),
+        r"Report: {folder}/out",
+        0,
+        write(
+            "own.tsv", QUOTE.replace("film number 8 ", '"film number 8 ').replace("film number 50 ", '"film number 50 ')
+        ),
+        check=noted(
+            "own.tsv: a quote that nothing closes was read as a part of the text, in 2 rows.",
+            "of the 60 training rows are held out",
+        ),
+    ),
+    Case(
+        "special-tokens-in-texts",
+        train(**{**HUB, "data": "csv", "data__path": "own.csv", "data__eval_path": "new.csv"}),
+        r"Report: {folder}/out",
+        0,
+        both(held_out(60, "own.csv"), write("new.csv", f"text,label\na [SEP] title,0\n[PAD] b,1\n{rows(8, 90)}")),
+        check=noted("2 of the 10 examples of split 'validation' have a special token, such as [SEP], in their texts"),
+    ),
+    Case(
+        "wandb-dryrun",
+        train(**TRACKED),
+        r"Report: {folder}/outputs",
+        0,
+        held_out(60, "own.csv"),
+        environment={"WANDB_MODE": "dryrun"},
+        check=tracked_as(None, "offline"),
+    ),
+    Case(
+        "wandb-agent-offline",
+        train(**TRACKED),
+        r"A W&B agent started this run, but logger.wandb.mode is offline, so its sweep gets no score",
+        0,
+        held_out(60, "own.csv"),
+        environment=AGENT,
+        check=tracked_as("agent1", "offline", folders="*_agent1"),
+    ),
+]
+
+
+@parametrized([*FOREIGN, *KNOWN, *REFUSED, *READ])
 def test_own_files(case: Case, warm: Warm, tmp_path: Path) -> None:
     warm_process.append(warm)
     warm.check(case, tmp_path)

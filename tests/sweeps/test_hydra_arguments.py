@@ -1,15 +1,18 @@
 """Hydra's command line, and the parts of Hydra that no release promises to keep."""
 
 import importlib
+import shlex
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 import bertsecrets
 from bertsecrets.errors import UserError
-from bertsecrets.sweeps.hydra_arguments import parse_arguments, parse_overrides, quoted, unquoted
+from bertsecrets.results.files import copied, quoted
+from bertsecrets.sweeps.hydra_arguments import parse_arguments, parse_overrides, unquoted
 
 INTERNAL = "hydra._internal"
 USER = Path("sweeps/hydra_arguments.py")
@@ -37,6 +40,24 @@ def test_a_quoted_text_is_read_back_unchanged(text: str) -> None:
     (override,) = parse_overrides([f"key={quoted(text)}"])
     assert override.value() == text
     assert unquoted(quoted(text)) == text
+
+
+HOSTILE = st.text(
+    st.one_of(
+        st.sampled_from(" ()=,'\"\\${}[]ü评eE0123.+-_/:@%~?|;*!#&<>ntinfull"),
+        st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]),
+    ),
+    min_size=1,
+)
+
+
+@given(HOSTILE)
+def test_a_value_in_a_copied_command_reaches_the_settings_unchanged(text: str) -> None:
+    for value in (text, [text, "a"]):
+        (word,) = shlex.split(f"checkpoint={copied(value)}")
+        (override,) = parse_overrides([word])
+        assert not override.is_sweep_override()
+        assert OmegaConf.to_container(OmegaConf.create({"key": override.value()}), resolve=True) == {"key": value}
 
 
 def test_a_command_line_is_parsed(tmp_path: Path) -> None:

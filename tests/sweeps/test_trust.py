@@ -10,7 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from bertsecrets.cli.arguments import with_resume
 from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import plain
-from bertsecrets.sweeps.sweep import SWEEP_FILE, resume_arguments
+from bertsecrets.results.run import SWEEP_FILE
+from bertsecrets.sweeps.sweep import resume_arguments
 from bertsecrets.sweeps.trust import (
     check_code,
     check_links,

@@ -1,8 +1,9 @@
 """Read rows from a CSV file of the user's own."""
 
 import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 from pytorch_lightning.utilities import rank_zero_warn
@@ -23,6 +24,9 @@ from bertsecrets.settings import shown
 
 _SEPARATORS = (",", ";", "\t")
 
+_LONGEST_HEADER = 20
+"""Lines among which the end of a quoted name is looked for."""
+
 _NAMED = 5
 """Classes that a note names."""
 
@@ -35,11 +39,13 @@ class CsvRows:
         fields: The wanted fields of each row, stripped, none of them empty.
         lines: The line at which each row ends, from 1.
         skipped: The number of rows left out.
+        notes: Sentences on quotes that may not be meant as such.
     """
 
     fields: list[tuple[str, ...]]
     lines: list[int]
     skipped: int
+    notes: tuple[str, ...] = ()
 
 
 def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) -> CsvRows:
@@ -56,7 +62,8 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
     fields: list[tuple[str, ...]] = []
     lines: list[int] = []
     skipped = 0
-    rows = _rows(path)
+    quotes = _Quotes()
+    rows = _rows(path, quotes)
     header, _ = next(rows, ([], 0))
     indices = [column_index(path, header, name, " (set data.text and data.label)") for name in columns]
     for row, line in rows:
@@ -75,12 +82,13 @@ def read_csv(path: Path, columns: Sequence[str], skip_bad_rows: bool = False) ->
             )
     if not fields:
         raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
-    return CsvRows(fields, lines, skipped)
+    labels = {row[-1] for row in fields}
+    return CsvRows(fields, lines, skipped, quotes.notes(path, indices[-1], labels))
 
 
 def column_names(path: Path) -> list[str]:
     """The names in the header of a CSV file; raises UserError if it cannot be read as such."""
-    header, _ = next(_rows(path))
+    header, _ = next(_rows(path, _Quotes()))
     return header
 
 
@@ -118,6 +126,8 @@ class CsvSource:
             self._note(
                 f"{path.name}: {rows.skipped:,} rows with an empty cell or another number of fields were left out."
             )
+        for note in rows.notes:
+            self._note(note)
         if split == VALIDATION:
             self._compare_with_training(rows.fields)
         return [
@@ -176,28 +186,114 @@ class CsvSource:
         return self.task.labels.index(text)
 
 
-def _rows(path: Path) -> Iterator[tuple[list[str], int]]:
+@dataclass
+class _Quotes:
+    """Lines whose quotes may not be meant as such.
+
+    Attributes:
+        stray: Lines of a tab-separated file with a quote that nothing closes, read as a part of the text.
+        inside: The fields of lines within a quoted text that have as many as the header.
+    """
+
+    stray: int = 0
+    inside: list[list[str]] = field(default_factory=list)
+
+    def notes(self, path: Path, index: int, labels: Collection[str]) -> tuple[str, ...]:
+        """The sentences on a file whose rows have these labels in the field at ``index``."""
+        rows = sum(cells[index].strip() in labels for cells in self.inside)
+        times = f"{self.stray:,} row{'s' * (self.stray != 1)}"
+        stray = f"{path.name}: a quote that nothing closes was read as a part of the text, in {times}."
+        swallowed = (
+            f"{path.name}: {rows:,} lines that look like rows stand within quotes and were read as parts of texts; if "
+            "that is not meant, close or double the quote above them."
+        )
+        return (*((stray,) if self.stray else ()), *((swallowed,) if rows else ()))
+
+
+def _rows(path: Path, quotes: _Quotes) -> Iterator[tuple[list[str], int]]:
     """The rows that are not blank, header included, and the lines at which they end."""
-    lines = (line for _, line in numbered_lines(path, "give data.path=<CSV file>"))
+    lines = _Lines(line for _, line in numbered_lines(path, "give data.path=<CSV file>"))
     first = next(lines, "")
     if not first.strip():
         raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
     limit = csv.field_size_limit(LONGEST_TEXT + 1)
-    # A separator within quotes separates nothing.
-    separator = max(_SEPARATORS, key=lambda mark: len(next(csv.reader([first.replace("\r", " ")], delimiter=mark))))
-    header = csv.reader([first], delimiter=separator)
-    reader = csv.reader(lines, delimiter=separator, strict=True)
     try:
-        yield [name.strip() for name in next(header)], 1
-        for row in reader:
+        if first.count('"') % 2:
+            # A name may have line breaks within its quotes.
+            first += lines.up_to_a_quote()
+        # A separator within quotes separates nothing.
+        separator = max(_SEPARATORS, key=lambda mark: len(next(csv.reader([first.replace("\r", " ")], delimiter=mark))))
+        header = [
+            " ".join(part.strip() for part in name.strip().split("\n"))
+            for name in next(csv.reader([first], delimiter=separator))
+        ]
+        yield header, lines.read
+        while line := next(lines, ""):
+            begun = lines.read
+            row = line.rstrip("\r\n").split(separator)
+            if separator == "\t" and '"' in line and _is_stray(row, line, lines.following, len(header)):
+                quotes.stray += 1
+            else:
+                row = next(csv.reader(chain([line], lines), delimiter=separator, strict=True))
+            if lines.read > begun:
+                inner = [part.split(separator) for text in row for part in text.split("\n")[1:-1]]
+                quotes.inside += [cells for cells in inner if len(cells) == len(header)]
             if row:
-                yield row, reader.line_num + 1
+                yield row, lines.read
     except csv.Error as error:
         raise UserError(
-            f"{path}:{reader.line_num + 1}: not CSV ({error}); fix the row, e.g. the quotes around its texts."
+            f"{path}:{lines.read}: not CSV ({error}); fix the row, e.g. the quotes around its texts."
         ) from error
     finally:
         csv.field_size_limit(limit)
+
+
+class _Lines(Iterator[str]):
+    """Lines that are counted as they are read.
+
+    Attributes:
+        read: How many were read.
+        following: The next one, or an empty text.
+    """
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self.read = 0
+        self.following = next(lines, "")
+
+    def __next__(self) -> str:
+        if not self.following:
+            raise StopIteration
+        line, self.following = self.following, next(self._lines, "")
+        self.read += 1
+        return line
+
+    def up_to_a_quote(self) -> str:
+        """The lines up to the next one that has an odd number of quotes; none of them if there is none nearby."""
+        taken: list[str] = []
+        ahead = list(islice(self, _LONGEST_HEADER))
+        for line in ahead:
+            taken.append(line)
+            if line.count('"') % 2:
+                break
+        else:
+            taken = []
+        # Those behind it are read again.
+        back = ahead[len(taken) :]
+        self.read -= len(back)
+        self._lines = chain([*back[1:], *([self.following] if back else [])], self._lines)
+        self.following = back[0] if back else self.following
+        return "".join(taken)
+
+
+def _is_stray(row: Sequence[str], line: str, following: str, fields: int) -> bool:
+    """Whether a line of a tab-separated file is a row by itself only if its quotes are a part of the text."""
+    try:
+        # A last line break would be that of a text that goes on.
+        alone = next(csv.reader([line.rstrip("\r\n")], delimiter="\t", strict=True))
+    except csv.Error:
+        return len(row) == fields and (not following or following.count("\t") == fields - 1)
+    return len(alone) != fields == len(row)
 
 
 def _problem(row: Sequence[str], header: Sequence[str], indices: Sequence[int]) -> str | None:

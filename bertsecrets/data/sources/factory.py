@@ -1,16 +1,19 @@
 """The ``data`` section of the configuration, and the source that it names."""
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bertsecrets.data.sources.base import ALL, HELD_OUT, Source
+from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
+from bertsecrets.data.sources.rows import RecordedSource, Rows
 from bertsecrets.data.task import Task
 from bertsecrets.doors import error_text, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import Meaning, Settings
+from bertsecrets.settings import Meaning, Section, Settings
 
 _COUNT = "a whole number from 1"
 _OPTIONAL_COUNT = f"{_COUNT}, or null"
@@ -36,6 +39,8 @@ class SourceConfig(Settings):
         target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than 20
             different whole numbers, for scores.
         eval_fraction: Share of the training rows that is held out for evaluation if there are no evaluation rows.
+        split_by: Whether a row is held out by its ``text`` alone, so that other rows change nothing, or by the ``order`` of all rows, as in
+            runs whose configuration does not say.
         dataset, dataset_config: For ``hub`` without a task: the data set, and its configuration.
         revision: For ``hub``: revision of the data set.
         cache_dir: For ``hub``: folder for downloads; None takes the library's default.
@@ -63,6 +68,7 @@ class SourceConfig(Settings):
     label: _Column = Field(description="the name of one column, as a row has one label")
     target: Literal["auto", "classes", "scores"] = Field(description="auto, classes or scores")
     eval_fraction: float = Field(ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
+    split_by: Literal["text", "order"] = Field(description="text or order")
     dataset: str | None = Field(min_length=1, description="the name of a data set of the hub, or null")
     dataset_config: str | None = Field(min_length=1, description="a configuration's name, or null")
     revision: str | None = Field(min_length=1, description="a revision of the hub, or null")
@@ -75,6 +81,10 @@ class SourceConfig(Settings):
     num_workers: int = Field(ge=0, le=1024, description="a whole number from 0 to 1024")
     only: Literal["first", "second"] | None = Field(description="first, second, or null for both")
     permute_labels: bool = Field(description="true or false")
+
+    @classmethod
+    def defaults(cls) -> Section:
+        return {**super().defaults(), "split_by": "order"}
 
     @property
     def controls(self) -> tuple[str, ...]:
@@ -122,15 +132,36 @@ def _check_used(config: SourceConfig, task: Task) -> None:
             )
 
 
-def make_source(config: SourceConfig, task: Task) -> Source:
+def make_source(config: SourceConfig, task: Task, rows: dict[str, Rows] | None = None) -> Source:
     """The source that the configuration names; evaluation rows are held out of its training rows, or are all, if the task says so.
+
+    Args:
+        config: The ``data`` section.
+        task: Names splits, columns and labels.
+        rows: Is filled with what tells the rows of each split that is read from others.
 
     Raises:
         UserError: If the source does not have the task or cannot be read.
     """
     source = _make_source(config, task)
+    if rows is not None:
+        source = RecordedSource(source, partial(place_of, config, task), rows)
     split = next((name for name in (HELD_OUT, ALL) if name in task.evaluation.values()), None)
-    return source if split is None else HeldOutSource(task, source, config.eval_fraction, split)
+    return (
+        source
+        if split is None
+        else HeldOutSource(task, source, config.eval_fraction, split, by_text=config.split_by == "text")
+    )
+
+
+def place_of(config: SourceConfig, task: Task, split: str) -> str:
+    """Where the rows of a split come from: a path, or the name of a data set."""
+    kind = _kind_of(config, task)
+    path = config.eval_path if kind == "csv" and split == VALIDATION and config.eval_path is not None else config.path
+    local = path or config.root
+    if local is not None:
+        return os.path.abspath(os.path.expanduser(local))
+    return task.hub.path if kind == "hub" and task.hub is not None else kind
 
 
 def _make_source(config: SourceConfig, task: Task) -> Source:

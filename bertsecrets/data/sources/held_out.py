@@ -1,5 +1,6 @@
 """Hold out a part of the training rows for evaluation."""
 
+import hashlib
 import random
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,13 +30,17 @@ class HeldOutSource:
         fraction: Share of the training rows that is held out, between 0 and 1.
         split: Name of their split: ``held_out``, which evaluates, ``choosing``, which chooses the checkpoint, or ``all``: every row is
             in both splits.
+        by_text: Whether a row is held out by its text alone, see :func:`held_out_by_text`, or by :func:`held_out`.
     """
 
-    def __init__(self, task: Task, source: Source, fraction: float, split: str = HELD_OUT) -> None:
+    def __init__(
+        self, task: Task, source: Source, fraction: float, split: str = HELD_OUT, *, by_text: bool = False
+    ) -> None:
         self.task = task
         self.source = source
         self.fraction = fraction
         self.split = split
+        self.by_text = by_text
         self._splits: dict[str, list[Example]] = {}
         self._note: list[str] = []
 
@@ -54,7 +59,8 @@ class HeldOutSource:
             if self.split == ALL:
                 parts = {TRAIN: labelled, ALL: labelled}
             else:
-                held_texts = held_out(labelled, self.fraction, by_class=not self.task.is_regression)
+                choose = held_out_by_text if self.by_text else held_out
+                held_texts = choose(labelled, self.fraction, by_class=not self.task.is_regression)
                 parts = {TRAIN: [row for row in labelled if row.texts not in held_texts]}
                 parts[self.split] = [row for row in labelled if row.texts in held_texts]
             if not all(parts.values()):
@@ -83,7 +89,7 @@ class HeldOutSource:
         if self.split == HELD_OUT:
             return (
                 f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones in every "
-                "run."
+                f"run{', whatever rows are added' if self.by_text else ''}."
             )
         few = "; so few hardly tell checkpoints apart: checkpoint.report=last chooses nothing" if held < _FEW else ""
         return f"{held:,} of the {rows:,} training rows choose the checkpoint and are not trained on, the same ones in every run{few}."
@@ -105,11 +111,8 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
     rows: dict[Texts, list[Example]] = defaultdict(list)
     for example in examples:
         rows[example.texts].append(example)
-    classes: dict[int | float | None, list[Texts]] = defaultdict(list)
-    for texts, same in rows.items():
-        classes[same[0].label if by_class else None].append(texts)
     held_texts: set[Texts] = set()
-    for members in classes.values():
+    for members in _texts_by_class(examples, by_class):
         random.Random(0).shuffle(members)
         wanted = fraction * sum(len(rows[texts]) for texts in members)
         taken = 0
@@ -120,3 +123,35 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
             held_texts.add(texts)
             taken += len(rows[texts])
     return held_texts
+
+
+def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Texts]:
+    """The texts to hold out: those whose hash, a number from 0 to 1, is below the share.
+
+    Rows that are added move no other row, so that what a model was trained on is never held out later. Only a class whose texts
+    would all be on one side gives one to the other: its lowest is held out, or its highest trained on.
+
+    Args:
+        examples, fraction, by_class: As in :func:`held_out`; the number of rows held out varies about the share.
+    """
+    held_texts: set[Texts] = set()
+    for members in _texts_by_class(examples, by_class):
+        places = sorted((_place(texts), texts) for texts in members)
+        below = sum(place < fraction for place, _ in places)
+        held_texts.update(texts for _, texts in places[: min(max(below, 1), len(places) - 1)])
+    return held_texts
+
+
+def _texts_by_class(examples: Sequence[Example], by_class: bool) -> list[list[Texts]]:
+    """The different texts of each class, that of their first row, in the order of the rows."""
+    first = {example.texts: example.label for example in reversed(examples)}
+    classes: dict[int | float | None, list[Texts]] = defaultdict(list)
+    for texts in dict.fromkeys(example.texts for example in examples):
+        classes[first[texts] if by_class else None].append(texts)
+    return list(classes.values())
+
+
+def _place(texts: Texts) -> float:
+    # The representation tells ("ab", "c") from ("a", "bc").
+    digest = hashlib.blake2b(repr(texts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64

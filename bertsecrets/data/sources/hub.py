@@ -129,7 +129,17 @@ class HubSource:
         if self._is_saved():
             saved = self._attempt(lambda: datasets.load_from_disk(folder), description)
             return saved if split is None else self._attempt(lambda: saved[split], description)
-        return self._attempt(lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir), description)
+        # A text "NA" or "null" is a text; the reader of other formats does not know these settings.
+        texts = {"keep_default_na": False, "na_values": [""]} if self._is_csv() else {}
+        return self._attempt(
+            lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir, **texts), description
+        )
+
+    def _is_csv(self) -> bool:
+        """Whether the folder holds CSV or TSV files and no other data."""
+        assert self.folder is not None
+        kinds = {path.suffix.lower() for path in self.folder.rglob("*") if path.is_file() and path.name[0] != "."}
+        return bool(kinds & {".csv", ".tsv"}) and not kinds & {".json", ".jsonl", ".parquet", ".arrow"}
 
     def _is_saved(self) -> bool:
         """Whether the folder is a ``DatasetDict`` on disk; raises UserError if it is one of its splits."""
@@ -152,7 +162,11 @@ class HubSource:
         except Exception as error:
             generated = isinstance(error, datasets.exceptions.DatasetGenerationError)
             cause = error.__cause__ if generated and error.__cause__ is not None else error
-            reason = (str(cause).strip() or type(cause).__name__).splitlines()[0].rstrip(".")
+            lines = (str(cause).strip() or type(cause).__name__).splitlines()
+            if isinstance(error, datasets.exceptions.DatasetGenerationCastError):
+                # Its own first line says nothing, and its cause prints both schemas; the others name the columns and the file.
+                lines = [" ".join(" ".join(str(error).splitlines()[1:]).split()).partition(" Please ")[0]]
+            reason = lines[0].rstrip(".")
             raise UserError(f"{description} could not be loaded ({reason}); {self._advice()}.") from error
         finally:
             for logging, level in zip(loggings, levels, strict=True):

@@ -22,6 +22,7 @@ from bertsecrets.papers.models import ANY_MODEL, data_settings, model_settings, 
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
+from bertsecrets.results.files import copied
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
@@ -175,7 +176,7 @@ class Sheet:
             same = bool(self.next_seed) and Path(run.config["reference"]).resolve() == Path(self.next_seed).resolve()
             if same and measure in run.experiments and (grid := _of_stage(run, measure, name, "tuned")) is not None:
                 return grid
-        reference = f"reference={shlex.quote(self.next_seed)} "
+        reference = f"reference={copied(self.next_seed)} "
         settings = reference + settings_for(column, "tuned") if self.next_seed else ""
         raise LackingError(f"the column {column} between two seeds", settings)
 
