@@ -129,6 +129,8 @@ def _difference(folder: Path, config: Mapping[str, Any]) -> str:
     if finished is None or not files or (finished.config, finished.code) != (config_digest(config), code_version()):
         return "with other settings, code or inputs"
     named = " or ".join(f"'{file}'" for file in files)
+    if isinstance(config.get("checkpoint"), str):
+        return f"of another checkpoint or other rows: it or {named} has changed since"
     return f"of other rows: {named} has changed since"
 
 
