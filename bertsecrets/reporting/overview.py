@@ -25,6 +25,7 @@ from bertsecrets.ablation.section import (
     ruled_out_in_words,
 )
 from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
+from bertsecrets.data.sources.base import ALL
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
@@ -410,7 +411,13 @@ def prune_section(run: Run, disabled: DisabledHeads) -> Section:
 
 
 def _prune(run: Run) -> str:
-    return f"{run.analyze_command} analysis=prune"
+    return f"{_learning(run)} analysis=prune"
+
+
+def _learning(run: Run) -> str:
+    """The beginning of a command that chooses heads on rows apart from those that test them."""
+    evaluation = run.config()["task"].get("evaluation") or {}
+    return f"{run.analyze_command}{' data.eval_fraction=0.5' if ALL in evaluation.values() else ''}"
 
 
 def _scores_in_words(scores: RunScores) -> str:
@@ -443,7 +450,12 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         open_questions = [
             (not done, "Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED),
             (done and "pruning" not in experiments, "How many heads can go together?", _prune(run), _MINUTES),
-            (done and "shrinking" not in experiments, "How fast can it get?", f"{command} shrink.speedup=2", _MINUTES),
+            (
+                done and "shrinking" not in experiments,
+                "How fast can it get?",
+                f"{_learning(run)} shrink.speedup=2",
+                _MINUTES,
+            ),
             (
                 "entropy" not in experiments,
                 "What do heads attend to?",
@@ -461,7 +473,7 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
         else "How small can the model get?"
     )
     return [
-        NextStep("How fast can it get?", f"{command} shrink.speedup=2", _MINUTES)
+        NextStep("How fast can it get?", f"{_learning(run)} shrink.speedup=2", _MINUTES)
         if "pruning" in experiments
         else NextStep(together, _prune(run), _MINUTES),
         _tell_more(run, disabled, unsettled)

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.spec import INITIAL
 from bertsecrets.reporting.answer import answers, layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
@@ -352,8 +351,8 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
         ("model", run.model),
         ("task", run.task),
     ]
-    if is_of_folder(config):
-        facts.append(("checkpoint", f"{config['checkpoint']}, trained elsewhere"))
+    if run.foreign is not None:
+        facts.append(("checkpoint", f"{run.foreign}, trained elsewhere"))
     else:
         facts += [
             ("initialisation", run.init.replace("_", " ")),
@@ -374,12 +373,6 @@ def _facts(run: Run, scores: RunScores, config: Mapping[str, Any]) -> list[tuple
                 f"'{run.config_path}' is not the configuration of a training ({error}); restore it."
             ) from error
     return facts
-
-
-def is_of_folder(config: Mapping[str, Any]) -> bool:
-    """Whether a run analysed the model of a folder, of whose training nothing is known."""
-    trained = config.get("trained")
-    return trained is not None and "folder" not in trained and config.get("checkpoint") not in (None, INITIAL)
 
 
 def _short(value: Any) -> str:

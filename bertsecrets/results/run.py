@@ -14,7 +14,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
-from bertsecrets.results.files import on_page, write_text
+from bertsecrets.results.files import copied, on_page, write_text
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -160,15 +160,33 @@ class Run:
         return {str(key): value for key, value in content.items()}
 
     @property
+    def foreign(self) -> str | None:
+        """The folder of a model of somebody else's that this run analysed; None if it analysed a run, or none."""
+        config = self.config()
+        trained, checkpoint = config.get("trained"), config.get("checkpoint")
+        alone = (
+            trained is not None and "folder" not in trained and isinstance(checkpoint, str) and checkpoint != "initial"
+        )
+        return str(checkpoint) if alone else None
+
+    @property
     def analysed(self) -> str:
-        """Folder of the run that this one analysed, or its own, as a command on a page names it."""
+        """Folder of the run or the model that this one analysed, or its own, as a command on a page names it."""
         trained = self.config().get("trained") or {}
-        return on_page(trained.get("folder") or self.folder)
+        return on_page(trained.get("folder") or self.foreign or self.folder)
 
     @property
     def analyze_command(self) -> str:
-        """The beginning of a command that analyses the run, or the run that it analysed."""
-        return f"python -m bertsecrets analyze checkpoint={self.analysed}"
+        """The beginning of a command that analyses the run, or the run or the model that it analysed."""
+        words = [f"python -m bertsecrets analyze checkpoint={self.analysed}"]
+        if self.foreign is not None:
+            # A run knows its task and its data, such a model neither.
+            data, task = self.config()["data"], self.config()["task"]
+            own = task.get("csv") is not None
+            keys = ("path", "eval_path", "root", "dataset", *(("text", "label") if own else ()))
+            words += [*([] if own else [f"task={copied(task['name'])}"]), f"data={copied(data['source'])}"]
+            words += [f"data.{key}={copied(data[key])}" for key in keys if data.get(key) is not None]
+        return " ".join(words)
 
     def outcomes_path(self, stage: str, step: int, mode: str) -> Path:
         """File of the outcomes of a disabling sweep."""

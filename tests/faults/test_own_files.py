@@ -49,6 +49,20 @@ def judged(count: int, *absent: str) -> Callable[[Path, Outcome], None]:
     return check
 
 
+def next_command_runs(folder: Path, outcome: Outcome) -> None:
+    """The first command that the terminal proposes is accepted as it stands."""
+    (command,) = re.findall(r"^ *python -m bertsecrets (analyze checkpoint=.*)$", outcome.stdout, re.MULTILINE)[:1]
+    words = (
+        "analyze.py",
+        *shlex.split(command)[1:],
+        "analysis=disable_heads",
+        "ablation.plan_only=true",
+        "logger=none",
+    )
+    again = warm_process[-1].run((*words, "trainer.accelerator=cpu", "progress=false"), folder, seconds=120.0)
+    assert again.status == 0, again.stdout + again.stderr
+
+
 def foreign(name: str, count: int, **settings: object) -> Case:
     """An analysis of somebody else's model."""
     words = analyze(**{**NEW, **CSV, "analysis": "disable_heads", "hydra__run__dir": OUT, **settings})
@@ -214,14 +228,6 @@ TRACKED = {**CSV, "model": "folder", "task": None, "data__path": "own.csv", "log
 
 def folder_of_files(**contents: str) -> Arrange:
     return both(*(write(f"set/{name.replace('_', '-')}.csv", content) for name, content in contents.items()))
-
-
-def next_command_runs(folder: Path, outcome: Outcome) -> None:
-    """The first command that the terminal proposes is accepted as it stands."""
-    (command,) = re.findall(r"^ *python -m bertsecrets (analyze checkpoint=.*)$", outcome.stdout, re.MULTILINE)[:1]
-    words = ("analyze.py", *shlex.split(command)[1:], "ablation.plan_only=true", "logger=none", "progress=false")
-    again = warm_process[-1].run(words, folder, seconds=120.0)
-    assert again.status == 0, again.stdout + again.stderr
 
 
 def tracked_as(identity: str | None, mode: str, *, folders: str = "*") -> Callable[[Path, Outcome], None]:
