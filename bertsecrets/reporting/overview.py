@@ -416,7 +416,7 @@ def _prune(run: Run) -> str:
 
 def _learning(run: Run) -> str:
     """The beginning of a command that chooses heads on rows apart from those that test them."""
-    evaluation = run.config()["task"].get("evaluation") or {}
+    evaluation = (run.config().get("task") or {}).get("evaluation") or {}
     return f"{run.analyze_command}{' data.eval_fraction=0.5' if ALL in evaluation.values() else ''}"
 
 
