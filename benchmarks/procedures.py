@@ -423,8 +423,8 @@ def of_smaller_models(scenario: str, count: int, simulations: int) -> dict[str, 
 
     lost_RC, won_RC = drawn(won, (simulations, 3), class_count)
     most_R = (lost_RC - won_RC).argmax(1)
-    named = np.stack([lost_RC, won_RC])[:, np.arange(simulations), most_R]
-    limits = paired_proportions(*named, class_count)
+    lost_R, won_R = np.stack([lost_RC, won_RC])[:, np.arange(simulations), most_R]
+    limits = paired_proportions(lost_R, won_R, class_count)
     covered = [
         ((low <= 0) & (high >= 0)).mean() for low, high in (limits(np.full(simulations, 0.025 / k)) for k in (1, 3))
     ]

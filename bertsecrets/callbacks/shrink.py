@@ -175,7 +175,7 @@ class _Search:
 
     def extras(self, attempts: list[dict[str, Any]]) -> dict[str, Any]:
         """The results as plain values for the run's folder."""
-        settings = self.settings
+        settings, search = self.settings, shown_of(attempts)["search"]
         training = len(self.data.training_split(max(settings.distilled_on, settings.examples)))
         return {
             "attempts": [{name: value for name, value in attempt.items() if name != "folder"} for attempt in attempts],
@@ -184,8 +184,8 @@ class _Search:
             "margin": settings.max_loss / 100,
             "class_margin": None if settings.max_class_loss is None else settings.max_class_loss / 100,
             "confidence": settings.confidence,
-            "search": self.search,
-            "level": search_level(settings.confidence, self.search),
+            "search": search,
+            "level": search_level(settings.confidence, search),
             "counted": self.searches.folder is not None,
             "judged_on": len(self.lengths),
             "chosen_on": min(settings.examples, training),
@@ -327,6 +327,7 @@ class _Search:
             "tests": tests,
             "classes": class_changes(paired(*pair), task, settings.confidence),
             "lengths": length_changes(*pair, task, self.lengths, settings.confidence),
+            "search": self.search,
             "ruled_out": ruled_out,
             "class_ruled_out": class_ruled_out,
             "passed": ruled_out and class_ruled_out is not False,

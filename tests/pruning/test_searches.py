@@ -1,13 +1,16 @@
 """Searches on the same examples are counted in the folder of the model's run."""
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import bertsecrets.callbacks.shrink as shrinking
 from bertsecrets.pruning.searches import Searches, digest_of, search_in_words, search_level
+from bertsecrets.pruning.settings import ShrinkSettings
 
 
 def split(*rows: tuple[list[int], int]) -> Any:
@@ -68,3 +71,28 @@ def test_the_search_is_said_with_what_it_spends() -> None:
         {**content, "search": 1, "counted": False}
     )
     assert search_in_words({"confidence": 0.9}) == ""
+
+
+@pytest.mark.parametrize(("faster_passes", "of_int8"), [(True, 1), (False, 2)])
+def test_8_bit_weights_after_a_model_that_failed_are_a_search_of_their_own(
+    faster_passes: bool, of_int8: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fixed sequence ends with its first failure: what is tested after it spends more of the error."""
+    search: Any = object.__new__(shrinking._Search)
+    search.settings = ShrinkSettings.read("shrink", {"speedup": [1.5, 2.0], "export": ["int8"]})
+    search.speedups, search.model, search.context, search.search = [1.5, 2.0], None, nullcontext, 1
+    search.searches = SimpleNamespace(begin=lambda *, anew: 2)
+    search.bar = lambda *_, **__: nullcontext(lambda *_: None)
+    search.data = SimpleNamespace(training_sample=lambda _: [])
+    search.extras = lambda _: {}
+    search._planned = lambda _, speedup: (None, speedup)
+    search._attempt = lambda speedup, *_: {
+        "asked": speedup,
+        "passed": faster_passes or speedup < 2,
+        "search": search.search,
+    }
+    search._quantised = lambda attempt: {**attempt, "search": search.search}
+    for name in ("fisher_information", "attempt_in_words"):
+        monkeypatch.setattr(shrinking, name, lambda *_, **__: None)
+    taken = [(attempt["asked"], attempt["search"]) for attempt in search.attempts()]
+    assert taken == [(1.5, 1), (2.0, 1), (2.0 if faster_passes else 1.5, of_int8)]
