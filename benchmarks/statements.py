@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.jobs import ROOT, of_base, replaced, run, store, write_page
 from bertsecrets.papers.ledger import STORED
-from bertsecrets.papers.statements.judge import UNTOLD, VERDICTS
+from bertsecrets.papers.statements.judge import UNTOLD, VERDICTS, expected_false, tallied
 from bertsecrets.papers.statements.statement import Statement, read_statements
 from bertsecrets.papers.statements.test import interval_in_words
 from bertsecrets.results.formatting import MISSING
@@ -151,8 +151,14 @@ def rendered(stored: Mapping[str, Any]) -> dict[str, str]:
     judged = {name: result for name, result in sorted(stored["statements"].items()) if result["subjects"]}
     table = ["| statement | verdict | here (95 % interval; seeds) | published | source |", "|---|---|---|---|---|"]
     table += [_row(statements[name], result) for name, result in judged.items()]
+    verdicts = [(result["verdict"], bool(statements[name].one_sided)) for name, result in stored["statements"].items()]
+    cells = [
+        cell for result in judged.values() for cell in result["subjects"].values() if cell["p_corrected"] is not None
+    ]
+    numbers = expected_false([(cell["p_corrected"], cell["seeds"] > 1) for cell in cells])
     return {
         "the runs": "\n".join(_runs(stored["models"])),
+        "the tally": f"{tallied(verdicts)} {numbers}",
         "the ledger": "\n".join(table),
         "not judged": "\n".join(_not_judged(stored["statements"])),
     }
@@ -185,7 +191,7 @@ def _row(statement: Statement, result: Mapping[str, Any]) -> str:
 
 def _why_open(statement: Statement, cell: Mapping[str, Any]) -> str:
     """Why a number that is significantly above or below the threshold settles nothing, as the end of a verdict; else empty."""
-    if cell["verdict"] != UNTOLD or cell["p"] is None or cell["p"] > LEVEL:
+    if cell["verdict"] != UNTOLD or cell["p_corrected"] is None or cell["p_corrected"] > LEVEL:
         return ""
     side = "above" if cell["value"] > statement.test.threshold else "below"
     # On the stated side only noise leaves a doubt.

@@ -18,10 +18,11 @@ from bertsecrets.papers.statements.judge import (
     VERDICTS,
     Cell,
     Entry,
-    counted,
     depends_on,
+    expected_false,
     judged,
     subjects,
+    tallied,
 )
 from bertsecrets.papers.statements.statement import check_names
 from bertsecrets.papers.statements.test import interval_in_words
@@ -75,6 +76,8 @@ class Ledger:
         tuned = subjects(models, "tuned")
         notes = [
             *counts_in_words(entries),
+            # The rate is kept over all statements, not over some of them.
+            *([] if self.names else [expected_false([(c.p_value, c.over_seeds) for e in entries for c in e.cells])]),
             *unlearned_in_words(models),
             *objectives_in_words(models),
             *versions_in_words(runs),
@@ -135,7 +138,6 @@ def _steps(entries: Sequence[Entry]) -> list[NextStep]:
 
 def counts_in_words(entries: Sequence[Entry]) -> list[str]:
     """How many statements have each verdict, and why the others cannot be told."""
-    counts = counted([entry.verdict for entry in entries])
     unread = [entry for entry in entries if all(cell.finding is None for cell in entry.cells)]
     lacking = sum(any(cell.command for cell in entry.cells) for entry in unread)
     untold = sum(entry.verdict == UNTOLD for entry in entries)
@@ -145,8 +147,9 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
         "the numbers leave it open": untold - len(unread),
     }
     reasons = ", ".join(f"for {number} {reason}" for reason, number in why.items() if number)
-    because = f": {reasons}" if reasons else ""
-    return [f"Of {len(entries)} published statement{'s' * (len(entries) != 1)}: {'; '.join(counts)}{because}."]
+    because = f" Why some cannot be told: {reasons}." if reasons else ""
+    tally = tallied([(entry.verdict, bool(entry.statement.one_sided)) for entry in entries])
+    return [f"{tally}{because}"]
 
 
 def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, Any]:
@@ -166,7 +169,8 @@ def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, A
                         "verdict": cell.verdict,
                         "seeds": cell.seeds,
                         **{key: _finite(getattr(cell.finding, key)) for key in ("value", "low", "high")},
-                        "p": _finite(cell.p_value),
+                        "p": _finite(cell.finding.p_value if cell.finding else math.nan),
+                        "p_corrected": _finite(cell.p_value),
                     }
                     for cell in measured(entry)
                 },
@@ -407,10 +411,10 @@ _READING = Section(
     "How to read this page",
     paragraphs=[
         "Each statement is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
-        "side the number lies; otherwise it cannot be told. P-values are corrected over all statements, models and tasks (false discovery "
-        "rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds and examples "
+        "side the number lies; otherwise it cannot be told. P-values are corrected over all statements, models and tasks, those over "
+        "seeds and those of single models apart (false discovery rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds and examples "
         "and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
-        "this model only. The interval of a rank correlation is over heads (and seeds); that of an agreement between seeds or tasks is over heads alone.",
+        "this model only. The interval of a rank correlation is over heads (and seeds) and includes what both numbers owe to depth; that of an agreement between seeds or tasks is over layers.",
         "The joint error of many heads assumes that all of them err in the same direction; the interval of the best head is simultaneous over all "
         "heads. Noise lowers rank correlations: a statement that a correlation is below a threshold holds only if the numbers are reliable enough "
         "to have shown a higher one. Statements about the model before fine-tuning are tested on the sentences of a task. A model that is not shown "

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -131,6 +132,51 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     moved_PLH = layer_PL1, np.take_along_axis(head_PLH, layer_PL1, axis=1)
     chance_P = _correlations(x_LH, y_LH[moved_PLH], defined, defined[moved_PLH])
     return replace(_tested(rho, chance_P, count), within=within)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Mean rank correlation over heads between any two of several grids.
+
+    Args:
+        rho: The mean; NaN where undefined.
+        low, high: 95 % limits; NaN with fewer than three layers.
+        p_value: Two-sided p-value of it being equal to a threshold; NaN likewise.
+    """
+
+    rho: float
+    low: float
+    high: float
+    p_value: float
+
+
+def agreement(value_GLH: ArrayLike, threshold: float = 0.0) -> Agreement:
+    """How well grids agree on the order of heads, total and with an uncertainty over layers; heads with NaN are left out.
+
+    Heads of a layer resemble each other, so that whole layers are left out in turn (delete-one-group jackknife; Shao and Wu 1989)
+    and Fisher's z of the mean has Student's t with as many degrees of freedom as layers, less one.
+
+    Args:
+        value_GLH: Two grids or more ``[grids, layers, heads]``.
+        threshold: What the p-value is of, between -1 and 1.
+    """
+    value_GLH = np.asarray(value_GLH, np.float64)
+    layers = np.flatnonzero(np.isfinite(value_GLH).all(0).any(1))
+    rho = _mean_correlation(value_GLH[:, layers])
+    without_L = np.array([_mean_correlation(value_GLH[:, layers[layers != layer]]) for layer in layers])
+    if len(layers) < 3 or not np.isfinite([rho, *without_L]).all():
+        return Agreement(rho, math.nan, math.nan, math.nan)
+    # Fisher's z of 1 is infinite.
+    z, edge, *z_L = np.arctanh(np.clip([rho, threshold, *without_L], -1 + 1e-12, 1 - 1e-12))
+    stderr = math.sqrt((len(layers) - 1) * float(np.var(z_L)))
+    reach = float(stats.t.isf(0.025, len(layers) - 1)) * stderr
+    p_value = float(2 * stats.t.sf(abs(z - edge) / stderr, len(layers) - 1)) if stderr else float(z == edge)
+    return Agreement(rho, math.tanh(z - reach), math.tanh(z + reach), p_value)
+
+
+def _mean_correlation(value_GLH: Array) -> float:
+    value_GN = value_GLH[:, np.isfinite(value_GLH).all(0)]
+    return float(np.mean([spearman(first_N, second_N) for first_N, second_N in combinations(value_GN, 2)]))
 
 
 def _centred_ranks(value_N: Array) -> Array:

