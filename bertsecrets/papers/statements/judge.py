@@ -37,14 +37,14 @@ DEPENDS, DIFFERS = "depends", "differs between these models"
 VERDICTS = (HOLDS, FAILS, HOLDS_HERE, FAILS_HERE, DEPENDS, DIFFERS, UNTOLD)
 
 
-def counted(verdicts: Sequence[str]) -> str:
+def counted(verdicts: Sequence[str]) -> list[str]:
     """How many statements have each verdict, in words.
 
     >>> counted(["holds of this model", "cannot be told", "holds of this model"])
-    '2 hold of this model; 1 cannot be told'
+    ['2 hold of this model', '1 cannot be told']
     """
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
-    return "; ".join(f"{number} {verdict if number == 1 else _plural(verdict)}" for verdict, number in counts.items())
+    return [f"{number} {verdict if number == 1 else _plural(verdict)}" for verdict, number in counts.items()]
 
 
 def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
@@ -57,9 +57,11 @@ def tallied(verdicts: Sequence[tuple[str, bool]]) -> str:
     'Of 2 published statements: 1 holds; 1 does not hold. Of 1 more that a number can confirm but not refute: 1 holds.'
     """
     both, one = ([verdict for verdict, one_sided in verdicts if one_sided is side] for side in (False, True))
-    parts = [f"Of {len(both)} published statement{'s' * (len(both) != 1)}: {counted(both)}."] if both else []
+    parts = [f"Of {len(both)} published statement{'s' * (len(both) != 1)}: {'; '.join(counted(both))}."] if both else []
     more = " more" if both else f" published statement{'s' * (len(one) != 1)}"
-    parts += [f"Of {len(one)}{more} that a number can confirm but not refute: {counted(one)}."] if one else []
+    parts += (
+        [f"Of {len(one)}{more} that a number can confirm but not refute: {'; '.join(counted(one))}."] if one else []
+    )
     return " ".join(parts)
 
 
