@@ -92,7 +92,9 @@ def check_comparison(page: Path, runs: list[Path]) -> None:
     rows = stored.set_index(key).sort_index()
     assert list(rows.index) == list(values.index) == list(errors.index)
     expected = [[*mean_and_limits(np.array(value_R)), len(runs)] for value_R in values]
-    np.testing.assert_allclose(rows[["mean", "low_pointwise", "high_pointwise", "seeds"]], expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        rows[["mean", "low_pointwise", "high_pointwise", "seeds"]], expected, rtol=1e-6, atol=1e-9
+    )
     np.testing.assert_allclose(rows["stderr_over_examples"], errors, rtol=1e-6, atol=1e-9)
 
 
