@@ -103,6 +103,8 @@ def test_equals_one_forward_pass_for_each_variant(family: str, mode: str, max_to
         engine = Engine(model, plan, constants_LHd=means_LHd, max_tokens=max_tokens)
         assert engine.shares
         clean_BC, logits_BVC = engine.run(batch, **donors_of(mode))
+        # The family's head gives the model's own logits, so that no pass was a whole one.
+        assert engine.shares
         torch.testing.assert_close(clean_BC, model(**batch).logits.detach(), atol=0, rtol=0)
         expected_BVC = one_by_one(model, plan, batch, means_LHd, *donors_of(mode).values())
         torch.testing.assert_close(logits_BVC, expected_BVC, atol=tolerance, rtol=0)
