@@ -14,6 +14,7 @@ from bertsecrets.data.sources.factory import SourceConfig
 from bertsecrets.data.sources.hub import HubSource
 from bertsecrets.data.task import HubLayout, Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.files import displayed
 from bertsecrets.settings import shown
 
 MOST_CLASSES = 100
@@ -64,8 +65,9 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, 
 def _of_csv(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str, Any]:
     if config.path is None:
         raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
-    path = Path(config.path).expanduser()
-    paths = [path] if config.eval_path is None else [path, Path(config.eval_path).expanduser()]
+    names = (config.path,) if config.eval_path is None else (config.path, config.eval_path)
+    paths = [displayed(Path(name).expanduser()) for name in names]
+    path = paths[0]
     tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
     values = [[fields[-1] for fields in table.fields] for table in tables]
 

@@ -13,7 +13,7 @@ from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import describe_os_error, remove_leftovers, resume_command
 from bertsecrets.results.run import FINISHED, SWEEP_FILE
 from bertsecrets.sweeps.code_version import code_version
-from bertsecrets.sweeps.run_folder import LOCK, config_digest, data_files, has_finished, hold, read_finished, run_key
+from bertsecrets.sweeps.run_folder import LOCK, config_digest, data_paths, has_finished, hold, read_finished, run_key
 from bertsecrets.sweeps.signals import Interrupted
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -125,10 +125,10 @@ def _difference(folder: Path, config: Mapping[str, Any]) -> str:
         finished = read_finished(folder)
     except ValueError:
         finished = None
-    files = data_files(config)
-    if finished is None or not files or (finished.config, finished.code) != (config_digest(config), code_version()):
+    paths = data_paths(config)
+    if finished is None or not paths or (finished.config, finished.code) != (config_digest(config), code_version()):
         return "with other settings, code or inputs"
-    named = " or ".join(f"'{file}'" for file in files)
+    named = " or ".join(f"'{path}'" for path in paths)
     if isinstance(config.get("checkpoint"), str):
         return f"of another checkpoint or other rows: it or {named} has changed since"
     return f"of other rows: {named} has changed since"

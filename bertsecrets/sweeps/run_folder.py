@@ -107,7 +107,7 @@ def run_key(config: Mapping[str, Any]) -> str:
     used = {key: value for key, value in config.items() if key not in NO_INFLUENCE}
     digest = hashlib.sha256(f"{config_digest(config)} {code_version()}{outside_code(used)}".encode())
     checkpoint = config.get("checkpoint")
-    read = data_files(config)
+    read = [file for path in data_paths(config) for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
     if isinstance(checkpoint, str) and checkpoint != INITIAL:
         path = find_checkpoint(Path(checkpoint))
         read += sorted(path.iterdir()) if path.is_dir() else [path]
@@ -117,7 +117,7 @@ def run_key(config: Mapping[str, Any]) -> str:
                 digest.update(_file_digest(file).encode())
     except OSError as error:
         raise UserError(
-            f"'{error.filename}' cannot be read ({error.strerror}); change its permissions or its path."
+            f"'{error.filename}' cannot be read ({describe_os_error(error)}); change its permissions or its path."
         ) from error
     for name in _listed(config.get("runs")):
         # A run's marker holds the digests of its results.
@@ -128,8 +128,8 @@ def run_key(config: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def data_files(config: Mapping[str, Any]) -> list[Path]:
-    """The files of a user's own data, a CSV or a GLUE task's; data sets in other folders are told by their rows alone."""
+def data_paths(config: Mapping[str, Any]) -> list[Path]:
+    """The files of a user's own data, a CSV or a GLUE task's, and the folder of a data set."""
     data, task = config.get("data") or {}, config.get("task") or {}
     files = [Path(data[key]).expanduser() for key in ("path", "eval_path") if data.get(key) is not None]
     if data.get("root") is not None and task.get("tsv"):

@@ -13,6 +13,7 @@ from bertsecrets.data.sources.rows import RecordedSource, Rows
 from bertsecrets.data.task import Task
 from bertsecrets.doors import error_text, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
+from bertsecrets.results.files import displayed
 from bertsecrets.settings import Meaning, Section, Settings
 
 _COUNT = "a whole number from 1"
@@ -184,8 +185,8 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
     if kind == "csv":
         if config.path is None:
             raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
-        evaluated = None if config.eval_path is None else Path(config.eval_path).expanduser()
-        return CsvSource(task, Path(config.path).expanduser(), evaluated, config.skip_bad_rows)
+        evaluated = None if config.eval_path is None else displayed(Path(config.eval_path).expanduser())
+        return CsvSource(task, displayed(Path(config.path).expanduser()), evaluated, config.skip_bad_rows)
     if kind == "coreference":
         if config.root is None:
             raise UserError(
