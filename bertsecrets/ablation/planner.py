@@ -324,7 +324,11 @@ def _score_sweeps(
     change_MRW = (added_M11 * part_MRW).cumsum(0) / size_M11
     variance_MRW = of_one_RW / size_M11
     error_MRW = np.sqrt(np.maximum(variance_MRW, np.finfo(float).tiny))
-    p_loss_MRW, p_margin_MRW = special.ndtr(change_MRW / error_MRW), special.ndtr(-(change_MRW + margin) / error_MRW)
+    p_loss_MRW = special.ndtr(change_MRW / error_MRW)
+    # One event more of the largest harm, as in the test of a margin.
+    largest_V = -pilot.moves_VN.min(1)
+    largest_MRW = np.append(largest_V, np.full(5, np.median(largest_V))) / size_M11
+    p_margin_MRW = special.ndtr((largest_MRW - change_MRW - margin) / np.hypot(error_MRW, largest_MRW))
     # No score is unchanged.
     return true_RV, change_MRW, variance_MRW, p_loss_MRW, p_margin_MRW, np.zeros_like(p_margin_MRW)
 

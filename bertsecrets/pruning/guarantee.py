@@ -131,8 +131,8 @@ def class_changes(paired: PairedPredictions, task: Task, confidence: float) -> l
 def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:
     """Test examples to show a model's loss below the margin with 80 % power, if loss and variance are as observed.
 
-    n = ((z_confidence + z_power) s / (margin - loss))^2, s^2 the variance of the examples' influences on the change of
-    score, and at least what the exact limits need without any changed prediction.
+    The n with n (margin - loss) = (z_confidence + z_power) s sqrt(n) + w, s^2 the variance of the examples' influences on the change of
+    score and w the largest harm of one, which the exact test adds; at least what that needs without any changed prediction.
 
     Returns:
         A whole number, or infinity if the observed loss is the margin or more.
@@ -143,5 +143,6 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
         return math.inf
     influence_N = results.of([model]).influences(metric)[0]
     quantiles = NormalDist().inv_cdf(confidence) + NormalDist().inv_cdf(POWER)
-    spread = math.sqrt(float((influence_N**2).mean()))
-    return float(math.ceil(max((quantiles * spread / room) ** 2, examples_to_rule_out(margin, confidence))))
+    reach, largest = quantiles * math.sqrt(float((influence_N**2).mean())), max(-float(influence_N.min()), 0.0)
+    root = (reach + math.sqrt(reach**2 + 4 * room * largest)) / (2 * room)
+    return float(math.ceil(max(root**2, examples_to_rule_out(margin, confidence))))
