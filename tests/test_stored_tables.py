@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from benchmarks import disabling_modes, scale
+from benchmarks import disabling_modes, scale, screened
 from tools.versions import DOCUMENT, SHOWN, STORED, page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +38,15 @@ def test_the_documentation_shows_the_stored_verdicts_of_each_mode() -> None:
     assert f"on {min(differing)} to {max(differing)} of {heads} heads differs from that with `uniform`" in text
     stored["mean"]["verdicts"]["dispensable"] += 1
     assert disabling_modes.page(stored) != text
+
+
+def test_the_documentation_shows_the_stored_screened_sweeps() -> None:
+    stored = json.loads(screened.RESULTS.read_text("utf-8"))
+    assert screened.page(stored) == screened.DOCUMENT.read_text("utf-8")
+    for sizes in stored["replayed"].values():
+        for row in sizes.values():
+            # What the page promises: no sweep spares a head that an exact one does not.
+            assert not any(row["sweeps"]["falsely_spared"])
 
 
 def test_the_lowest_versions_that_ran_are_those_that_are_promised() -> None:
