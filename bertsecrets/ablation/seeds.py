@@ -24,6 +24,7 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import KINDS
+from bertsecrets.results.scores import CORRELATIONS
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import stderr_of_width
@@ -223,6 +224,8 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
         noise_V,
         margin=judging.margin,
         level=judging.level,
+        # Scores lie between 0 and 1, correlations between -1 and 1.
+        largest=2.0 if first.metric in CORRELATIONS else 1.0,
     )
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]

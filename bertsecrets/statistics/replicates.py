@@ -143,6 +143,7 @@ class SeedEffects:
             which sum to 1.
         margin: The loss that matters.
         level: Level of the limits.
+        largest: The largest change that there can be: no limit lies beyond it.
     """
 
     delta: Array
@@ -151,6 +152,7 @@ class SeedEffects:
     weight_VK: Array
     margin: float
     level: float
+    largest: float = math.inf
 
     @cached_property
     def p_value(self) -> Array:
@@ -180,7 +182,7 @@ class SeedEffects:
             reach_V = (low_V + high_V) / 2
             beyond_V = self._beyond(reach_V) > tail
             low_V, high_V = np.where(beyond_V, reach_V, low_V), np.where(beyond_V, high_V, reach_V)
-        return self.delta - high_V, self.delta + high_V
+        return np.maximum(self.delta - high_V, -self.largest), np.minimum(self.delta + high_V, self.largest)
 
     def _beyond(self, distance_V: Array) -> Array:
         """Probability of an error above a distance, ``[V]``."""
@@ -201,7 +203,9 @@ _STEP = 0.5
 _STEPS = 100
 
 
-def effects_over_seeds(delta_SV: Array, shared_V: Array, noise_V: Array, *, margin: float, level: float) -> SeedEffects:
+def effects_over_seeds(
+    delta_SV: Array, shared_V: Array, noise_V: Array, *, margin: float, level: float, largest: float = math.inf
+) -> SeedEffects:
     """Mean effects over seeds, all judged on the same examples, as a statement about other seeds and other examples.
 
     The variance of a mean is ``s² / S + c``: the variance between the S observed effects holds the spread between seeds and
@@ -223,6 +227,7 @@ def effects_over_seeds(delta_SV: Array, shared_V: Array, noise_V: Array, *, marg
         noise_V: Mean variance over examples of one seed's effect (both: :func:`noise_of_examples`).
         margin: The loss that matters.
         level: Level of the limits.
+        largest: The largest change that there can be.
 
     Raises:
         UserError: If there are fewer than two seeds.
@@ -250,6 +255,7 @@ def effects_over_seeds(delta_SV: Array, shared_V: Array, noise_V: Array, *, marg
         _posterior(_likelihood(observed_V, variance_VK, seeds - 1), telling_V),
         margin,
         level,
+        largest,
     )
 
 

@@ -106,6 +106,13 @@ def test_the_error_is_that_of_other_seeds_and_other_examples() -> None:
         assert stderr_V[v] == pytest.approx(np.sqrt(variance), rel=0.04)
 
 
+def test_no_limit_lies_beyond_the_largest_change_that_there_can_be() -> None:
+    judged = judge_over_seeds([sweep("needed", [0.6], 1), sweep("not needed", [0.0], 2)])
+    low, high = (float(limit[0]) for limit in judged.effects.limits)
+    # Two seeds would leave an interval of several hundred points.
+    assert (low, high) == (-1.0, 1.0)
+
+
 def test_bad_input() -> None:
     one, other = sweep("one", [0.1], 0), sweep("other", [0.1], 1, count=700)
     with pytest.raises(UserError, match=r"Runs 'one' and 'other' disabled heads on different examples \(800 and 700\)"):

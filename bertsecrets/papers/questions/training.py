@@ -372,7 +372,7 @@ def _gain(full: Group, alone: Group) -> Estimate | None:
         noise = [
             covariance_SS[part].mean(keepdims=True) for part in (~np.eye(seeds, dtype=bool), np.eye(seeds, dtype=bool))
         ]
-        effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), *noise, margin=0.0, level=0.95)
+        effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), *noise, margin=0.0, level=0.95, largest=1.0)
         low, high = (float(limit[0]) for limit in effect.limits)
         return Estimate(float(effect.delta[0]), low, high, "seeds and examples")
     lost, won = (int((gain_SN[0] == sign).sum()) for sign in (-1, 1))
