@@ -160,7 +160,7 @@ def spared_in_words(spared: Spared) -> str:
     sentence = f"{'; '.join(parts) or f'no head is shown to lose less than {loss}'}."
     if spared.excluded is not None:
         excluded = _rounded_up(spared.excluded)
-        sentence += f" With {level} confidence, no single head loses {points(excluded)} or more"
+        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded)} or more"
         if spared.excluded_unchanged is not None and _rounded_up(spared.excluded_unchanged) < excluded:
             of_these = number(100 * _rounded_up(spared.excluded_unchanged), 1)
             sentence += f", and none of the {spared.unchanged} that change no prediction {of_these}"

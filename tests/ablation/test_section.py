@@ -112,7 +112,7 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
     words, figures, lead = written(HEADS, {"spared_accuracy_uniform": SPARED, "spared_f1_uniform": {}})
     assert lead[1] == (
         "Of the 2 heads that can each be spared, at most about 0.2 are expected to lose 1.0 point or more; with 90 % "
-        "confidence at least 1 of 4 lose less than 1.0 point. With 90 % confidence, no single head loses 21.0 points or more."
+        "confidence at least 1 of 4 lose less than 1.0 point. With 90 % confidence (one-sided), no single head loses 21.0 points or more."
     )
     assert "ablation_head_uniform_accuracy_spared" in figures
     assert "no single head loses so much is read off the largest of the heads' one-sided limits" in words

@@ -160,13 +160,13 @@ def test_few_examples_rule_out_large_losses_alone(count: int) -> None:
         (
             {"falsely": 1.29, "unchanged": 54, "excluded_unchanged": 0.01802},
             "Of the 63 heads that can each be spared, at most about 1.3 are expected to lose 1.0 point or more; with 95 % "
-            "confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence, no single head loses 2.4 points or "
+            "confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence (one-sided), no single head loses 2.4 points or "
             "more, and none of the 54 that change no prediction 1.9.",
         ),
         (
             {"unchanged": 72, "excluded_unchanged": 0.025},
             "Of the 63 heads that can each be spared, at most about 3.2 are expected to lose 1.0 point or more; with 95 % "
-            "confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence, no single head loses 2.4 points or more.",
+            "confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence (one-sided), no single head loses 2.4 points or more.",
         ),
         (
             {"each": [0, 0], "at_least": [0, 0], "of_each": 0, "excluded": None},
@@ -175,12 +175,12 @@ def test_few_examples_rule_out_large_losses_alone(count: int) -> None:
         (
             {"each": [0, 2], "at_least": [0, 0], "of_each": 0},
             "Of the 2 heads that can each be spared, at most about 0.1 are expected to lose 1.0 point or more. With 95 % "
-            "confidence, no single head loses 2.4 points or more.",
+            "confidence (one-sided), no single head loses 2.4 points or more.",
         ),
         (
             {"each": [0, 4], "at_least": [0, 3], "of_each": 2, "excluded": 0.03},
             "Of the 4 heads that can each be spared, at most about 0.2 are expected to lose 1.0 point or more; with 95 % "
-            "confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % confidence, no single head "
+            "confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % confidence (one-sided), no single head "
             "loses 3.0 points or more.",
         ),
     ],
