@@ -193,7 +193,7 @@ class SeedEffects:
 
 
 _TINY = 1e-150
-_BISECTIONS = 100
+_BISECTIONS = 60
 _FEWEST = 6
 """With fewer variants whose seeds differ, how variances vary over variants cannot be told."""
 _ANYWHERE = 3.0

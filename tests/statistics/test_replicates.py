@@ -12,6 +12,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
 from bertsecrets.errors import UserError
+from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.replicates import (
     corrected_together,
     difference,
@@ -284,6 +285,20 @@ def test_in_how_many_seeds_effects_are_shown_is_closed_testing(p_SV: np.ndarray)
     p_UV = np.stack([partial_conjunction(p_SV, u) for u in (1, 2)])
     rejected_UV = multipletests(p_UV.ravel(), 0.05, method="fdr_bh")[0].reshape(2, 3)
     assert seeds_shown(p_SV, 0.05, family_wise=False).tolist() == rejected_UV.sum(0).tolist()
+
+
+@pytest.mark.slow
+def test_all_numbers_of_seeds_are_one_family() -> None:
+    """Three seeds; heads that are needed in none, one and two of them, each the hardest case for one more; three families err more."""
+    generator = np.random.default_rng(0)
+    true_V, errors = np.repeat([0, 1, 2], 24), np.zeros(2)
+    for _ in range(2000):
+        p_SV = stats.norm.sf(generator.standard_normal((3, 72)) + 10 * (np.arange(3)[:, None] < true_V))
+        apart = [(holm(partial_conjunction(p_SV, u)) <= 0.05) & (true_V < u) for u in (1, 2, 3)]
+        errors += [np.any(apart), (seeds_shown(p_SV, 0.05) > true_V).any()]
+    before, after = errors / 2000
+    assert before > 0.08
+    assert after <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
 
 
 @pytest.mark.slow
