@@ -133,6 +133,7 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
     """
     rows = latest_rows(table)
     parts = list(dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows))
+    several = len({metric for _, metric, _ in parts}) > 1
     sections = []
     for index, (evaluation, metric, mode) in enumerate(parts):
         part = _of(rows, evaluation=evaluation, metric=metric, mode=mode)
@@ -140,7 +141,7 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         # A run keeps records of its first set alone.
         records = checks if main else {}
         sample, plan = (records.get(f"{name}_{mode}") for name in (SAMPLE, POWER_PLAN))
-        section = _section(table, part, records.get(f"{metric}_{mode}"), sample, plan)
+        section = _section(table, part, records.get(f"{metric}_{mode}"), sample, plan, several=several)
         if spared := records.get(f"{SPARED}_{metric}_{mode}"):
             section = _with_spared(section, Spared(**spared), part)
         record = records.get(f"{MODE}_{mode}")
@@ -213,6 +214,8 @@ def _section(
     check: Mapping[str, Any] | None,
     sample: Mapping[str, Any] | None,
     plan: Mapping[str, Any] | None,
+    *,
+    several: bool,
 ) -> Section:
     metric, mode = rows[0]["metric"], rows[0]["mode"]
     findings: list[str] = []
@@ -221,7 +224,7 @@ def _section(
     blocks: list[FigureBlock] = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         rows_of_kind = _of(rows, kind=kind)
-        first, *others = _in_words(rows_of_kind, sample)
+        first, *others = _in_words(rows_of_kind, sample, several=several)
         findings.append(first if findings else f"{first}{more_examples_in_words(rows_of_kind, plan)}")
         if kind == HEAD.name and (rises := rises_in_words(rows_of_kind, joint_verdicts(rows_of_kind), [metric])):
             findings.append(rises)
@@ -275,7 +278,7 @@ def _kind_title(kind: str) -> str:
     return f"{many[0].upper()}{many[1:]}:"
 
 
-def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str]:
+def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None, *, several: bool) -> list[str]:
     kind = KINDS[rows[0]["kind"]]
     defined = _defined(rows)
     counted = f"{len(rows)} {kind.singular if len(rows) == 1 else kind.plural}"
@@ -293,7 +296,9 @@ def _in_words(rows: Sequence[Row], sample: Mapping[str, Any] | None) -> list[str
         else "it is not shown that any can be spared",
         *([f"for {unknown} there are {WORDS[INCONCLUSIVE]}"] if unknown else []),
     ]
-    first = f"Of {subject}, {', '.join(parts[:-1])}, and {parts[-1]}; {_largest_loss(defined, metric)}."
+    # One of several metrics counts other heads than all of them, which titles do.
+    by = f"by {metric} " * several
+    first = f"Of {subject}, {by}{', '.join(parts[:-1])}, and {parts[-1]}; {_largest_loss(defined, metric)}."
     if len(defined) < len(rows):
         first += f" Undefined scores: {len(rows) - len(defined)}."
     better = sum(row["delta"] > 0 for row in defined)

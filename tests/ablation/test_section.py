@@ -257,6 +257,9 @@ def test_counts_for_tracking_are_over_all_metrics() -> None:
         4,
     ]
     assert scalars["ablation/worst_delta"] == -0.191
+    words, _, _ = written([*HEADS, *second])
+    assert "Of 4 heads disabled in turn (uniform), by accuracy 1 is needed" in words
+    assert "Of 4 heads disabled in turn (uniform), by F1 2 are needed" in words
 
 
 def test_heads_that_the_loss_needs_are_named_and_flagged_where_the_metric_spares_them() -> None:
