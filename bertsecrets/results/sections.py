@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ from bertsecrets.results.ranking import like_the_extreme, picked
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
 from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, Grids, MeasureView, Replicates
-from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation
+from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation, spearman_within
 from bertsecrets.statistics.replicates import (
     Difference,
     corrected_together,
@@ -457,12 +458,19 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
                 "seeds": str(len(value_RLH)),
                 "rank correlation, mean": number(mean, 2),
                 "smallest": number(least, 2),
+                "mean within layers": number(_within_layers(value_RLH), 2),
                 "ICC": number(intraclass_correlation(value_NR), 2),
                 "lowest layer": lowest if ordered else MISSING,
                 f"among the lowest {_TOP} in every seed": common if ordered else MISSING,
             }
         )
     return Table.of(rows, caption)
+
+
+def _within_layers(value_RLH: Array) -> float:
+    """Mean rank correlation of heads with others of their layer, between any two replicates: without what they owe to depth."""
+    rhos = [spearman_within(first_LH, second_LH) for first_LH, second_LH in combinations(value_RLH, 2)]
+    return float(np.mean(rhos)) if rhos else math.nan
 
 
 def _lowest(value_N: Array) -> set[int]:
@@ -486,7 +494,9 @@ def agreement_in_words(values: Mapping[str, Array], title: str) -> str:
     worst = min(defined, key=lambda label: defined[label])
     best = max(defined, key=lambda label: defined[label])
     if len(defined) == 1:
-        return f"The rank correlation of two seeds over heads is {number(defined[worst], 2)} by {title}."
+        within = _within_layers(values[worst])
+        beyond = f", {number(within, 2)} within layers" if math.isfinite(within) else ""
+        return f"The rank correlation of two seeds over heads is {number(defined[worst], 2)}{beyond}, by {title}."
     if number(defined[worst], 2) == number(defined[best], 2):
         where = "both" if len(defined) == 2 else f"all {len(defined)}"
         return (

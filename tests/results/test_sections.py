@@ -15,7 +15,7 @@ from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.sections import compared_section, describe_columns
+from bertsecrets.results.sections import agreement_table, compared_section, describe_columns
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import Comparison, Contrast, MeasureView, Replicates
 
@@ -274,3 +274,16 @@ def test_one_seed_each_is_tested_over_examples() -> None:
     assert section.findings == [
         "a − b: toy numbers: entropy (tested over examples) differs in 4 of 4 heads, those by −0.500 on average."
     ]
+
+
+def test_seeds_that_share_depth_alone_do_not_agree_within_layers() -> None:
+    generator = np.random.default_rng(0)
+    value_RLH = 10 * np.arange(4.0)[:, None] + generator.normal(size=(3, 4, 6))
+    table = agreement_table({"a": value_RLH}, "x")
+    row = dict(zip(table.header, table.rows[0], strict=True))
+    by_layer = [
+        np.mean([stats.spearmanr(value_RLH[i, layer], value_RLH[j, layer]).statistic for layer in range(4)])
+        for i, j in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert float(row["rank correlation, mean"]) > 0.9
+    assert row["mean within layers"].replace("\N{MINUS SIGN}", "-") == f"{np.mean(by_layer):.2f}"
