@@ -130,7 +130,7 @@ def _verdict(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     bound = max(
         (test["bound"] for test in attempt["tests"]), key=lambda bound: math.inf if math.isnan(bound) else bound
     )
-    above = f", one above {number(100 * bound, 1)} is" if math.isfinite(bound) and not ruled_out else ""
+    above = f" (one above {number(100 * bound, 1)} is)" if math.isfinite(bound) and not ruled_out else ""
     text = f"a loss of {in_points(content['margin'])} or more is {'' if ruled_out else 'not '}ruled out{above}"
     if of_class is None:
         return text
