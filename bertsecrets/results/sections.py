@@ -516,14 +516,13 @@ def correlation_in_words(correlation: RankCorrelation) -> str:
         return "undefined"
     if not math.isfinite(correlation.p_value):
         return f"{rho} (not judged: fewer than {FEWEST_POINTS} points)"
-    limits = (
-        f"95 % interval {low_to_high(correlation.low, correlation.high, 2)}, " if math.isfinite(correlation.low) else ""
-    )
-    words = f"{rho} ({limits}permutation p {p_value(correlation.p_value)})"
+    limits = [f"95 % interval {low_to_high(correlation.low, correlation.high, 2)}"] * math.isfinite(correlation.low)
     if correlation.within is None:
-        return words
+        return f"{rho} ({', '.join([*limits, f'permutation p {p_value(correlation.p_value)}'])})"
+    # No p-value of the total: too small where both follow depth steadily, it would be read as a finding.
+    total = f"{rho} ({limits[0]})" if limits else rho
     beyond = f", and {correlation_in_words(correlation.within)} within layers" if correlation.judged else ""
-    return f"{words}, including what both owe to depth{beyond}"
+    return f"{total}, including what both owe to depth{beyond}"
 
 
 def replicate_rows(label: str, replicates: Replicates) -> list[Mapping[str, object]]:

@@ -13,11 +13,13 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.formatting import p_value, with_limits
 from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.sections import agreement_table, compared_section, describe_columns
+from bertsecrets.results.sections import agreement_table, compared_section, correlation_in_words, describe_columns
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import Comparison, Contrast, MeasureView, Replicates
+from bertsecrets.statistics.ranks import rank_correlation
 
 IDENTITY = {"run": "r", "model": "m", "task": "t", "init": "pretrained"}
 
@@ -287,3 +289,19 @@ def test_seeds_that_share_depth_alone_do_not_agree_within_layers() -> None:
     ]
     assert float(row["rank correlation, mean"]) > 0.9
     assert row["mean within layers"].replace("\N{MINUS SIGN}", "-") == f"{np.mean(by_layer):.2f}"
+
+
+def test_the_total_correlation_of_heads_has_no_p_value_beside_that_within_layers() -> None:
+    x_LH, y_LH = np.random.default_rng(0).normal(size=(2, 4, 6))
+    correlation = rank_correlation(x_LH, y_LH)
+    within = correlation.within
+    assert within is not None
+    total, _, rest = correlation_in_words(correlation).partition(", including what both owe to depth, and ")
+    assert total == f"{with_limits(correlation.rho, correlation.low, correlation.high, 2)}".replace(
+        "(", "(95 % interval "
+    )
+    assert rest == f"{correlation_in_words(within)} within layers"
+    assert f"permutation p {p_value(within.p_value)})" in rest
+    assert correlation_in_words(
+        rank_correlation(x_LH[:, :1].repeat(3, axis=0), y_LH[:, :1].repeat(3, axis=0))
+    ).endswith("including what both owe to depth")
