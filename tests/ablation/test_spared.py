@@ -241,7 +241,7 @@ def test_over_equal_experiments_the_curve_varies_less_than_the_count_at_one_marg
         read.append((*counts.at_margin, 100 * half, 100 * (counts.excluded or np.nan)))
     first, middle, third = np.percentile(read, [25, 50, 75], axis=0)
     each, at_least, half, excluded = range(4)
-    # One by one 13, 18 or 23 heads at one margin; the bound varies less, and the margin of half of the heads by a third of a point.
+    # One by one 12, 16 or 21 heads at one margin; the bound varies half as much, and the margin of half of the heads by a quarter point.
     assert (third - first)[each] <= 0.7 * middle[each]
     assert (third - first)[at_least] <= 0.8 * (third - first)[each]
     assert (third - first)[half] <= 0.2 * middle[half]
