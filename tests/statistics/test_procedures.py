@@ -80,7 +80,7 @@ def test_smaller_models_pass_as_rarely_as_stated(scenario: str) -> None:
 
 
 def check(rates: dict[str, dict[str, float]], simulations: int) -> None:
-    """Errors and coverage within 3.5 standard errors of the promise."""
+    """Errors and coverage within 3.5 standard errors of the promise, as there are many."""
     slack = 3.5 * np.sqrt(0.05 * 0.95 / simulations)
     for promise, rate in rates.items():
         if "nominal" in rate:
@@ -104,11 +104,5 @@ def test_every_promise_is_kept_within_the_error_of_the_simulation() -> None:
     rows = STORED["rows"]
     assert {row["examples"] for row in rows} >= set(COUNTS)
     assert {row["seeds"] for row in rows} == {1, *SEEDS}
-    for row in rows:
-        if "nominal" in row:
-            # Intervals over seeds are counted over 12 heads each; 3.5 standard errors, as there are many rows.
-            effective = STORED["simulations"] * (1 if row["seeds"] == 1 or row["nominal"] < 0.5 else 3)
-            slack = 3.5 * np.sqrt(0.05 * 0.95 / effective)
-            kept = row["after"] <= 0.05 + slack if row["nominal"] == 0.05 else row["after"] >= 0.95 - slack
-            assert kept, row
+    check({json.dumps(row): row for row in rows}, STORED["simulations"])
     assert HEADS == 72
