@@ -310,7 +310,9 @@ def as_argument(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {as_argument(content)}" for key, content in value.items()) + "}"
     if isinstance(value, Sequence):
         return "[" + ", ".join(map(as_argument, value)) + "]"
-    return "null" if value is None else str(value)
+    return (
+        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+    )
 
 
 def resume_command(folder: Path) -> str:

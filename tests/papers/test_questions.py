@@ -601,8 +601,8 @@ def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Pat
             },
             {
                 "data=csv",
-                'data.path="my reviews.csv"',
-                'data.text=["one", "the other"]',
+                "data.path=my reviews.csv",
+                "data.text=[one,the other]",
                 "data.label=stars",
                 "data.target=scores",
                 "data.eval_path=dev.csv",

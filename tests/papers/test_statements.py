@@ -513,7 +513,7 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
     (alone,) = ledger(
         tmp_path / "alone", statement_of({"kind": "mean", "column": "entropy/bits", "above": 3}, "before")
     )
-    initial = "checkpoint=initial model=minilm task=mrpc data=tsv 'data.root=\"my data\"' 'measure=[entropy]'"
+    initial = "checkpoint=initial model=minilm task=mrpc data=tsv 'data.root=my data' 'measure=[entropy]'"
     assert only(alone).command == f"python -m bertsecrets analyze {initial}"
     cells = [only(entry) for entry in ledger(tmp_path, *statements)]
     assert {cell.verdict for cell in cells} == {UNTOLD}
