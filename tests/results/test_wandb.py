@@ -5,14 +5,25 @@ from pathlib import Path
 import pytest
 import torch
 import wandb
+from results.test_ablation_table import row
 from wandb_log import leaves, read_log
 
 from bertsecrets.grid import HeadGrid
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_code
 from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
-from bertsecrets.results.wandb import STEP, define_axis, log_curves, log_figures, log_grid, log_summary, log_table
+from bertsecrets.results.wandb import (
+    STEP,
+    define_axis,
+    log_ablation,
+    log_curves,
+    log_figures,
+    log_grid,
+    log_summary,
+    log_table,
+)
 
 
 @pytest.fixture
@@ -124,3 +135,13 @@ def test_names_of_heads_sort_as_the_heads_do() -> None:
     names = [head_code(layer, head) for layer in range(24) for head in range(16)]
     assert names == sorted(names)
     assert head_code(3, None) == "l03"
+
+
+def test_the_table_of_effects_has_the_words_of_pages_and_says_what_is_not_corrected() -> None:
+    run = _Calls()
+    log_ablation(run, AblationTable.from_rows([row(verdict="dispensable", low=-0.5, low_simultaneous=-0.75)]))  # type: ignore[arg-type]
+    (logged,) = run.logged
+    table = logged["ablation/table"]
+    cells = dict(zip(table.columns, table.data[0], strict=True))
+    assert (cells["verdict"], cells["low_pointwise"], cells["low_simultaneous"]) == ("can be spared", -0.5, -0.75)
+    assert not {"low", "high", "p_value"} & cells.keys()
