@@ -339,7 +339,9 @@ def rise_in_words(row: Row) -> str:
     if not row["loss_baseline"]:
         rise, low, high = (number(row[name], signed=True) for name in names)
         return f"{rise} ({low} to {high})"
-    rise, low, high = (number(100 * row[name] / row["loss_baseline"], 0, signed=True) for name in names)
+    percent = [100 * row[name] / row["loss_baseline"] for name in names]
+    # A significant rise must not read as "0 %".
+    rise, low, high = (number(value, int(abs(percent[0]) < 10), signed=True) for value in percent)
     return f"{rise} % ({low} to {high})"
 
 
