@@ -189,14 +189,15 @@ def _with_text(argument: str) -> str:
     name = key_of(argument)
     try:
         read = parse_overrides([argument])[0]
+        text = value if read.is_sweep_override() else read.value()
     except UserError:
         # A mistake in the key is told when all settings are parsed.
-        return f"{key}={quoted(value)}"
+        text, argument = value, f"{key}={quoted(value)}"
     if name in _COLUMN_NAMES and value and value[0] not in "[{'\"" and value.lower() != "null" and "${" not in value:
         return f"{key}={quoted(value)}"
-    if name in PATHS:
-        text = value if read.is_sweep_override() else read.value()
-        if text is not None and "${" not in str(text) and (path := Path(str(text)).expanduser()).exists():
+    if name in PATHS and text not in (None, "") and "${" not in str(text):
+        path = os.path.expanduser(str(text))
+        if os.path.exists(path):
             return f"{key}={quoted(os.path.abspath(path))}"
     return argument
 
@@ -444,7 +445,7 @@ def with_own_model(invocation: Invocation) -> Invocation:
     checkpoint = settings.get("checkpoint")
     if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():
         return invocation
-    if {"model", "experiment"} & {key.partition(".")[0] for key in settings}:
+    if {"model", "model.path", "model.name", "experiment"} & settings.keys():
         return invocation
     folder = Path(str(checkpoint.value())).expanduser()
     if not (folder / CONFIG).is_file() or run_of(str(checkpoint.value())) is not None:

@@ -51,7 +51,7 @@ def _compare(data: TaskData, origin: Run) -> None:
     if known is None:
         if not data.task.demo:
             _remark(
-                data, f"The run in '{place}' does not know its rows, so that they may be others than it was trained on."
+                data, f"The run in '{place}' has no record of its rows; they may differ from those it was trained on."
             )
         return
     evaluated = set(data.evaluation.values())

@@ -158,12 +158,14 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     if HELD_OUT not in evaluation.values():
         return
     for name in ("eval_fraction", "split_by"):
-        if f"data.{name}" in keys and data[name] != of_run.get(name, data[name]):
+        # Runs that do not say held rows out by their order.
+        was = of_run.get(name, "order" if name == "split_by" else data[name])
+        if f"data.{name}" in keys and data[name] != was:
             raise UserError(
-                f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={of_run[name]}: rows that it was "
+                f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={was}: rows that it was "
                 "trained on would be evaluated; leave it out."
             )
-    known = path is not None and Path(path).expanduser().exists()
+    known = path is not None and os.path.exists(os.path.expanduser(path))
     other = path is not None and known and data.path is not None and _absolute(data.path) != _absolute(path)
     named = data.eval_path if data.get("eval_path") is not None else data.path if other else None
     split = None
@@ -176,7 +178,7 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     elif named is not None:
         split, data.path, data.eval_path = ALL, named, None
     if split is not None:
-        config.task.evaluation = {name: split if was == HELD_OUT else was for name, was in evaluation.items()}
+        config.task.evaluation = {name: split if part == HELD_OUT else part for name, part in evaluation.items()}
     elif "data" in keys:
         # The same rows, named again.
         data.eval_fraction = of_run.get("eval_fraction", data.eval_fraction)
@@ -184,7 +186,7 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(Path(path).expanduser())
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def analysis_name(checkpoint: Any, default: str) -> str:

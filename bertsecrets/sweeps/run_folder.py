@@ -102,12 +102,14 @@ def run_key(config: Mapping[str, Any]) -> str:
     The code is that of this package and of other packages and files that the configuration uses.
 
     Raises:
-        UserError: If that checkpoint or the data exist no more or cannot be read.
+        UserError: If that checkpoint is gone, or it or the data cannot be read.
     """
     used = {key: value for key, value in config.items() if key not in NO_INFLUENCE}
     digest = hashlib.sha256(f"{config_digest(config)} {code_version()}{outside_code(used)}".encode())
     checkpoint = config.get("checkpoint")
-    read = [file for path in data_paths(config) for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    read = [
+        file for path in data_paths(config) for file in (sorted(path.rglob("*")) if os.path.isdir(path) else [path])
+    ]
     if isinstance(checkpoint, str) and checkpoint != INITIAL:
         path = find_checkpoint(Path(checkpoint))
         read += sorted(path.iterdir()) if path.is_dir() else [path]
@@ -131,9 +133,9 @@ def run_key(config: Mapping[str, Any]) -> str:
 def data_paths(config: Mapping[str, Any]) -> list[Path]:
     """The files of a user's own data, a CSV or a GLUE task's, and the folder of a data set."""
     data, task = config.get("data") or {}, config.get("task") or {}
-    files = [Path(data[key]).expanduser() for key in ("path", "eval_path") if data.get(key) is not None]
+    files = [Path(os.path.expanduser(data[key])) for key in ("path", "eval_path") if data.get(key) is not None]
     if data.get("root") is not None and task.get("tsv"):
-        folder = Path(data["root"]).expanduser() / task["tsv"]["folder"]
+        folder = Path(os.path.expanduser(data["root"])) / task["tsv"]["folder"]
         files += [folder / name for _, name in sorted(task["tsv"]["files"].items())]
     return files
 
@@ -368,7 +370,8 @@ def _settings_digest(*, _root_: DictConfig) -> str:
 
 def _agent_run() -> str:
     """What tells the folder of a run that a W&B agent has started from those of other agents in the same second; else empty."""
-    return f"_{os.environ.get('WANDB_RUN_ID')}" if "WANDB_SWEEP_ID" in os.environ else ""
+    run = os.environ.get("WANDB_RUN_ID")
+    return f"_{run}" if run and "WANDB_SWEEP_ID" in os.environ else ""
 
 
 OmegaConf.register_new_resolver("agent_run", _agent_run, replace=True)

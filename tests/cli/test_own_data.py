@@ -116,6 +116,6 @@ def test_a_run_on_a_csv_file_is_analysed_without_naming_it(reviews: Path, tiny_b
     assert scores[0]["sets"]["val"]["model"] == scores[1]["sets"]["val"]["model"]
     held = scores[1]["sets"]["val"]["count"]
     assert (
-        f"{held} of the 60 training rows are held out, the same ones in every run, whatever rows"
+        f"{held} of the 60 training rows are held out, the same ones in every run, each by a hash"
         in scores[1]["notes"][0]
     )

@@ -187,7 +187,11 @@ def test_rows_left_out_are_counted(tmp_path: Path) -> None:
         ),
         ('review\tstars\n"a ""b"""\t1\n"two\nlines"\t2\n', ['a "b"', "two\nlines"], []),
         ('stars\treview\n1\t"two\nlines"\n2\tb\n', ["two\nlines", "b"], []),
-        ('review,stars\na,1\n"b,1\nc,2\nd",2\n', ["a", "b,1\nc,2\nd"], ["1 lines that look like rows stand within"]),
+        (
+            'review,stars\na,1\n"b,1\nc,2\nd",2\n',
+            ["a", "b,1\nc,2\nd"],
+            ["1 line that looks like a row is inside quotes and was read as a part of a text;"],
+        ),
         ('review,stars\na,1\n"b,\nc, d\ne",2\n', ["a", "b,\nc, d\ne"], []),
         ('"my\r\nreview","stars"\r\na,1\r\nb,2\r\n', ["a", "b"], []),
     ],

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
 from faults.cases import CLAIMED, LATE, Case, Outcome, analyze, parametrized, train
 from faults.places import Arrange, both, warm_process, write
 from faults.runner import Warm
@@ -95,6 +96,7 @@ RUN = "{folder}/run"
 TRAINED = train(**{**CSV, "model": "folder", "task": None, "data__path": "own.csv", "hydra__run__dir": RUN})
 OF_RUN = {"checkpoint": "run", "hydra__run__dir": OUT}
 SWEEP = ("-m", *TRAINED[1:-1], "sweep.compare=false", "hydra.sweep.dir={folder}/sweep")
+OF_FOLDER = tuple({"data=csv": "data=hub", "data.path=own.csv": "data.path=set"}.get(word, word) for word in SWEEP)
 
 
 def ran(*words: str, place: str = ".") -> Arrange:
@@ -115,6 +117,12 @@ def flipped(folder: Path) -> None:
     lines = (folder / "own.csv").read_text("utf-8").splitlines()
     ends = {"0": "1", "1": "0", "l": "l"}
     (folder / "own.csv").write_text("".join(f"{line[:-1]}{ends[line[-1]]}\n" for line in lines), "utf-8")
+
+
+def without_split_by(folder: Path) -> None:
+    path = folder / "run" / "config.yaml"
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "split_by:" not in line), "utf-8")
 
 
 def read_at(place: str) -> Callable[[Path, Outcome], None]:
@@ -184,12 +192,18 @@ KNOWN = [
         check=judged(31),
     ),
     Case(
+        "rows-of-an-old-run-held-out-by-text",
+        analyze(**OF_RUN, data__split_by="text"),
+        r"data.split_by=text contradicts the run, which held rows out with data.split_by=order: rows that it was trained on",
+        arrange=both(TRAINED_RUN, without_split_by),
+    ),
+    Case(
         "rows-that-an-old-run-does-not-know",
         analyze(**OF_RUN),
         r"Report: {folder}/out",
         0,
         arrange=both(TRAINED_RUN, lambda folder: (folder / "run/rows.json").unlink()),
-        check=noted("The run in 'run' does not know its rows, so that they may be others than it was trained on."),
+        check=noted("The run in 'run' has no record of its rows; they may differ from those it was trained on."),
     ),
     Case(
         "rows-in-a-file-to-evaluate",
@@ -213,6 +227,14 @@ KNOWN = [
         r"1 finished, 2 skipped",
         0,
         arrange=both(held_out(60, "own.csv"), ran("train.py", *SWEEP, "seed=1,2")),
+        seconds=300.0,
+    ),
+    Case(
+        "rows-sweep-of-a-folder-grown",
+        ("train.py", *OF_FOLDER, "seed=1,2", "resume=true"),
+        r"1 finished, 1 skipped",
+        0,
+        arrange=both(held_out(60, "set/train.csv"), ran("train.py", *OF_FOLDER, "seed=1")),
         seconds=300.0,
     ),
 ]
@@ -255,12 +277,39 @@ REFUSED = [
         leaves=LATE,
     ),
     Case(
+        "path-too-long",
+        train(**{**HUB, "data": "csv", "data__path": "x" * 300}),
+        r"data.path is 'x+…, which cannot be read \(file name too long\); give a path that you may read",
+    ),
+    Case(
+        "path-of-nobody",
+        train(**{**HUB, "data": "csv", "data__path": "~nouser/x.csv"}),
+        r"data.path is '~nouser/x.csv', which cannot be read \(Could not determine home directory\.\); give a path",
+    ),
+    Case(
+        "path-empty",
+        train(**{**HUB, "data": "csv", "data__path": ""}),
+        r"data.path is ''; expected the path of a folder or a CSV file, or null",
+    ),
+    Case(
         "columns-differ",
         train(**HUB),
         r"could not be loaded \(All the data files must have the same columns, but .*'label'.*train-2.csv",
         arrange=folder_of_files(train=SPLITS["train"], train_2="text\na\nb\n"),
     ),
 ]
+
+
+def absolute_path(name: str) -> Callable[[Path, Outcome], None]:
+    """The run's configuration and its record of the rows name the same absolute path."""
+
+    def check(folder: Path, outcome: Outcome) -> None:
+        (path,) = folder.glob("outputs/*/*/config.yaml")
+        assert yaml.safe_load(path.read_text("utf-8"))["data"]["path"] == str(folder / name)
+        assert json.loads(path.with_name("rows.json").read_text("utf-8"))["train"]["place"] == str(folder / name)
+
+    return check
+
 
 READ = [
     Case("texts-null-and-na", train(**HUB), r"Report: {folder}/out", 0, folder_of_files(**SPLITS)),
@@ -270,6 +319,7 @@ READ = [
         r"Report: {folder}/outputs",
         0,
         write("own (1), ü.csv", f"text,评论\n{rows(60)}"),
+        check=absolute_path("own (1), ü.csv"),
     ),
     Case(
         "names-in-the-next-command",

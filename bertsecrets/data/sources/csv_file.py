@@ -203,9 +203,10 @@ class _Quotes:
         rows = sum(cells[index].strip() in labels for cells in self.inside)
         times = f"{self.stray:,} row{'s' * (self.stray != 1)}"
         stray = f"{path.name}: a quote that nothing closes was read as a part of the text, in {times}."
+        looks = f"{rows:,} lines that look like rows are inside quotes and were"
+        looks = "1 line that looks like a row is inside quotes and was" if rows == 1 else looks
         swallowed = (
-            f"{path.name}: {rows:,} lines that look like rows stand within quotes and were read as parts of texts; if "
-            "that is not meant, close or double the quote above them."
+            f"{path.name}: {looks} read as a part of a text; if that is not meant, close or double the quote above."
         )
         return (*((stray,) if self.stray else ()), *((swallowed,) if rows else ()))
 

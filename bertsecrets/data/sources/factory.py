@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
@@ -13,8 +13,8 @@ from bertsecrets.data.sources.rows import RecordedSource, Rows
 from bertsecrets.data.task import Task
 from bertsecrets.doors import error_text, load_named, load_offer, offers
 from bertsecrets.errors import UserError, choices
-from bertsecrets.results.files import displayed
-from bertsecrets.settings import Meaning, Section, Settings
+from bertsecrets.results.files import describe_os_error, displayed
+from bertsecrets.settings import Meaning, Section, Settings, shown
 
 _COUNT = "a whole number from 1"
 _OPTIONAL_COUNT = f"{_COUNT}, or null"
@@ -40,8 +40,8 @@ class SourceConfig(Settings):
         target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than 20
             different whole numbers, for scores.
         eval_fraction: Share of the training rows that is held out for evaluation if there are no evaluation rows.
-        split_by: Whether a row is held out by its ``text`` alone, so that other rows change nothing, or by the ``order`` of all rows, as in
-            runs whose configuration does not say.
+        split_by: Whether a row is held out by its ``text`` alone, or by the ``order`` of all rows, as in runs whose configuration does
+            not say.
         dataset, dataset_config: For ``hub`` without a task: the data set, and its configuration.
         revision: For ``hub``: revision of the data set.
         cache_dir: For ``hub``: folder for downloads; None takes the library's default.
@@ -82,6 +82,21 @@ class SourceConfig(Settings):
     num_workers: int = Field(ge=0, le=1024, description="a whole number from 0 to 1024")
     only: Literal["first", "second"] | None = Field(description="first, second, or null for both")
     permute_labels: bool = Field(description="true or false")
+
+    @field_validator("root", "path", "eval_path")
+    @classmethod
+    def _can_be_looked_for(cls, value: str | None, info: ValidationInfo) -> str | None:
+        try:
+            os.stat(Path(value or "").expanduser())
+        except (FileNotFoundError, NotADirectoryError):
+            # What is missing is told by the source that reads it.
+            pass
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
+            raise UserError(
+                f"data.{info.field_name} is {shown(value)}, which cannot be read ({reason}); give a path that you may read."
+            ) from error
+        return value
 
     @classmethod
     def defaults(cls) -> Section:

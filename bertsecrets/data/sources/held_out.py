@@ -85,11 +85,11 @@ class HeldOutSource:
 
     def _division(self, held: int, rows: int) -> str:
         if self.split == ALL:
-            return f"No row is trained on here: all {rows:,} rows are evaluated."
+            return f"All {rows:,} rows are evaluated; whether the model was trained on some of them is not known."
         if self.split == HELD_OUT:
             return (
                 f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones in every "
-                f"run{', whatever rows are added' if self.by_text else ''}."
+                f"run{', each by a hash of its text' if self.by_text else ''}."
             )
         few = "; so few hardly tell checkpoints apart: checkpoint.report=last chooses nothing" if held < _FEW else ""
         return f"{held:,} of the {rows:,} training rows choose the checkpoint and are not trained on, the same ones in every run{few}."
@@ -128,8 +128,8 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
 def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Texts]:
     """The texts to hold out: those whose hash, a number from 0 to 1, is below the share.
 
-    Rows that are added move no other row, so that what a model was trained on is never held out later. Only a class whose texts
-    would all be on one side gives one to the other: its lowest is held out, or its highest trained on.
+    A class whose texts would all be on one side gives one to the other: its lowest is held out, or its highest trained on. Only in
+    such a class can an added row move another.
 
     Args:
         examples, fraction, by_class: As in :func:`held_out`; the number of rows held out varies about the share.
