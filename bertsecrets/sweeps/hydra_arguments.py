@@ -219,6 +219,7 @@ def sweeper_params(config: DictConfig) -> dict[str, str]:
 def unquoted(text: str) -> str:
     """Undo :func:`~bertsecrets.results.files.quoted`; any other text is returned as it is.
 
+    >>> from bertsecrets.results.files import quoted
     >>> unquoted(quoted("it's ${here}")), unquoted("plain"), unquoted("'a','b'")
     ("it's ${here}", 'plain', "'a','b'")
     """

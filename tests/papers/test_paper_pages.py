@@ -28,7 +28,7 @@ from papers.paper_runs import (
     with_extras,
 )
 from reporting.finished_runs import make_run
-from scipy import stats
+from scipy import integrate, optimize, stats
 
 from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.errors import UserError
@@ -374,13 +374,27 @@ def rows_of(section: Section | None, table: int = 0) -> list[list[str]]:
     return [list(row) for row in section.tables[table].rows]
 
 
+def reach_of_sum(spread: float, freedom: int, error: float) -> float:
+    """97.5 % point of Student's t times the spread plus a normal error, by quadrature."""
+
+    def above(reach: float) -> float:
+        def density(z: float) -> float:
+            return float(stats.norm.pdf(z) * stats.t.sf((reach - error * z) / spread, freedom))
+
+        return float(integrate.quad(density, -9, 9, limit=500)[0])
+
+    return float(optimize.brentq(lambda reach: above(reach) - 0.025, 0, 200 * spread + 20 * error))
+
+
 def test_table_1_has_every_seeds_score_and_their_interval(tmp_path: Path) -> None:
     for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.68)):
         for seed in (1, 2):
             make_run(tmp_path / f"{init}{seed}", init=init, seed=seed, model=BERT, accuracy=accuracy + 0.01 * seed)
     (row,) = rows_of(kovaleva2019.initialisation(models_in(tmp_path)))
-    # Mean of 0.81 and 0.82: variance 0.00707² / 2 over seeds, and 0.0206² of 408 examples below it (Wilson); t(329) at 97.5 % is 1.967.
-    assert row[2] == "81.5 (77.3 to 85.1)"
+    # Mean of 0.81 and 0.82: Student's t with one degree of freedom times 0.00707 / √2 over seeds, and a normal error of 408 examples that
+    # both share, 0.0206 below and 0.0176 above (Wilson).
+    low, high = (81.5 + sign * 100 * reach_of_sum(0.005, 1, error) for sign, error in ((-1, 0.0206), (1, 0.0176)))
+    assert row[2] == f"81.5 ({low:.1f} to {high:.1f})"
     # Table 1 of the paper: 82.3 pre-trained, 68.3 random for MRPC's accuracy.
     assert row[5] == "82.3 / 68.3 / 31.6"
 
@@ -839,9 +853,7 @@ def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path
     section = voita2019.gates(models_in(tmp_path))
     _, row, of_two, *_ = rows_of(section)
     # One point squared between seeds, over three, and one point squared of the examples that they share.
-    between, shared = 1 / 3, 1.0
-    freedom = (between + shared) ** 2 / (between**2 / 2)
-    reach = stats.t.ppf(0.975, freedom) * (between + shared) ** 0.5
+    reach = reach_of_sum((1 / 3) ** 0.5, 2, 1.0)
     low, high = (f"{-1 + sign * reach:.1f}".replace("-", "−") for sign in (-1, 1))
     assert row[3:] == ["9, 8, 7 of 12", "0.780, 0.790, 0.800", "−1.0", f"{low} to {high}"]
     # Seeds that agree keep the noise of the examples; a penalty need not be of every seed.
