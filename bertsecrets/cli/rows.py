@@ -64,6 +64,12 @@ def _compare(data: TaskData, origin: Run) -> None:
                     f"'{now.place}' holds the rows that the run in '{place}' was trained on; leave it out to judge those that were held "
                     "out, or give other rows with data.eval_path=<file>."
                 )
+            if shared := len(set(before.texts) & set(now.texts)):
+                _remark(
+                    data,
+                    f"{shared:,} of the {len(now.texts):,} different texts of '{now.place}' are among the rows of the run in '{place}', "
+                    "trained on or held out: scores on them say little about new texts.",
+                )
         elif not same and (HELD_OUT in evaluated if split == TRAIN else before.place == now.place):
             raise UserError(
                 f"The rows of '{now.place}' are not those of the run in '{place}' ({_change(split, before, now)}), so that some of them "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 from faults.cases import CLAIMED, LATE, Case, Outcome, analyze, parametrized, train
-from faults.places import Arrange, both, warm_process, write
+from faults.places import Arrange, both, remove, warm_process, write
 from faults.runner import Warm
 from transformers import AutoModelForSequenceClassification
 
@@ -190,6 +190,16 @@ KNOWN = [
         0,
         arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
         check=judged(31),
+    ),
+    Case(
+        "rows-trained-on-among-new-ones",
+        analyze(**OF_RUN, data__eval_path="more.csv"),
+        r"Report: {folder}/out",
+        0,
+        arrange=both(TRAINED_RUN, remove("own.csv"), write("more.csv", f"text,label\n{rows(31, start=50)}")),
+        check=noted(
+            "10 of the 31 different texts of ", "trained on or held out: scores on them say little about new texts"
+        ),
     ),
     Case(
         "rows-of-an-old-run-held-out-by-text",

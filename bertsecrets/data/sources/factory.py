@@ -160,9 +160,9 @@ def make_source(config: SourceConfig, task: Task, rows: dict[str, Rows] | None =
         UserError: If the source does not have the task or cannot be read.
     """
     source = _make_source(config, task)
-    if rows is not None:
-        source = RecordedSource(source, partial(place_of, config, task), rows)
     split = next((name for name in (HELD_OUT, ALL) if name in task.evaluation.values()), None)
+    if rows is not None:
+        source = RecordedSource(source, partial(place_of, config, task), rows, with_texts=split is not None)
     return (
         source
         if split is None

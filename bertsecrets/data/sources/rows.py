@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bertsecrets.data.example import Example
-from bertsecrets.data.sources.base import Source
+from bertsecrets.data.sources.base import TRAIN, Source
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,13 @@ class Rows:
         place: The file, folder or data set.
         count: How many they are.
         sha256: Of their texts and labels in order, 64 hexadecimal digits.
+        texts: Short hashes of the different texts, sorted, where training rows may be held out; else empty.
     """
 
     place: str
     count: int
     sha256: str
+    texts: Sequence[str] = ()
 
 
 class RecordedSource:
@@ -30,12 +32,16 @@ class RecordedSource:
         source: Has the rows.
         place: Where they come from, by split.
         rows: Is filled with each split that is read.
+        with_texts: Whether the training texts are recorded, too.
     """
 
-    def __init__(self, source: Source, place: Callable[[str], str], rows: dict[str, Rows]) -> None:
+    def __init__(
+        self, source: Source, place: Callable[[str], str], rows: dict[str, Rows], with_texts: bool = False
+    ) -> None:
         self.source = source
         self.place = place
         self.rows = rows
+        self.with_texts = with_texts
 
     @property
     def notes(self) -> Sequence[str]:
@@ -43,7 +49,8 @@ class RecordedSource:
 
     def examples(self, split: str) -> list[Example]:
         examples = self.source.examples(split)
-        self.rows[split] = Rows(self.place(split), len(examples), rows_digest(examples))
+        texts = text_hashes(examples) if self.with_texts and split == TRAIN else ()
+        self.rows[split] = Rows(self.place(split), len(examples), rows_digest(examples), texts)
         return examples
 
     def has(self, split: str) -> bool:
@@ -51,6 +58,11 @@ class RecordedSource:
 
     def prepare(self) -> None:
         self.source.prepare()
+
+
+def text_hashes(examples: Iterable[Example]) -> list[str]:
+    """Hashes (12 hexadecimal digits) of the different texts of examples, sorted."""
+    return sorted({hashlib.blake2b(repr(one.texts).encode(), digest_size=6).hexdigest() for one in examples})
 
 
 def rows_digest(examples: Iterable[Example]) -> str:
