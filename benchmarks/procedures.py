@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions, Unseen
 from bertsecrets.ablation.screening import Screening
-from bertsecrets.ablation.seeds import FEW_FLIPS
+from bertsecrets.ablation.seeds import FEW_FLIPS, p_of_flips
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.significance import mcnemar_exact
 from bertsecrets.ablation.spared import spared_heads
@@ -229,16 +230,18 @@ def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
 
 
 def seed_counts(
-    loss_SV: Array, flips_V: Array, count: int, generator: np.random.Generator
-) -> tuple[Array, tuple[Array, Array]]:
-    """Changes of accuracy with S seeds, ``[S, V]``, and their noise (covariance of two seeds, variance of one).
+    loss_SV: Array, flips_V: Array, count: int, generator: np.random.Generator, together: float = 0.0
+) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
+    """Changes of accuracy with S seeds, ``[S, V]``; their noise (covariance of two seeds, variance of one); lost and won answers, common and own.
 
-    Of the answers that a head flips at random, seeds share three tenths.
+    Of the answers that a head flips at random, seeds share three tenths, and a share ``together`` of the mean loss.
     """
-    shared = 0.3
-    common_2V = generator.binomial(count, shared * flips_V / 2, size=(2, len(flips_V)))
+    shared, loss_V = 0.3, together * loss_SV.mean(0)
+    loss_SV = loss_SV - loss_V
+    common_2V = generator.binomial(count, shared * flips_V / 2 + np.stack([loss_V, -loss_V]).clip(min=0))
     of_seed_2SV = (1 - shared) * flips_V / 2 + np.stack([loss_SV, -loss_SV]).clip(min=0)
-    lost_SV, won_SV = common_2V[:, None] + generator.binomial(count, of_seed_2SV.clip(max=1))
+    own_2SV = generator.binomial(count, of_seed_2SV.clip(max=1))
+    lost_SV, won_SV = common_2V[:, None] + own_2SV
     delta_SV = (won_SV - lost_SV) / count
     shared_V = (common_2V.sum(0) - np.diff(common_2V, axis=0)[0] ** 2 / count) / count**2
     noise_V = ((lost_SV + won_SV) / count**2 - delta_SV**2 / count).mean(0)
@@ -249,7 +252,7 @@ def seed_counts(
         low, high = paired_proportions(lost_SV[:, few_V].ravel(), won_SV[:, few_V].ravel(), count)(tail_V)
         least = stderr_of_width((high - low).reshape(len(lost_SV), -1).mean(0), 0.95) ** 2
         shared_V[few_V], noise_V[few_V] = np.maximum(shared_V[few_V], least), np.maximum(noise_V[few_V], least)
-    return delta_SV, (shared_V, noise_V)
+    return delta_SV, (shared_V, noise_V), (common_2V, own_2SV)
 
 
 def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
@@ -282,9 +285,12 @@ def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
                 # Hardest before: the noise that seeds share is a sixth of the variance of the mean.
                 shared_V = np.full(HEADS, _SPREAD**2 / seeds / 5)
                 delta_SV, noise = -loss_SV + np.sqrt(shared_V) * generator.standard_normal(HEADS), (shared_V, shared_V)
+                flips = None
             else:
-                delta_SV, noise = seed_counts(loss_SV, flips_V, count, generator)
+                delta_SV, noise, flips = seed_counts(loss_SV, flips_V, count, generator)
             after = effects_over_seeds(delta_SV, *noise, margin=MARGIN, level=0.95)
+            if loss_V is ruled_V and flips is not None:
+                after = replace(after, p_examples=p_of_flips(*flips, count, MARGIN))
             p_before_V, p_margin_before_V, limits = satterthwaite(delta_SV, noise[0])
             tests = ((p_before_V, p_margin_before_V), (after.p_value, after.p_margin))
             for sum_6, (p_V, p_margin_V) in zip(sums, tests, strict=True):
@@ -314,6 +320,24 @@ def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
         promise: dict(before=before, after=after, **({} if nominal is None else {"nominal": nominal}))
         for (promise, nominal), before, after in zip(promises, *(sums / simulations).tolist(), strict=True)
     }
+
+
+def of_losses_in_all_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """Whether any of 72 heads is spared over seeds that all lose just the margin, half of it on the same examples, or none of it.
+
+    Before, no p-value was bounded by the noise of examples alone.
+    """
+    any_spared = np.zeros(2)
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, seeds, 26])
+        delta_SV, noise, flips = seed_counts(
+            np.full((seeds, HEADS), MARGIN), np.full(HEADS, 0.002), count, generator, ALIKE[scenario]
+        )
+        before = effects_over_seeds(delta_SV, *noise, margin=MARGIN, level=0.95)
+        after = replace(before, p_examples=p_of_flips(*flips, count, MARGIN))
+        any_spared += [(corrected(effects.p_margin) <= 0.05).any() for effects in (before, after)]
+    before, after = (any_spared / simulations).tolist()
+    return {"any head spared over seeds where all lose the margin": {"before": before, "after": after, "nominal": 0.05}}
 
 
 def satterthwaite(delta_SV: Array, shared_V: Array) -> tuple[Array, Array, tuple[Array, Array]]:
@@ -557,6 +581,8 @@ MEANS = ("no effect", "correlated heads", "skewed to the right", "skewed to the 
 DEPTHS = ("alike in a layer", "smooth over depth", "both rise over depth")
 GUARANTEES = ("all lose the margin", "half lose the margin")
 SMALLER = ("no effect", "rare flips")
+ALIKE = {"half on the same examples": 0.5, "on examples of their own": 0.0}
+"""Share of a loss that all seeds have on the same examples, by scenario."""
 REPEATED = ("no effect", "correlated heads", "rare flips")
 OVER_SEEDS = (
     "common flips",
@@ -579,6 +605,7 @@ def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
         cells.append((of_missed_losses, ("one effect", count)))
     for count in (230, 400, 5000):
         cells += [(of_other_seeds, (scenario, seeds, count)) for scenario in OVER_SEEDS for seeds in SEEDS]
+        cells += [(of_losses_in_all_seeds, (scenario, seeds, count)) for scenario in ALIKE for seeds in SEEDS]
     cells += [(of_guarantees, (scenario, count)) for scenario in GUARANTEES for count in (230, 400, 655, 1000, 5000)]
     cells += [(of_smaller_models, (scenario, count)) for scenario in SMALLER for count in (300, 400, 1000, 5000)]
     cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from bertsecrets.ablation.redundancy import is_redundant
 from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
-from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, verdicts_over_seeds
+from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import (
     Judging,
     p_of_losses,
@@ -411,13 +411,14 @@ def _several_seeds(
 ) -> float:
     """The share of heads undecided over seeds that sweeps of this size with so many seeds settle together."""
     draw = _flips_of_seeds if pilot.of_classes else _scores_of_seeds
-    change_SRV, *noise_RV = draw(pilot, size, seeds, repeats, generator)
+    change_SRV, *rest_RV = draw(pilot, size, seeds, repeats, generator)
     settled = 0
     for repeat in range(repeats):
-        shared_V, noise_V = (each_RV[repeat] for each_RV in noise_RV)
+        shared_V, noise_V, p_examples_V = (each_RV[repeat] for each_RV in rest_RV)
         effects = effects_over_seeds(
             change_SRV[:, repeat], shared_V, noise_V, margin=pilot.effective_margin, level=pilot.judging.level
         )
+        effects = replace(effects, p_examples=p_examples_V)
         verdict = verdicts_over_seeds(effects, pilot.judging)[1]
         settled += sum(verdict[v] != INCONCLUSIVE for v in np.flatnonzero(undecided_V))
     return settled / (repeats * int(undecided_V.sum())) if undecided_V.any() else math.nan
@@ -425,20 +426,29 @@ def _several_seeds(
 
 def _scores_of_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
-) -> tuple[Array, Array, Array]:
-    """Changes of a correlation over seeds, ``[S, R, V]``, the covariance of two seeds and the variance of one, ``[R, V]`` each."""
+) -> tuple[Array, Array, Array, Array]:
+    """Changes of a correlation over seeds, ``[S, R, V]``.
+
+    And ``[R, V]`` each: the covariance of two seeds, the variance of one, and p-values by the noise of examples alone.
+    """
     mean_V, error_V, spread_V = seed_model(pilot)
     variance_V = pilot.variance_SV.mean(0) * pilot.count / size
     shape = (repeats, len(mean_V))
     common_RV = mean_V + np.hypot(error_V, np.sqrt(pilot.shared * variance_V)) * generator.standard_normal(shape)
     error_of_seed_V = np.hypot(spread_V, np.sqrt((1 - pilot.shared) * variance_V))
     change_SRV = common_RV + error_of_seed_V * generator.standard_normal((seeds, *shape))
-    return change_SRV, np.broadcast_to(pilot.shared * variance_V, shape), np.broadcast_to(variance_V, shape)
+    # These normal errors are smaller than those of seeds and examples.
+    return (
+        change_SRV,
+        np.broadcast_to(pilot.shared * variance_V, shape),
+        np.broadcast_to(variance_V, shape),
+        np.zeros(shape),
+    )
 
 
 def _flips_of_seeds(
     pilot: Pilot, size: int, seeds: int, repeats: int, generator: np.random.Generator
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """The same of a score of classes, from flips."""
     flips_V = _posterior_flips(pilot)
     mean_V, error_V, spread_V = seed_model(pilot)
@@ -462,6 +472,7 @@ def _flips_of_seeds(
         for sign in (1, -1)
     ]
     lost_SRV, won_SRV = draw_flips(size, of_seed[0], of_seed[1], generator)
+    p_examples_RV = p_of_flips(np.stack(common), np.stack([lost_SRV, won_SRV]), size, pilot.effective_margin)
     lost_SRV, won_SRV = lost_SRV + common[0], won_SRV + common[1]
     change_SRV = (won_SRV - lost_SRV) / size
     flips_RV = (lost_SRV + won_SRV).mean(0) / size
@@ -478,7 +489,7 @@ def _flips_of_seeds(
         )
         for noise_RV in (covariance_RV, variance_RV):
             noise_RV[few_RV] = np.maximum(noise_RV[few_RV], stderr_of_width(width, pilot.judging.level) ** 2)
-    return change_SRV, covariance_RV, variance_RV
+    return change_SRV, covariance_RV, variance_RV, p_examples_RV
 
 
 def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generator) -> tuple[Counts, Counts]:

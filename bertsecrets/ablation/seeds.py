@@ -1,7 +1,7 @@
 """Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from bertsecrets.ablation.verdicts import (
     Judging,
     p_against_margin,
     p_of_losses,
+    p_of_mean_against_margin,
     verdicts_of,
 )
 from bertsecrets.data.task import Task, task_from_config
@@ -28,6 +29,7 @@ from bertsecrets.results.scores import CORRELATIONS
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import stderr_of_width
+from bertsecrets.statistics.non_inferiority import weighted_loss
 from bertsecrets.statistics.replicates import (
     SeedEffects,
     effects_over_seeds,
@@ -51,7 +53,7 @@ class OverSeeds:
         single: Their verdicts in each of S runs, ``[S][V]``.
         needed_in, spared_in: In how many of these S seeds each variant is shown to be needed, or to lose less than the margin, at
             least; 0 for none, ``[V]`` each.
-        note: A sentence on settings in which the runs differ; empty for none.
+        note: Sentences on settings in which the runs differ, and on what screened sweeps did not see; empty for none.
     """
 
     components: tuple[tuple[int, int | None], ...]
@@ -227,6 +229,7 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
         # Scores lie between 0 and 1, correlations between -1 and 1.
         largest=2.0 if first.metric in CORRELATIONS else 1.0,
     )
+    seed_effects = replace(seed_effects, p_examples=p_of_mean_against_margin(first.metric, sweeps, judging.margin))
     p_loss_SV = np.stack(
         [p_of_losses(sweep.change_V, np.array([one["p_value"] for one in sweep.rows])) for sweep in sweeps]
     )
@@ -238,12 +241,28 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
         tuple(tuple(row["verdict"] for row in sweep.rows) for sweep in sweeps),
         needed_in=seeds_shown(p_loss_SV, judging.alpha, family_wise=judging.correction == FAMILY_WISE),
         spared_in=seeds_shown(p_margin_SV, judging.false_discovery_rate, family_wise=False),
-        note=_differences(sweeps),
+        note=_note(sweeps),
     )
 
 
-def _differences(sweeps: Sequence[RunSweep]) -> str:
-    """In which settings of the judgement runs differ from the first, as a sentence; empty for none."""
+def p_of_flips(common_2V: Array, own_2SV: Array, count: int, margin: float) -> Array:
+    """The p-values of a mean loss by the noise of examples alone, from numbers of lost and won answers, ``[V]``.
+
+    Args:
+        common_2V: Those that all seeds share.
+        own_2SV: Those of each of S seeds.
+        count: Number of examples.
+        margin: The loss.
+    """
+    weights = 1 / count, 1 / (count * own_2SV.shape[1])
+    lost_2V, won_2V = np.stack(
+        [common_2V * weights[0] ** power + own_2SV.sum(1) * weights[1] ** power for power in (1, 2)], axis=1
+    )
+    return weighted_loss(won_2V[0] - lost_2V[0], lost_2V, won_2V, weights[0])(np.array(margin))
+
+
+def _note(sweeps: Sequence[RunSweep]) -> str:
+    """In which settings of the judgement runs differ from the first, and what is not counted; empty for none."""
     first = sweeps[0]
     differing = [
         f"{name} ({first.rows[0][name]} in '{first.name}', {sweep.rows[0][name]} in '{sweep.name}')"
@@ -251,11 +270,12 @@ def _differences(sweeps: Sequence[RunSweep]) -> str:
         for sweep in sweeps[1:]
         if sweep.rows[0][name] != first.rows[0][name]
     ]
-    return (
-        f"The runs differ in {'; '.join(differing)}; over seeds all are judged as '{first.name}' is."
-        if differing
-        else ""
-    )
+    notes = []
+    if differing:
+        notes.append(f"The runs differ in {'; '.join(differing)}; over seeds all are judged as '{first.name}' is.")
+    if any(row["sweep"] == "screened" for sweep in sweeps for row in sweep.rows):
+        notes.append("Changes that a screened sweep did not see are not counted over seeds.")
+    return " ".join(notes)
 
 
 def verdicts_over_seeds(effects: SeedEffects, judging: Judging) -> tuple[Array, tuple[str, ...]]:

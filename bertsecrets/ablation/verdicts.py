@@ -256,6 +256,18 @@ def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> A
     return np.asarray(p_against_margins(metric, paired, np.array([margin]))[0])
 
 
+def p_of_mean_against_margin(metric: str, models: Sequence[PairedPredictions], margin: float) -> Array:
+    """One-sided p-values that the mean change of several models on the same examples is a loss of the margin or more, ``[V]``.
+
+    By the noise of examples alone, of which one more may be lost by all models.
+    """
+    influence_SVN = [paired.influences(metric) for paired in models]
+    harm_SV = [_largest(metric, *pair)[0] for pair in zip(models, influence_SVN, strict=True)]
+    delta_SV = [_defined_changes(metric, paired) for paired in models]
+    test = influenced_loss(*(np.mean(part, axis=0) for part in (delta_SV, influence_SVN, harm_SV)))
+    return test(np.array(margin))
+
+
 def p_against_margins(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
     """The p-values of :func:`p_against_margin` for several margins, ``[M, V]``."""
     test, which_V = _loss_test(metric, paired)

@@ -73,13 +73,21 @@ def influenced_loss(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLi
         influence_VN: The influence of every example on them, with mean 0.
         harm_V: The largest loss that one example can make, at least 0.
     """
-    delta = np.asarray(delta_V, np.float64)
     share_VN = np.asarray(influence_VN, np.float64) / np.shape(influence_VN)[-1]
-    harm_VN, gain_VN = np.maximum(-share_VN, 0), np.maximum(share_VN, 0)
-    largest = np.asarray(harm_V, np.float64)
-    harm, gain = harm_VN.sum(-1), gain_VN.sum(-1)
-    a, scale = _gamma(harm + largest, (harm_VN**2).sum(-1) + largest**2)
-    of_gain, scale_of_gain = _gamma(gain, (gain_VN**2).sum(-1))
+    harm_2V, gain_2V = (
+        np.stack([part_VN.sum(-1), (part_VN**2).sum(-1)])
+        for part_VN in (np.maximum(-share_VN, 0), np.maximum(share_VN, 0))
+    )
+    return weighted_loss(delta_V, harm_2V, gain_2V, harm_V)
+
+
+def weighted_loss(delta_V: ArrayLike, harm_2V: ArrayLike, gain_2V: ArrayLike, largest_V: ArrayLike) -> LossTest:
+    """The same from the sums of the weights of harmful and of gainful events, and of their squares, ``[2, V]`` each."""
+    delta, largest = np.asarray(delta_V, np.float64), np.asarray(largest_V, np.float64)
+    harm, harm_squares = np.asarray(harm_2V, np.float64)
+    gain, gain_squares = np.asarray(gain_2V, np.float64)
+    a, scale = _gamma(harm + largest, harm_squares + largest**2)
+    of_gain, scale_of_gain = _gamma(gain, gain_squares)
 
     def p_values(size: Array) -> Array:
         d = np.asarray(size, np.float64) + delta + harm - gain

@@ -144,6 +144,7 @@ class SeedEffects:
         margin: The loss that matters.
         level: Level of the limits.
         largest: The largest change that there can be: no limit lies beyond it.
+        p_examples: P-values of a loss of the margin or more by the noise of examples alone; 0 where unknown.
     """
 
     delta: Array
@@ -153,6 +154,7 @@ class SeedEffects:
     margin: float
     level: float
     largest: float = math.inf
+    p_examples: Array | float = 0.0
 
     @cached_property
     def p_value(self) -> Array:
@@ -161,8 +163,9 @@ class SeedEffects:
 
     @cached_property
     def p_margin(self) -> Array:
-        """One-sided p-values of a loss of the margin or more, ``[V]``."""
-        return self._beyond(self.delta + self.margin)
+        """One-sided p-values of a loss of the margin or more, ``[V]``: by seeds and examples, and by examples alone."""
+        # A normal error is far too small where seeds share a few lost examples, or might have.
+        return np.maximum(self._beyond(self.delta + self.margin), self.p_examples)
 
     @cached_property
     def limits(self) -> tuple[Array, Array]:

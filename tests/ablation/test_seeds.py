@@ -9,7 +9,7 @@ import pytest
 import torch
 from references import metric_value
 from reporting.finished_runs import make_run
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from bertsecrets.ablation.comparison import compare_effects, effects
 from bertsecrets.ablation.outcomes import Outcomes
@@ -45,6 +45,7 @@ def sweep(name: str, harm: list[float], seed: int, count: int = 800, **settings:
     rows: list[dict[str, Any]] = [
         {
             "metric": "accuracy",
+            "sweep": "all",
             "level": 0.95,
             "false_discovery_rate": 0.05,
             "correction": "family_wise",
@@ -106,6 +107,18 @@ def test_the_error_is_that_of_other_seeds_and_other_examples() -> None:
         assert stderr_V[v] == pytest.approx(np.sqrt(variance), rel=0.04)
 
 
+def test_seeds_that_lose_the_same_examples_tell_no_more_than_one() -> None:
+    """Two of 408 lost answers, the same in five seeds, and none: no surer than the binomial test of one seed."""
+    label_N, rows = np.arange(408) % 2.0, [{**sweep("", [0.0], 0).rows[0], "head": v} for v in range(2)]
+    prediction_VN = np.stack([np.where(np.arange(408) < 2, 1 - label_N, label_N), label_N])
+    seeds = [
+        RunSweep(label_N, label_N, prediction_VN, name=str(s), rows=rows, index_N=np.arange(408)) for s in range(5)
+    ]
+    p_V = judge_over_seeds(seeds).effects.p_margin
+    for p, lost in zip(p_V, (2, 0), strict=True):
+        assert p == pytest.approx(binom.cdf(lost, 408, 0.01), rel=0.03)
+
+
 def test_no_limit_lies_beyond_the_largest_change_that_there_can_be() -> None:
     judged = judge_over_seeds([sweep("needed", [0.6], 1), sweep("not needed", [0.0], 2)])
     low, high = (float(limit[0]) for limit in judged.effects.limits)
@@ -130,6 +143,8 @@ def test_seeds_that_differ_in_how_they_were_judged_are_judged_as_the_first_and_n
     assert judged.spared_in[1] == 0
     assert judge_over_seeds([second, first]).spared_in.tolist() == [2, 2]
     assert judge_over_seeds([first, first]).note == ""
+    screened = [sweep(name, [0.0], 0, sweep="screened") for name in ("one", "other")]
+    assert judge_over_seeds(screened).note == "Changes that a screened sweep did not see are not counted over seeds."
     # The number of resamples matters for standard errors of a single run alone.
     assert judge_over_seeds([first, sweep("more", [0.0, 0.1], 1, resamples=9000)]).note == ""
 
@@ -219,12 +234,12 @@ def test_sweeps_are_read_from_run_folders(tmp_path: Path) -> None:
     section = compare_effects(Comparison({"a": Replicates(views)}))
     assert section is not None
     assert section.findings == [
-        "Over seeds and examples, of 2 heads 1 is needed, 1 can be spared, and for 0 there are not enough seeds or examples to tell. In all of "
+        "Over seeds and examples, of 2 heads 1 is needed, 0 can be spared, and for 1 there are not enough seeds or examples to tell. In all of "
         "these seeds 1 is needed, in most 1, in one at least 1; 0, 0 and 0 can be spared."
     ]
     assert section.tables[0].rows == [
         ["a", "3", "needed", "1", "1", "1", "1"],
-        ["a", "3", "can be spared", "1", "0", "0", "0"],
+        ["a", "3", "can be spared", "0", "0", "0", "0"],
     ]
     assert section.tables[1].rows[0][:3] == ["a", "layer 0 · head 0", "3 of 3"]
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.procedures import (
+    ALIKE,
     COUNTS,
     HEADS,
     MARGIN,
@@ -17,6 +18,7 @@ from benchmarks.procedures import (
     SWEEPS,
     changes,
     losses,
+    of_losses_in_all_seeds,
     of_other_seeds,
     of_smaller_models,
     of_these_seeds,
@@ -25,6 +27,7 @@ from benchmarks.procedures import (
     table,
 )
 from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.seeds import p_of_flips
 from bertsecrets.ablation.verdicts import p_against_margin
 
 STORED = json.loads(RESULTS.read_text("utf-8"))
@@ -48,13 +51,17 @@ def test_counts_of_seeds_lose_and_vary_as_they_should() -> None:
     """Over many draws: the losses that were put in, the variance of one seed, and the covariance of two."""
     generator = np.random.default_rng(0)
     loss_SV, flips_V = np.array([[0.0, 0.02, 0.01], [0.0, 0.02, -0.01]]), np.array([0.04, 0.04, 0.002])
-    delta_RSV, noise_R = zip(*(seed_counts(loss_SV, flips_V, 5000, generator) for _ in range(4000)), strict=True)
+    delta_RSV, noise_R, _ = zip(*(seed_counts(loss_SV, flips_V, 5000, generator) for _ in range(4000)), strict=True)
     shared_V, noise_V = np.mean(noise_R, axis=0)
     delta = np.array(delta_RSV)
     assert delta.mean(0) == pytest.approx(-loss_SV, abs=2e-4)
     assert noise_V == pytest.approx(delta.var(0).mean(0), rel=0.1)
     together_V = [np.cov(delta[:, 0, v], delta[:, 1, v])[0, 1] for v in range(3)]
     assert shared_V[:2] == pytest.approx(together_V[:2], rel=0.15)
+    # Of the head that loses the margin, no p-value is small more often than it should be.
+    parts = [seed_counts(np.full((2, 1), MARGIN), np.array([0.004]), 400, generator)[2] for _ in range(4000)]
+    common_2V, own_2SV = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+    assert (p_of_flips(common_2V, own_2SV, 400, MARGIN) <= 0.05).mean() <= 0.05
 
 
 @pytest.mark.slow
@@ -62,6 +69,13 @@ def test_counts_of_seeds_lose_and_vary_as_they_should() -> None:
 @pytest.mark.parametrize("scenario", OVER_SEEDS)
 def test_verdicts_over_seeds_keep_their_level(scenario: str, seeds: int) -> None:
     check(of_other_seeds(scenario, seeds, 400, 200), 200)
+
+
+@pytest.mark.parametrize("scenario", ALIKE)
+def test_losses_that_seeds_share_are_not_spared(scenario: str) -> None:
+    rates = of_losses_in_all_seeds(scenario, 10, 400, 60)
+    check(rates, 60)
+    assert rates["any head spared over seeds where all lose the margin"]["before"] > 0.5 * ALIKE[scenario]
 
 
 @pytest.mark.slow
