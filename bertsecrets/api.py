@@ -41,7 +41,7 @@ from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import check_encoder, describe, evaluating, unwrap
+from bertsecrets.models.encoder import check_encoder, describe, evaluating, naming_logits, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.models.metrics import check_metrics
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
@@ -155,6 +155,7 @@ def fine_tune(
             random.fork_rng(),
             progress_over(epochs * len(sampler), "fine-tuning") as advance,
             warnings.catch_warnings(),
+            naming_logits(network),
         ):
             # What Lightning says of loggers, devices and workers is for trainings that have them.
             lightning.setLevel(logging.ERROR)
@@ -433,10 +434,6 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
     outputs = int(getattr(model.config, "num_labels", 0))
     embeds = isinstance(model, SentenceEmbedder)
     regression = embeds or outputs == 1
-    if describe(model).base is model:
-        raise UserError(
-            f"{type(model).__name__} has no classification head; give a model made by AutoModelForSequenceClassification."
-        )
     if getattr(model.config, "problem_type", None) == "multi_label_classification":
         raise UserError(
             "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric here judges; give "

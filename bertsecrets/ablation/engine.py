@@ -164,7 +164,7 @@ class Engine:
                 self._halve(inputs, error)
         self.shares = False
         _log.warning(
-            f"{type(self.encoder.model).__name__} makes its logits otherwise than the layers and the head of its family: every "
+            f"{type(self.encoder.model).__name__} does not compute its logits from its family's layers and head alone: every "
             "variant takes a whole forward pass."
         )
         return self._one_by_one(inputs, donors, progress)
@@ -273,8 +273,6 @@ def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
                 f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: heads "
                 "were pruned or merged; disable heads of the model before pruning."
             )
-    if encoder.model is encoder.base:
-        raise UserError(f"{type(encoder.model).__name__} has no sequence classification head; load the model with one.")
     if any(variant.parts for variant in plan.variants):
         check_parts(encoder)
     mode = find_mode(plan.mode)

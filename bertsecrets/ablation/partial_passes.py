@@ -24,7 +24,7 @@ class OwnForwardError(UserError):
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(
-            f"{type(encoder.model).__name__} makes its logits otherwise than the layers and the head of its family "
+            f"{type(encoder.model).__name__} does not compute its logits from its family's layers and head alone "
             f"({type(encoder.family).__name__}), so no pass can start in the middle, as screened sweeps and direct effects need; "
             "use ablation.sweep=exact."
         )

@@ -95,7 +95,12 @@ def check_wrapper(model: nn.Module, inputs: Mapping[str, Tensor], logits_BC: Ten
                 f"whether it answers as the {type(network).__name__} inside it does; give {inside}."
             ) from error
     logits = getattr(answer, "logits", answer)
-    if not (isinstance(logits, Tensor) and same_logits(logits_BC, logits)):
+    if not isinstance(logits, Tensor):
+        raise UserError(
+            f"The forward of {kind.__name__} returns {type(logits).__name__}; expected logits or an output with .logits: give "
+            f"{inside}, or a wrapper that returns one of them."
+        )
+    if not same_logits(logits_BC, logits):
         raise UserError(
             f"{kind.__name__} gives other logits than the {type(network).__name__} inside it, whose heads would be judged by its "
             f"own answers; give {inside}, or a PreTrainedModel whose own forward makes these logits."

@@ -110,7 +110,7 @@ def wandb_logger(
 
 
 def _keep_files_in(folder: Path) -> None:
-    """Let W&B stage tables and artifacts in the run's folder where its own, in the home, cannot be written."""
+    """Let W&B stage tables and artifacts in the run's folder where its own folder in the user's home cannot be written."""
     own = {
         "WANDB_DATA_DIR": Path(wandb.env.get_data_dir()),
         "WANDB_CACHE_DIR": Path(wandb.env.get_cache_dir()),

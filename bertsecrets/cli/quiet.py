@@ -80,17 +80,20 @@ def _warning(
 
 
 def install() -> None:
-    """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well."""
+    """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well. The log file is in UTF-8."""
     for name in _RANK_ZERO:
         # A filter is added once, however often this is called.
         logging.getLogger(name).addFilter(_named)
     for message in _WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     warnings.formatwarning = _warning
-    if in_job():
-        for handler in logging.getLogger().handlers:
-            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-                handler.setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            # Hydra opens the log in the locale's encoding, in which a line with a character that it lacks would be lost.
+            stream: Any = handler.stream
+            stream.reconfigure(encoding="utf-8")
+        elif isinstance(handler, logging.StreamHandler) and in_job():
+            handler.setLevel(logging.WARNING)
 
 
 def in_job() -> bool:

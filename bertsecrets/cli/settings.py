@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -323,10 +323,13 @@ def _read_classes(keys: CommonKeys, common: Mapping[str, Any], group: str, **off
         # Before the data are read; the callback loads it again.
         load_masked_lm(common["model"], keys.init)
     offered |= {name: common[name] for name in OFFERED}
+    scored = [*task.evaluation] if task.is_labelled else []
+    if "checkpoint" in common and common["checkpoint"].report == "best":
+        scored.append(CHOOSING)
     return {
         "loggers": loggers,
         "measures": measures,
-        "callbacks": _read_callbacks(group, getattr(keys, group), task, **offered),
+        "callbacks": _read_callbacks(group, getattr(keys, group), task, scored, **offered),
     }
 
 
@@ -387,9 +390,12 @@ def _only_tunes(name: str, section: Section) -> bool:
 
 
 def _read_callbacks(
-    group: str, sections: Mapping[str, Section | None], task: Task, **offered: Any
+    group: str, sections: Mapping[str, Section | None], task: Task, scored: Sequence[str], **offered: Any
 ) -> dict[str, Section]:
-    """The callbacks by name; those of this package, and all analyses, are built once for a run that does not exist, to check them."""
+    """The callbacks by name; those of this package, and all analyses, are built once for a run that does not exist, to check them.
+
+    ``scored`` names the sets whose metrics the run logs.
+    """
     from pytorch_lightning import Callback
 
     from bertsecrets.callbacks.head_analysis import HeadAnalysis
@@ -413,11 +419,11 @@ def _read_callbacks(
                 _tried(section_key, callback.check_run)
             if isinstance(callback, Experiment):
                 _tried(section_key, callback.check)
-    _check_monitors(group, _without_null(sections), task)
+    _check_monitors(group, _without_null(sections), task, scored)
     return _without_null(sections)
 
 
-def _check_monitors(group: str, sections: Mapping[str, Section], task: Task) -> None:
+def _check_monitors(group: str, sections: Mapping[str, Section], task: Task, scored: Sequence[str]) -> None:
     """Raise UserError if one of Lightning's callbacks waits for a number that nothing logs."""
     targets = {name: load_target(f"{group}.{name}", section) for name, section in sections.items()}
     lightning = {name for name, target in targets.items() if target.__module__.startswith("pytorch_lightning.")}
@@ -425,7 +431,7 @@ def _check_monitors(group: str, sections: Mapping[str, Section], task: Task) -> 
         # A callback of the user's own may log anything.
         return
     logged = ["train/loss", "train/learning_rate", "epoch", "step"]
-    logged += [f"{name}/{metric}" for name in (CHOOSING, *task.evaluation) for metric in (*task.metrics, "loss")]
+    logged += [f"{name}/{metric}" for name in scored for metric in (*task.metrics, "loss")]
     for name in sorted(lightning):
         monitor = sections[name].get("monitor")
         if monitor is not None and monitor not in logged:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets.errors import UserError
@@ -99,15 +100,39 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an error."""
+    """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an error.
+
+    A library model names its logits meanwhile.
+    """
     # Of each part: some may be in evaluation mode on purpose, and train(True) would switch them all.
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
-        yield
+        with naming_logits(module):
+            yield
     finally:
         for part, training in modes:
             part.training = training
+
+
+@contextmanager
+def naming_logits(module: nn.Module) -> Iterator[None]:
+    """Let a library model whose ``config.return_dict`` is false give its logits by name, as everything here reads them."""
+    if not isinstance(module, PreTrainedModel) or module.config.return_dict:
+        yield
+        return
+
+    # Not the argument return_dict: a forward of the user's own may not know it, or unpack the tuple of the encoder inside it.
+    def name(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        # An encoder, or a head that answers questions, gives several tensors.
+        alone = isinstance(output, tuple) and sum(isinstance(part, Tensor) for part in output) == 1
+        return SequenceClassifierOutput(logits=output[0]) if alone and isinstance(output[0], Tensor) else output
+
+    handle = module.register_forward_hook(name)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

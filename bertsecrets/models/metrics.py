@@ -149,8 +149,10 @@ def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[i
     gained, lost = int((permuted_N & ~right_N).sum()), int((right_N & ~permuted_N).sum())
     if int(right_N.sum()) >= int(count_CC.sum(0).max()) or not gained:
         return None
-    p = binomtest(gained, gained + lost, alternative="greater").pvalue * math.factorial(classes)
-    return tuple(int(place) for place in order) if p <= LEVEL else None
+    p = binomtest(gained, gained + lost, alternative="greater").pvalue
+    # The number of permutations of many classes is beyond what a float holds.
+    significant = p == 0 or math.log(p) + math.lgamma(classes + 1) <= math.log(LEVEL)
+    return tuple(int(place) for place in order) if significant else None
 
 
 class Predictions(Metric):

@@ -48,6 +48,26 @@ class OfTwoLayers(MeanPooled):
         return SequenceClassifierOutput(logits=self.classifier(first_BD))
 
 
+class Unpacking(MeanPooled):
+    """A forward of the days of tuples, which would fail if its encoder named its outputs."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **inputs: Any) -> tuple[Tensor]:  # type: ignore[override]
+        hidden_BSD, _ = self.bert(input_ids, attention_mask=attention_mask, **inputs)
+        return (self.classifier(mean_of(hidden_BSD, attention_mask)),)
+
+
+class Headed(BertModel):
+    """An encoder by inheritance: there is no encoder inside it."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.answer = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, **inputs: Any) -> SequenceClassifierOutput:  # type: ignore[override]
+        return SequenceClassifierOutput(logits=self.answer(super().forward(**inputs).last_hidden_state[:, 0]))
+
+
 class UnusualNames(BertPreTrainedModel):
     """Neither the encoder nor the head has the library's name."""
 
@@ -104,6 +124,11 @@ def config_of(family: str = "bert") -> Any:
     return config
 
 
+def in_tuples(model: Any) -> Any:
+    model.config.return_dict = False
+    return model
+
+
 def with_mean_head() -> Any:
     """The library's class, whose head was replaced by one that pools itself."""
     model = RobertaForSequenceClassification(config_of("roberta"))
@@ -118,6 +143,9 @@ MODELS: dict[str, tuple[Callable[[], Any], bool]] = {
     "prompts": (lambda: spread(Prompted(config_of())), False),
     "a replaced head": (with_mean_head, False),
     "another name": (lambda: spread(Renamed(config_of())), True),
+    "an encoder itself": (lambda: spread(Headed(config_of())), False),
+    "tuples": (lambda: in_tuples(spread(Renamed(config_of()))), True),
+    "tuples, unpacked": (lambda: in_tuples(spread(Unpacking(config_of()))), False),
 }
 """Models, and whether their variants share passes."""
 
@@ -125,12 +153,13 @@ MODELS: dict[str, tuple[Callable[[], Any], bool]] = {
 def answers(model: Any) -> Tensor:
     """The user's model on one text at a time."""
     with torch.no_grad():
-        return torch.cat([model(**wordpiece()(text, return_tensors="pt")).logits for text in TEXTS])
+        outputs = [model(**wordpiece()(text, return_tensors="pt")) for text in TEXTS]
+    return torch.cat([output[0] if isinstance(output, tuple) else output.logits for output in outputs])
 
 
 def naive_NVC(model: Any) -> Tensor:
     """The same with each head zeroed in turn, by a hook in plain PyTorch."""
-    base = next(part for part in model.children() if isinstance(part, nn.Module) and hasattr(part, "encoder"))
+    base = next(part for part in (model, *model.children()) if isinstance(part, nn.Module) and hasattr(part, "encoder"))
     logits = []
     for layer in base.encoder.layer:
         width = layer.attention.self.attention_head_size
@@ -164,17 +193,31 @@ def test_verdicts_are_those_of_the_users_model(name: str, caplog: pytest.LogCapt
     assert ("every variant takes a whole forward pass" in caplog.text) == (not shares)
 
 
-def test_a_view_says_what_the_users_model_answers() -> None:
-    model = spread(MeanPooled(config_of()))
+@pytest.mark.parametrize("name", ["the mean", "an encoder itself", "tuples", "tuples, unpacked"])
+def test_a_view_says_what_the_users_model_answers(name: str) -> None:
+    model = MODELS[name][0]()
     share_C = answers(model)[0].softmax(-1)
     text = bs.head_view(model, wordpiece(), TEXTS[0]).report.title
     assert f"“LABEL_{int(share_C.argmax())}” ({float(share_C.max()):.3f})".replace("0.", ".") in text.replace("0.", ".")
+
+
+@pytest.mark.parametrize("make", [Renamed, Unpacking])
+def test_a_model_of_tuples_is_trained(make: Any) -> None:
+    model = in_tuples(spread(make(config_of())))
+    before = answers(model)
+    labels = [(int(label) + 1) % 3 for label in before.argmax(-1)]
+    bs.fine_tune(model, wordpiece(), TEXTS, labels, epochs=2, learning_rate=1e-2)
+    assert (answers(model) - before).abs().max() > 1e-2
+    # As the user configured it, also afterwards.
+    assert isinstance(model(**wordpiece()(TEXTS[0], return_tensors="pt")), tuple)
 
 
 def test_single_pairs_are_refused() -> None:
     """A screened sweep starts passes in the middle, which only the family's head could finish."""
     plan = Plan("zero", 3, 4, tuple(every_head(3, 4)))
     inputs = dict(wordpiece()(TEXTS, padding=True, return_tensors="pt"))
-    with pytest.raises(OwnForwardError, match=r"MeanPooled makes its logits otherwise.*use ablation\.sweep=exact"):
+    with pytest.raises(
+        OwnForwardError, match=r"MeanPooled does not compute its logits from.*use ablation\.sweep=exact"
+    ):
         Pairs(Engine(spread(MeanPooled(config_of())), plan)).begin(inputs)
     Pairs(Engine(spread(Renamed(config_of())), plan)).begin(inputs)

@@ -81,6 +81,19 @@ def test_in_a_job_of_a_sweep_only_warnings_reach_the_terminal(monkeypatch: pytes
         root.removeHandler(terminal)
 
 
+def test_a_log_file_keeps_every_line_whatever_the_locale(tmp_path: Path) -> None:
+    handler = logging.FileHandler(tmp_path / "train.log", encoding="ascii")
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        install()
+        root.warning("changes by \N{MINUS SIGN}1.0")
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+    assert (tmp_path / "train.log").read_text("utf-8") == "changes by \N{MINUS SIGN}1.0\n"
+
+
 def test_an_error_passes_hydra_without_its_comment_and_is_raised_behind_it() -> None:
     with quiet_task():
         raise UserError("The data are missing.")

@@ -78,6 +78,16 @@ def test_a_name_on_the_hub_reads_nothing_of_the_working_directory(
         hub.examples("train")
 
 
+@pytest.mark.parametrize("beside", ["dataset_infos.json", "notes/extra.json", "notes.jsonl"])
+def test_a_text_of_a_csv_file_that_says_na_is_a_text(tmp_path: Path, beside: str) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rows([1, 0], sentence1=["NA", "null"]).to_csv(str(folder / "train.csv"))
+    (folder / beside).parent.mkdir(exist_ok=True)
+    (folder / beside).write_text("{}", "utf-8")
+    assert [one.texts[0] for one in source(task("mrpc"), folder, tmp_path).examples("train")] == ["NA", "null"]
+
+
 def test_labels_may_be_names(tmp_path: Path) -> None:
     hub = parquet(tmp_path, train=rows(["equivalent", "not_equivalent"]))
     assert [example.label for example in hub.examples("train")] == [1, 0]

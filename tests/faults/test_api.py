@@ -51,6 +51,11 @@ class Reordered(Inside):
         return output
 
 
+class InTuple(Inside):
+    def forward(self, **inputs: Any) -> Any:
+        return (self.classifier(**inputs).logits,)
+
+
 class Prompted(Inside):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> Any:
         text_BSD = self.classifier.get_input_embeddings()(input_ids)
@@ -170,6 +175,9 @@ CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
     "wrapper, prompts": (lambda t: disabled(Prompted(), t), "Prompted gives other logits than the BertForSequenceClassification"),
     "wrapper, prompts, viewed": (lambda t: bs.head_view(Prompted(), t, "a good film"), "Prompted gives other logits than the"),
     "wrapper, reordered classes, trained": (lambda t: bs.fine_tune(Reordered(), t, TEXTS, LABELS), "Reordered gives other logits than"),
+    "wrapper, a tuple": (lambda t: disabled(InTuple(), t), r"The forward of InTuple returns tuple; expected logits or an output with \.logits: give <model>\.classifier"),
+    "no head": (lambda t: disabled(tiny_model("bert").bert, t), "BertModel has no answer for a text as a whole.*AutoModelForSequenceClassification"),
+    "no head, trained": (lambda t: bs.fine_tune(tiny_model("bert").bert, t, TEXTS, LABELS), "BertModel has no answer for a text"),
     "wrapper of batches": (lambda t: disabled(OfBatches(), t), r"OfBatches cannot be called with input_ids, .* alone \(TypeError\).*give <model>\.classifier"),
     "teacher and student": (lambda t: disabled(Distilled(), t), r"Distilled holds several encoders, among them 'teacher' \(BertForSequenceClassification\) and 'student'.*give one of them, e\.g\. <model>\.teacher"),
     "teacher and student, measured": (lambda t: bs.measure(Distilled(), t, TEXTS, "entropy"), "holds several encoders, among"),

@@ -322,6 +322,15 @@ CASES = [
         )
         for kind in ("EarlyStopping", "ModelCheckpoint")
     ),
+    Case(
+        "monitor-of-no-choice",
+        (
+            *train(checkpoint__report="last"),
+            "+callbacks.mine._target_=pytorch_lightning.callbacks.EarlyStopping",
+            "+callbacks.mine.monitor=choosing/accuracy",
+        ),
+        r"callbacks.mine.monitor is 'choosing/accuracy'; (?!.*Valid names: .*choosing/).*val/accuracy",
+    ),
     *(
         Case(
             f"subdir-{name}",

@@ -130,16 +130,13 @@ class HubSource:
             saved = self._attempt(lambda: datasets.load_from_disk(folder), description)
             return saved if split is None else self._attempt(lambda: saved[split], description)
         # A text "NA" or "null" is a text; the reader of other formats does not know these settings.
-        texts = {"keep_default_na": False, "na_values": [""]} if self._is_csv() else {}
+        builder = self._attempt(lambda: datasets.load_dataset_builder(folder, cache_dir=self.cache_dir), description)
+        texts = {}
+        if isinstance(builder.config, datasets.packaged_modules.csv.csv.CsvConfig):
+            texts = {"keep_default_na": False, "na_values": [""]}
         return self._attempt(
             lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir, **texts), description
         )
-
-    def _is_csv(self) -> bool:
-        """Whether the folder holds CSV or TSV files and no other data."""
-        assert self.folder is not None
-        kinds = {path.suffix.lower() for path in self.folder.rglob("*") if path.is_file() and path.name[0] != "."}
-        return bool(kinds & {".csv", ".tsv"}) and not kinds & {".json", ".jsonl", ".parquet", ".arrow"}
 
     def _is_saved(self) -> bool:
         """Whether the folder is a ``DatasetDict`` on disk; raises UserError if it is one of its splits."""
