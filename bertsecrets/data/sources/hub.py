@@ -110,6 +110,7 @@ class HubSource:
     def _load(self, split: str | None) -> Any:
         import datasets
         import datasets.packaged_modules
+        from datasets.packaged_modules.csv.csv import CsvConfig
 
         description = f"Data set {self.name}" if split is None else f"Split '{split}' of data set {self.name}"
         if self.folder is None:
@@ -132,7 +133,7 @@ class HubSource:
         # A text "NA" or "null" is a text; the reader of other formats does not know these settings.
         builder = self._attempt(lambda: datasets.load_dataset_builder(folder, cache_dir=self.cache_dir), description)
         texts = {}
-        if isinstance(builder.config, datasets.packaged_modules.csv.csv.CsvConfig):
+        if isinstance(builder.config, CsvConfig):
             texts = {"keep_default_na": False, "na_values": [""]}
         return self._attempt(
             lambda: datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir, **texts), description
