@@ -434,6 +434,8 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
     outputs = int(getattr(model.config, "num_labels", 0))
     embeds = isinstance(model, SentenceEmbedder)
     regression = embeds or outputs == 1
+    # Before the model is called: adapters and quantised weights are refused.
+    describe(model)
     if getattr(model.config, "problem_type", None) == "multi_label_classification":
         raise UserError(
             "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric here judges; give "
