@@ -62,7 +62,7 @@ from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tes
 from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
-from bertsecrets.results.formatting import number, with_limits
+from bertsecrets.results.formatting import number, rounded_up, with_limits
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
@@ -454,9 +454,9 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             bounds[line] = -over_seeds(seeds).low
             lines.append(
                 f"| {method} | {len(changes)} | {taught:,} | {speeds[0]:.2f}; {speeds[1]:.2f} | {score:.3f} | "
-                f"{means[line]:+.1f}{spread} | {bounds[line]:.1f} |".replace("-", "\N{MINUS SIGN}").replace(
-                    "Torch\N{MINUS SIGN}", "Torch-"
-                )
+                f"{means[line]:+.1f}{spread} | {rounded_up(bounds[line] / 100):.1f} |".replace(
+                    "-", "\N{MINUS SIGN}"
+                ).replace("Torch\N{MINUS SIGN}", "Torch-")
             )
         # Better is a higher score, or a smaller loss left open at no less speed. A method is compared with ours taught on as many rows.
         for line in means:
@@ -467,8 +467,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             if means[line] > means[best] or (speed[line] >= speed[best] and bounds[line] < bounds[best]):
                 notes.append(
                     f"- {run} ({first['whole']:.3f}), to {method}: {number(means[line] - means[best], 1, signed=True)} points, "
-                    f"{speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above {bounds[line]:.1f} in place of "
-                    f"{bounds[best]:.1f} points ruled out."
+                    f"{speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above {rounded_up(bounds[line] / 100):.1f} in place of "
+                    f"{rounded_up(bounds[best] / 100):.1f} points ruled out."
                 )
     count = len({(model_of(row), row["method"], row["rows"]) for row in rows})
     folded = [

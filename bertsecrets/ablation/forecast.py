@@ -141,7 +141,8 @@ class Forecast:
         if self.measured.screened is None:
             kind = "exact"
         elif wish is None or wish == MEASURED:
-            kind = times.choice(self._patience(limit) if budget is None else budget - times.fit)
+            patience = EXACT_UP_TO if wish == MEASURED else self._patience(limit)
+            kind = times.choice(patience if budget is None else budget - times.fit)
             if budget is not None and self._within(budget, "screened") < FEWEST_SCREENED:
                 kind = "exact"
         else:

@@ -110,7 +110,7 @@ class ScreeningRecord:
         whole: Variants evaluated whole, because the audit found a miss.
         bound: At most so many predictions are not those of the exact sweep, at a confidence of :data:`LEVEL` (see
             :func:`missed_bound`).
-        each: The same of any one variant: see :meth:`bertsecrets.ablation.predictions.Unseen.bound`.
+        each: The same of each variant by itself: see :meth:`bertsecrets.ablation.predictions.Unseen.bound`.
         precision: See :class:`Screening`.
         bf16: Pairs that the rule left in bf16.
         again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
@@ -260,7 +260,7 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
         f"{whole or 'No'} variant{'s' * (whole > 1)} {with_miss if whole else 'had to be'} evaluated on all examples. "
     )
     # Records of earlier versions have one bound for all variants.
-    each = f", and at most {record['each']:,} of any one variant" if "each" in record else ""
+    each = f", and, for each variant by itself, at most {record['each']:,}" if "each" in record else ""
     return text + (
         f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} "
         f"from the exact sweep's{each}. "

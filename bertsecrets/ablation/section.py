@@ -368,10 +368,8 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     most = ", most of all" if len(raising) > _RISES_NAMED else ":"
     also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
     lead = "leads, as the task asks for it" if len(metrics) == 1 else "lead, as the task asks for them"
-    return (
-        f"{first} {_are(len(raising))}{most} {named}.{also} {by[0].upper()}{by[1:]} {lead}; the loss is more sensitive, as it also moves "
-        "where no answer changes."
-    )
+    moves = ", as it also moves where no answer changes" * all(metric in CLASS_METRICS for metric in metrics)
+    return f"{first} {_are(len(raising))}{most} {named}.{also} {by[0].upper()}{by[1:]} {lead}; the loss is more sensitive{moves}."
 
 
 def smallest_loss_in_words(rows: Sequence[Row]) -> str:

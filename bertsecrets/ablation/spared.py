@@ -1,6 +1,5 @@
 """How many heads can be spared: at each margin, and at least."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from bertsecrets.ablation.verdicts import (
 )
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import number, rounded_up
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.sequential import ONLY_LOOK, Look
@@ -44,8 +43,8 @@ class Spared:
         heads: Number of heads.
         excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if a score is undefined.
         margin, level, false_discovery_rate: As judged.
-        falsely: How many of the heads that ``each`` counts at ``margin`` are expected to lose it or more, at most; None in records of
-            earlier versions, as are the next two.
+        falsely: How many heads that lose ``margin`` or more such a sweep counts in ``each`` there, on average and at most; None in
+            records of earlier versions, as are the next two.
         unchanged: Number of heads without which no prediction changes.
         excluded_unchanged: The smallest loss that is ruled out for all of these at once, although they were picked for changing nothing,
             with probability ``level``: it depends on no other head but on how many there are. None without any.
@@ -137,7 +136,7 @@ def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Loo
         margin=margin,
         level=level,
         false_discovery_rate=rate,
-        falsely=float(min(falsely, shown_MV[judged].sum())),
+        falsely=float(falsely),
         unchanged=len(of_unchanged),
         excluded_unchanged=float(max(of_unchanged)) if np.isfinite(of_unchanged).all() and of_unchanged else None,
     )
@@ -152,25 +151,20 @@ def spared_in_words(spared: Spared) -> str:
     if count:
         falsely = spared.false_discovery_rate * count if spared.falsely is None else spared.falsely
         parts.append(
-            f"of the {count} heads that can each be spared, at most about {number(falsely, 1)} are expected to lose {loss} or more"
+            f"{count} of {spared.heads} heads can each be spared; on average, such a sweep spares at most about {number(falsely, 1)} that "
+            f"lose {loss} or more"
         )
     if at_least:
         among = f", {spared.of_each} of the {count} among them" if spared.of_each < at_least and count else ""
         parts.append(f"with {level} confidence at least {at_least} of {spared.heads} lose less than {loss}{among}")
     sentence = f"{'; '.join(parts) or f'no head is shown to lose less than {loss}'}."
     if spared.excluded is not None:
-        excluded = _rounded_up(spared.excluded)
-        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded)} or more"
-        if spared.excluded_unchanged is not None and _rounded_up(spared.excluded_unchanged) < excluded:
-            of_these = number(100 * _rounded_up(spared.excluded_unchanged), 1)
-            sentence += f", and none of the {spared.unchanged} that change no prediction {of_these}"
+        excluded = rounded_up(spared.excluded)
+        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100)} or more"
+        if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
+            sentence += f", and none of the {spared.unchanged} that change no prediction {number(of_these, 1)}"
         sentence += "."
     return sentence[0].upper() + sentence[1:]
-
-
-def _rounded_up(loss: float) -> float:
-    """To a tenth of a point: a loss that is not ruled out must not be said to be."""
-    return math.ceil(1000 * loss - 1e-6) / 1000
 
 
 def points(loss: float) -> str:

@@ -175,7 +175,7 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
     intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if a loss of the margin or more is ruled out,
     corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: of the two one-sided tests of equivalence, the one
-    against loss; it is exact, and the intervals are mid-p); else *needed* if a loss is shown (one-sided); else *inconclusive*. A variant's
+    against loss; the intervals are mid-p, it is not); else *needed* if a loss is shown (one-sided); else *inconclusive*. A variant's
     results do not depend on the other variants, except for the adjusted p-values, the smallest effect and the verdict.
 
     Args:
@@ -293,7 +293,8 @@ def losses_ruled_out(metric: str, paired: PairedPredictions, alpha: float) -> Ar
 def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
     """The test of a loss of some distinct variants, and which of them each variant is like.
 
-    Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is too small more often than it says.
+    Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is to be too small more often than it says: enumerated for accuracy,
+    simulated for other metrics.
     """
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
     if metric == "accuracy":

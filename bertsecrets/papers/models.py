@@ -131,8 +131,8 @@ class Group(Condition):
 
     @property
     def learners(self) -> tuple[Model, ...]:
-        """The models without those that learned nothing where others did."""
-        return tuple(model for model in self.models if not self.learned or model.learned is not False)
+        """The models without the unlearned ones; all where no model is left."""
+        return tuple(model for model in self.models if model not in self.unlearned) or self.models
 
     @property
     def title(self) -> str:

@@ -11,7 +11,7 @@ from bertsecrets.pruning.searches import search_in_words
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.formatting import MISSING, number, p_value, with_limits
+from bertsecrets.results.formatting import MISSING, number, p_value, rounded_up, with_limits
 from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -125,13 +125,16 @@ def answer_in_words(content: Mapping[str, Any]) -> str:
         f"a loss of {metric} of {margin} or more {_verdict(content)}{lost_most_in_words(selected.get('classes', ()))}."
     )
     removed = f"{total - selected['kept']} of {total} heads"
-    how = "together, with fine-tuning" if content["recovery_epochs"] else "together, without training"
     if selected["holds"] and not selected["asked"]:
-        return f"{removed} can go {how}: {verdict}"
+        how = "with fine-tuning" if content["recovery_epochs"] else "without training"
+        return f"{removed} can go together, {how}: {verdict}"
     at_most = ""
     if bound is not None and bound >= content["margin"]:
-        at_most = f"{metric} loses at most {_points(bound)} points; "
-    start = f"With {selected['kept']} of {total} heads" if selected["asked"] else f"Without {removed} {how}"
+        at_most = f"{metric} loses at most {number(rounded_up(bound), 1)} points; "
+    start = f"With {selected['kept']} of {total} heads"
+    if not selected["asked"]:
+        training = "fine-tuning" if content["recovery_epochs"] else "no training"
+        start = f"With {removed} removed together and {training}"
     return f"{start}, {at_most}{verdict}"
 
 
@@ -159,7 +162,8 @@ def guarantee_in_words(content: Mapping[str, Any]) -> str:
     examples += (
         " (if the head table is of others)" if chosen_elsewhere else " that chose neither the heads nor their order"
     )
-    facts = f"observed change {_points(selected['change'])}, a loss above {_points(selected['bound'])} ruled out"
+    bound = MISSING if selected["bound"] is None else number(rounded_up(selected["bound"]), 1)
+    facts = f"observed change {_points(selected['change'])}, a loss above {bound} ruled out"
     removed = f"{total - selected['kept']} of {total} heads can go together: with the other {selected['kept']}"
     start = removed if selected["holds"] and not selected["asked"] else f"With {selected['kept']} of {total} heads"
     needed = "" if selected["holds"] else _needed(selected)

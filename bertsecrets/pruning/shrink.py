@@ -25,6 +25,7 @@ from bertsecrets.pruning.refit import refitted
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.sets import Context, SetResults
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
+from bertsecrets.results.formatting import rounded_up
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
 
@@ -85,8 +86,8 @@ def check_examples(count: int, margin: float, confidence: float) -> str:
     changed = np.array([round(_CHANGED * count / 2)])
     (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
     return (
-        f"With {count:,} examples, a loss of {100 * float(loss):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
-        f"change, half of them for the better; of {100 * loss_ruled_out(count, confidence):.1f} points if none changes."
+        f"With {count:,} examples, a loss of {rounded_up(float(loss)):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
+        f"change, half of them for the better; of {rounded_up(loss_ruled_out(count, confidence)):.1f} points if none changes."
     )
 
 
@@ -105,8 +106,8 @@ def check_can_rule_out(what: str, count: int, setting: str, margin: float, confi
         needed = math.floor(examples_to_rule_out(margin, confidence)) + 1
         raise UserError(
             f"{what} cannot rule out a loss of {100 * margin:g} points at {100 * confidence:.4g}% confidence, even if no answer "
-            f"changes: they rule out {100 * least:.1f}. Judge on {needed:,} or more, or give {setting}="
-            f"{math.ceil(1000 * least + 1e-9) / 10:g} or more."
+            f"changes: they rule out {rounded_up(least):.1f}. Judge on {needed:,} or more, or give {setting}="
+            f"{rounded_up(least):g} or more."
         )
 
 

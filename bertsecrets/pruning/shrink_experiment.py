@@ -15,7 +15,7 @@ from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.files import copied
-from bertsecrets.results.formatting import MISSING, number, p_value
+from bertsecrets.results.formatting import MISSING, number, p_value, rounded_up
 from bertsecrets.results.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
@@ -130,7 +130,7 @@ def _verdict(attempt: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     bound = max(
         (test["bound"] for test in attempt["tests"]), key=lambda bound: math.inf if math.isnan(bound) else bound
     )
-    above = f" (one above {number(100 * bound, 1)} is)" if math.isfinite(bound) and not ruled_out else ""
+    above = f" (one above {number(rounded_up(bound), 1)} is)" if math.isfinite(bound) and not ruled_out else ""
     text = f"a loss of {in_points(content['margin'])} or more is {'' if ruled_out else 'not '}ruled out{above}"
     if of_class is None:
         return text
@@ -193,7 +193,7 @@ def _command(run: Run, **values: Any) -> str:
 def _ruled_out(attempt: Mapping[str, Any]) -> float | None:
     """The smallest loss that a further search on the examples would rule out, in points with one decimal; None for an undefined score."""
     bound = float(np.max([test.get("bound_later", test["bound"]) for test in attempt["tests"]]))
-    return math.ceil(1000 * bound + 1e-9) / 10 if math.isfinite(bound) else None
+    return rounded_up(bound) if math.isfinite(bound) else None
 
 
 def _command_of(run: Run, attempt: Mapping[str, Any]) -> str:
@@ -308,7 +308,7 @@ def tests_table(content: Mapping[str, Any]) -> Table:
             test["metric"],
             number(test["whole"], 3),
             number(test["smaller"], 3),
-            number(100 * test["bound"], 1),
+            number(rounded_up(test["bound"]), 1),
             p_value(test["p_value"]),
         ]
         for attempt in content["attempts"]

@@ -72,6 +72,15 @@ def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def rounded_up(loss: float) -> float:
+    """An upper bound of a loss in points, rounded up to a tenth: a loss that is not ruled out must not be said to be.
+
+    >>> rounded_up(0.0134), rounded_up(0.018), rounded_up(-0.0134)
+    (1.4, 1.8, -1.3)
+    """
+    return math.ceil(1000 * loss - 1e-6) / 10 if math.isfinite(loss) else loss
+
+
 def percent(share: float, *, signed: bool = False) -> str:
     """A share, or a change of one, in hundredths with one digit.
 

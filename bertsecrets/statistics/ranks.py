@@ -93,7 +93,8 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     For the total the layers keep their order: those of one grid are shifted in a circle, from a random layer and in a random
     direction (toroidal shift; Lotwick and Silverman 1982), and heads are permuted within them. That holds its level for
     profiles that are smooth over depth, and not where both rise or fall steadily, for which no reordering of a few layers
-    does (simulated in ``benchmarks/procedures.py``): no claim rests on the total. One-dimensional points are exchangeable.
+    does (simulated in ``benchmarks/procedures.py``): of claims, only statements of the ledger rest on the
+    total, and say so. One-dimensional points are exchangeable.
 
     Args:
         first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``; of layers without heads, ``[layers, 1]``.

@@ -370,7 +370,7 @@ def test_words_of_old_and_new_records() -> None:
     assert "bf16" not in screened_in_words(old)
     assert "No variant had to be evaluated on all examples. At" in screened_in_words(old)
     assert (
-        "at most 148 predictions differ from the exact sweep's, and at most 29 of any one variant. Int"
+        "at most 148 predictions differ from the exact sweep's, and, for each variant by itself, at most 29. Int"
         in screened_in_words(old | {"each": 29})
     )
     new = old | {"precision": BF16, "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1, "whole": 1}

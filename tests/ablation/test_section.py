@@ -111,7 +111,7 @@ SPARED = {
 def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spared() -> None:
     words, figures, lead = written(HEADS, {"spared_accuracy_uniform": SPARED, "spared_f1_uniform": {}})
     assert lead[1] == (
-        "Of the 2 heads that can each be spared, at most about 0.2 are expected to lose 1.0 point or more; with 90 % "
+        "2 of 4 heads can each be spared; on average, such a sweep spares at most about 0.2 that lose 1.0 point or more; with 90 % "
         "confidence at least 1 of 4 lose less than 1.0 point. With 90 % confidence (one-sided), no single head loses 21.0 points or more."
     )
     assert "ablation_head_uniform_accuracy_spared" in figures
@@ -272,10 +272,12 @@ def test_heads_that_the_loss_needs_are_named_and_flagged_where_the_metric_spares
     _, _, lead = written(rows)
     assert lead[1] == (
         "By accuracy 1 is needed, by the mean loss 3 are: layer 0 · head 1 (spared), +20 % (+5 to +15); layer 0 · head 0, +10 % (+5 to +15); "
-        "layer 1 · head 0 (spared), 0 % (+5 to +15). 2 of the 3 can be spared by accuracy. Accuracy leads, as the task asks for it; the loss is "
+        "layer 1 · head 0 (spared), +0.5 % (+5.0 to +15.0). 2 of the 3 can be spared by accuracy. Accuracy leads, as the task asks for it; the loss is "
         "more sensitive, as it also moves where no answer changes."
     )
     assert ablation_scalars(AblationTable.from_rows(rows))["ablation/n_loss_rises"] == 3
+    _, _, lead = written([{**row, "metric": "pearson"} for row in rows])
+    assert lead[1].endswith("the loss is more sensitive.")
     assert (
         "By accuracy 1 is needed, by the mean loss none." in written([{**each, "p_loss_rise": 0.3} for each in rows])[0]
     )

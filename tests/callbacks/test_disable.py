@@ -327,6 +327,7 @@ def test_a_measured_choice_is_for_those_who_ask_and_is_kept(tmp_path: Path, monk
         (None, None, None, 4000, 10.1, 1.0, "screened", True),
         ("measured", None, None, 4000, 100.0, 1000.0, "screened", False),
         ("measured", None, None, 4000, 200.0, 1.0, "exact", False),
+        ("measured", None, None, 3999, 1.0, 1000.0, "screened", False),
         (None, 600.0, None, 4000, 100.0, 1000.0, "screened", False),
         (None, 499.0, None, 4000, 100.0, 1000.0, "exact", False),
         (None, 600.0, None, 3999, 100.0, 1000.0, "exact", False),

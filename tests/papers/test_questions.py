@@ -317,8 +317,8 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     by_seed, _ = answer.tables
     assert by_seed.header[5] == "can be spared together"
     assert [row[1:9] for row in by_seed.rows] == [
-        ["1", "408", "4", "1", "2", "0", "1", "about 10,000"],
-        ["2", "408", "3", "0", "2", "0", "1", "about 10,000"],
+        ["1", "408", "4", "1", "2", "0", "1", "about 11,000"],
+        ["2", "408", "3", "0", "2", "0", "1", "about 11,000"],
     ]
 
     # With fewer than 19 random groups for each there is no p-value.
@@ -547,6 +547,13 @@ def test_a_seed_that_learned_nothing_is_left_out_of_those_that_did(tmp_path: Pat
     assert section.paragraphs[-2].endswith("beat a constant answer: mrpc (seed 2, seed 3).")
     alone = answered(models_in(tmp_path / "run1"), "gradients", of_task=True)
     assert section.paragraphs[0] == alone.paragraphs[0]
+
+
+def test_a_control_keeps_the_seeds_that_learn_nothing(tmp_path: Path) -> None:
+    for seed, p_constant in ((1, 0.04), (2, 0.4)):
+        make_run(tmp_path / f"run{seed}", seed=seed, p_constant=p_constant, data={"permute_labels": True})
+    (control,) = models_in(tmp_path).groups
+    assert [model.seed for model in control.learners] == [1, 2]
 
 
 def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def section_of(models: Studied, answer: Answer, *, of_task: bool) -> Section:
     """
     unlearned = []
     for group in models.tuned if of_task else ():
-        seeds = [f"seed {model.seed}" for model in group.models if model.learned is False]
+        seeds = [f"seed {model.seed}" for model in group.unlearned]
         if seeds:
             unlearned.append(f"{group.name} ({', '.join(seeds)})" if group.learned else group.name)
     several = len({part.name for part in answer.answers}) > 1
