@@ -74,7 +74,7 @@ def foreign(name: str, count: int, **settings: object) -> Case:
 FOREIGN = [
     foreign("all-rows", 39),
     foreign("eval-path-alone", 39, data__path=None, data__eval_path="held_out.csv"),
-    foreign("held-out-on-request", 8, data__eval_fraction=0.2),
+    foreign("held-out-on-request", 10, data__eval_fraction=0.2),
     Case(
         "foreign-pruned-on-the-rows-that-test",
         analyze(**{**NEW, **CSV, "analysis": "prune"}),
