@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from bertsecrets.ablation.scoring import Array, Weights, influences, weighted_scores
 
 _EACH = 16
-"""Numbers of unseen changes up to this one are told apart; larger ones are rounded up, by at most :data:`_ROUNDED`."""
+"""Up to this number, unseen changes are counted exactly; larger numbers are rounded up, by at most :data:`_ROUNDED`."""
 _ROUNDED = 1.15
 
 

@@ -191,7 +191,7 @@ def _with_text(argument: str) -> str:
         read = parse_overrides([argument])[0]
         text = value if read.is_sweep_override() else read.value()
     except UserError:
-        # A mistake in the key is told when all settings are parsed.
+        # Parsing all settings reports a mistake in the key.
         text, argument = value, f"{key}={quoted(value)}"
     if name in _COLUMN_NAMES and value and value[0] not in "[{'\"" and value.lower() != "null" and "${" not in value:
         return f"{key}={quoted(value)}"

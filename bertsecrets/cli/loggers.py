@@ -89,7 +89,7 @@ def wandb_logger(
         "id": identity,
         "group": config["group"],
         "job_type": job_type,
-        # W&B takes no longer tags; name, task and model stand whole in the configuration.
+        # W&B refuses longer tags; the configuration has the full names.
         "tags": [tag[:_LONGEST_TAG] for tag in (run.task, run.model, run.init, *config["tags"])],
         "config": {**config, "code_version": code_version(), **source},
         "notes": f"Analysis of the run {source.get('source_url', source['source_run'])}" if source else None,

@@ -38,7 +38,7 @@ def mean_rises(value_NV: ArrayLike) -> Array:
 
     Student's t test, which is conservative for numbers skewed to the right. Numbers skewed to the left may lack the rare large
     falls that would lower their mean: one fall as large as the largest change is added to them, and t is corrected for the
-    skewness that is left (Hall 1992). That mends most of the level of numbers that a few examples dominate, not all
+    skewness that is left (Hall 1992). Where a few examples dominate, this comes close to the level but does not reach it
     (simulated in ``benchmarks/procedures.py``).
     """
     value_NV = np.asarray(value_NV, np.float64)

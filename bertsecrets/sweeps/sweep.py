@@ -404,7 +404,7 @@ def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any])
 
 
 def _comparable(key: str, value: str | None) -> str | None:
-    """A value as it is compared: paths of data, which earlier sweeps recorded as they were given, are absolute."""
+    """A value to compare: paths of data become absolute, since earlier sweeps recorded them as given."""
     return value if value is None or key not in PATHS else os.path.abspath(unquoted(value))
 
 

@@ -183,13 +183,19 @@ KNOWN = [
         arrange=both(held_out(60, "sub/own.csv"), ran(*TRAINED, place="sub"), held_out(99, "own.csv")),
         check=read_at("sub/own.csv"),
     ),
-    Case(
-        "rows-of-another-file",
-        analyze(**OF_RUN, data__path="new.csv"),
-        r"Report: {folder}/out",
-        0,
-        arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
-        check=judged(31),
+    *(
+        Case(
+            f"rows-{name}",
+            analyze(**OF_RUN, **setting),
+            r"Report: {folder}/out",
+            0,
+            arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
+            check=judged(31),
+        )
+        for name, setting in {
+            "of-another-file": {"data__path": "new.csv"},
+            "in-a-file-to-evaluate": {"data__eval_path": "new.csv"},
+        }.items()
     ),
     Case(
         "rows-trained-on-among-new-ones",
@@ -214,14 +220,6 @@ KNOWN = [
         0,
         arrange=both(TRAINED_RUN, lambda folder: (folder / "run/rows.json").unlink()),
         check=noted("The run in 'run' has no record of its rows; they may differ from those it was trained on."),
-    ),
-    Case(
-        "rows-in-a-file-to-evaluate",
-        analyze(**OF_RUN, data__eval_path="new.csv"),
-        r"Report: {folder}/out",
-        0,
-        arrange=both(TRAINED_RUN, write("new.csv", f"text,label\n{rows(31, start=100)}")),
-        check=judged(31),
     ),
     Case(
         "rows-sweep-resumed",

@@ -89,7 +89,7 @@ class SourceConfig(Settings):
         try:
             os.stat(Path(value or "").expanduser())
         except (FileNotFoundError, NotADirectoryError):
-            # What is missing is told by the source that reads it.
+            # The source that reads it reports a missing file.
             pass
         except (OSError, RuntimeError, ValueError) as error:
             reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
