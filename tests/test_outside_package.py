@@ -134,12 +134,12 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     # A folder alone causes no import; the analysis that the command names describes itself.
     for more, described in (([], False), (["analysis=logit_shift"], True)):
         (shift / "report.html").unlink()
-        done = door("analyze", f"report={shift}", "progress=false", *more)
+        done = door("report", f"run={shift}", "progress=false", *more)
         assert done.returncode == 0, done.stderr
         assert bool(finding.search((shift / "report.html").read_text("utf-8"))) == described
     table = HeadTable.read(shift / "heads.parquet").select(measure="logit_shift", column="shift")
     assert min(table.table["value"].to_pylist()) > 0
-    done = door("analyze", f"report={trained}", "progress=false")
+    done = door("report", f"run={trained}", "progress=false")
     assert done.returncode == 0, done.stderr
 
 
@@ -151,7 +151,7 @@ def test_the_statement_and_the_page_are_found(package: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_shows_the_statement(trained: Path, tmp_path: Path) -> None:
-    done = door("analyze", f"compare=[{trained}]", "paper=sharpness_page", "logger=csv", f"hydra.run.dir={tmp_path}")
+    done = door("compare", f"runs=[{trained}]", "paper=sharpness_page", f"hydra.run.dir={tmp_path}")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "sharpness.html").read_text("utf-8")
     assert "Sharp means more than half a bit below uniform attention." in page

@@ -1,9 +1,7 @@
-"""Parse a command line once: earlier spellings, resumed folders, task files and data of the user's own become plain settings."""
+"""Parse a command line once: resumed folders, task files and data of the user's own become plain settings."""
 
 import os
 import re
-import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from bertsecrets.cli.habits import as_setting, group_of
-from bertsecrets.cli.run_settings import command_of_folder, run_of
+from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.sources.base import ALL, HELD_OUT
 from bertsecrets.errors import UserError
-from bertsecrets.keys import COMMANDS, AnalyzeKeys, top_level
+from bertsecrets.keys import top_level
 from bertsecrets.models.files import CONFIG
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import as_argument, quoted, read_yaml
@@ -48,7 +45,6 @@ _FILE = "file"
 _KEY = re.compile(r"[^\W\d]\w*|0|[1-9]\d*", re.ASCII)
 """What Hydra reads as a key."""
 
-_OPTION = "--config-name="
 _RESUME = re.compile(r"\+{0,2}resume=(.*)", re.DOTALL)
 _TEXT = "text="
 _TASK = "task="
@@ -58,23 +54,9 @@ _ALLOWED_WITH_RESUME = top_level(lambda meaning: meaning.with_resume)
 _OF_CHECKPOINTS = ("analyze", "view")
 """The commands that read any model of ``checkpoint``."""
 
-_COMMANDS = {
-    "compare": {"compare": "runs", "compare_heads": "heads"},
-    "merge": {"merge": "runs"},
-    "report": {"report": "run", "report.heads": "heads"},
-    "view": {"view": "text"},
-    "export": {"export": "folder"},
-    "workspace": {"workspace": "project"},
-}
-"""Each command that was a setting of ``analyze`` before: the settings that chose it and belonged to it -> its own."""
-
-_RENAMED = re.compile(
-    r"^((?:callbacks|prune|analysis|experiment|(?:sweep\.)?paper)=(?=claims(?:_quick)?$)|(?=claims(?:_folder)?=))claims"
-)
-
 
 def parse(arguments: Sequence[str], command: str) -> Invocation | None:
-    """Parse a command line, complete it, and print what an earlier spelling has become; None if Hydra answers it.
+    """Parse a command line and complete it; None if Hydra answers it.
 
     Args:
         arguments: The words after the program.
@@ -87,15 +69,8 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     if invocation is None or invocation.help:
         return invocation
     invocation = replace(invocation, overrides=with_texts(invocation.overrides))
-    if invocation.config_name == "analyze":
-        name, settings = other_command(invocation.overrides)
-        options = (option for option in invocation.options if not option.startswith(_OPTION))
-        invocation = replace(invocation, config_name=name, overrides=settings, options=(f"{_OPTION}{name}", *options))
-    settings, renamed = with_new_names(invocation.overrides)
-    for sentence in renamed:
-        print(sentence, file=sys.stderr)  # noqa: T201
-    check_words(replace(invocation, overrides=settings), arguments)
-    invocation = with_resume(replace(invocation, overrides=settings))
+    check_words(invocation, arguments)
+    invocation = with_resume(invocation)
     settings = with_task_file(with_quoted_text(with_analysis(invocation.overrides, invocation.config_name)))
     invocation = replace(invocation, overrides=with_trainer_arguments(settings))
     check_model_name(invocation)
@@ -111,64 +86,16 @@ def check_words(invocation: Invocation, arguments: Sequence[str]) -> None:
     """
     if invocation.unknown:
         option = invocation.unknown[0]
-        following = next(iter(arguments[arguments.index(option) + 1 :]), None)
-        raise UserError(
-            f"'{option}' is not an option; settings have no dashes: write "
-            f"{as_setting(option, following, invocation.config_name)}."
-        )
-    for setting in invocation.overrides:
-        group = group_of(setting)
-        if group is not None:
-            raise UserError(f"'{setting}' is a choice of {group}; write {group}={setting}.")
-
-
-def other_command(arguments: list[str]) -> tuple[str, list[str]]:
-    """The command that replaces a setting of ``analyze``, and its settings; without such a setting, ``analyze`` and its own.
-
-    Settings that ``analyze`` has and the command does not are left out, as they meant nothing there. A folder that
-    another command has written is resumed by that command.
-
-    >>> other_command(["view=The cat sat.", "checkpoint=run", "trainer=cpu"])
-    ('view', ['text=The cat sat.', 'checkpoint=run'])
-    >>> other_command(["checkpoint=run"])
-    ('analyze', ['checkpoint=run'])
-
-    Raises:
-        UserError: If two such settings are given.
-    """
-    values = {key_of(argument): argument.partition("=")[2] for argument in arguments if "=" in argument}
-    commands = [name for name in _COMMANDS if values.get(name, "null") != "null"]
-    if len(commands) > 1:
-        raise UserError(f"{' and '.join(commands)} are both given; give one of them.")
-    if not commands:
-        resumed = command_of_folder(values.get("resume"))
-        return (resumed if resumed in _COMMANDS else "analyze"), arguments
-    (command,) = commands
-    renamed, keys = _COMMANDS[command], COMMANDS[command].model_fields
-    words = []
-    for argument in arguments:
-        key, (_, separator, value) = key_of(argument), argument.partition("=")
-        if key in renamed:
-            words.append(f"{renamed[key]}{separator}{value}")
-        elif (section := re.split(r"[.@]", key)[0]) in keys or section not in AnalyzeKeys.model_fields:
-            words.append(argument)
-    print(  # noqa: T201
-        f"'{command}=' of analyze is a command now: {shlex.join(['python', '-m', 'bertsecrets', command, *words])}. The old "
-        "spelling still works.",
-        file=sys.stderr,
-    )
-    return command, words
-
-
-def with_new_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments with the names that settings have now, and a sentence for each that was renamed.
-
-    >>> with_new_names(["paper=claims", "claims=[mine.yaml]", "seed=1"])[0]
-    ['paper=statements', 'statements=[mine.yaml]', 'seed=1']
-    """
-    named = [_RENAMED.sub(r"\1statements", argument) for argument in arguments]
-    changed = [(old, new) for old, new in zip(arguments, named, strict=True) if old != new]
-    return named, [f"'{old}' is now '{new}'; the old name still works." for old, new in changed]
+        key, separator, value = option.lstrip("-").partition("=")
+        following = next(iter(arguments[arguments.index(option) + 1 :]), "")
+        if not separator and "=" not in following and not following.startswith("-"):
+            value = following
+        setting = f"{key.replace('-', '_')}={value or '<value>'}"
+        raise UserError(f"'{option}' is not an option; settings have no dashes: write {setting}.")
+    for word in invocation.overrides:
+        groups = [path.parent.name for path in CONF.glob(f"*/{word}.yaml")] if word.isidentifier() else []
+        if len(groups) == 1:
+            raise UserError(f"'{word}' is a choice of {groups[0]}; write {groups[0]}={word}.")
 
 
 def with_texts(arguments: Sequence[str]) -> list[str]:

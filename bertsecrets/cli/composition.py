@@ -12,11 +12,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from bertsecrets.cli.habits import commands_with, meant, of_the_other_command
 from bertsecrets.cli.run_settings import with_run_settings
 from bertsecrets.cli.settings import check_settings
 from bertsecrets.cli.trainer_settings import SET_BY_THE_PROGRAM, trainer_arguments
 from bertsecrets.errors import UserError, choices
+from bertsecrets.keys import COMMANDS
 from bertsecrets.results.config_copy import plain
 from bertsecrets.settings import shown
 from bertsecrets.sweeps.hydra_arguments import (
@@ -233,10 +233,6 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
     ):
         key = match.group(1)
         value = next((line.partition("=")[2] for line in overrides if key_of(line) == key), "")
-        if (advice := of_the_other_command(key, value, invocation.config_name)) is not None:
-            return f"{_called(invocation.config_name)} has no '{key}'; {advice}."
-        if (setting := meant(key, value, invocation.config_name)) is not None:
-            return f"Unknown config key '{key}'; write {setting}."
         # Options chosen in a group add keys.
         groups = [line for line in overrides if loader.get_group_options(line.split("=")[0])]
         # An option of a group that the command does not have cannot be composed.
@@ -247,9 +243,9 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         valid = _keys(without_hydra(composed))
         valid = sorted({*valid, *(f"trainer.{name}" for name in trainer_arguments() if name not in SET_BY_THE_PROGRAM)})
         # One section of this command that has the key is nearer than another command.
-        advice = commands_with(key, invocation.config_name)
-        if advice is not None and sum(name.endswith(f".{key}") for name in valid) != 1:
-            return f"{_called(invocation.config_name)} has no '{key}'; {advice}."
+        commands = [name for name, keys in COMMANDS.items() if key in keys.model_fields]
+        if commands and invocation.config_name not in commands and sum(name.endswith(f".{key}") for name in valid) != 1:
+            return f"{invocation.config_name} has no '{key}'; that is a setting of {' and of '.join(commands)}."
         return f"Unknown config key '{key}'; {_near(key, value, valid)}."
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         key = getattr(error, "full_key", None) or match.group(1)
@@ -262,10 +258,6 @@ def _explain(error: Exception, overrides: list[str], invocation: Invocation) -> 
         return f"{key} is '{value}'; expected {_EXPECTED.get(expected.group(1), expected.group(1))}."
     reason = text.strip().splitlines()[0].rstrip(".")
     return f"{reason} (in {' '.join(overrides) or invocation.config_name})."
-
-
-def _called(command: str) -> str:
-    return f"{command}.py" if command in ("train", "analyze") else command
 
 
 def _near(key: str, value: str, valid: list[str]) -> str:

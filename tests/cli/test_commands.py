@@ -1,4 +1,4 @@
-"""Every command: its settings, its help, and the settings of ``analyze`` that it replaces."""
+"""Every command: its settings, its help, and what it refuses."""
 
 import os
 import subprocess
@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from reporting.finished_runs import make_run
 
 from bertsecrets.__main__ import COMMANDS as LISTED
-from bertsecrets.cli.arguments import other_command
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.help import help_text
 from bertsecrets.errors import UserError
@@ -49,61 +48,9 @@ def test_the_help_of_a_command_lists_its_settings_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (
-            ["compare=[a,b]", "compare_heads=false", "paper=questions"],
-            ["compare", "runs=[a,b]", "heads=false", "paper=questions"],
-        ),
-        (["report=run", "report.heads=3", "ablation.seed=1"], ["report", "run=run", "heads=3"]),
-        (["-m", "merge=sweep", "logger=none"], ["merge", "-m", "runs=sweep"]),
-        (
-            ["view=A, b.", "model=folder", "model.path=x", "+seed=1"],
-            ["view", "text=A, b.", "model=folder", "model.path=x", "+seed=1"],
-        ),
-        (
-            ["export=out", "checkpoint=run", "push_to_hub=a/b"],
-            ["export", "folder=out", "checkpoint=run", "push_to_hub=a/b"],
-        ),
-        (["workspace=a/b", "group=sweep"], ["workspace", "project=a/b", "group=sweep"]),
-        (
-            ["compare=[a,b]", "hydra.run.dir=out", "papr=true"],
-            ["compare", "runs=[a,b]", "hydra.run.dir=out", "papr=true"],
-        ),
-    ],
-)
-def test_earlier_spellings_become_commands_and_say_so_once(
-    arguments: list[str], expected: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert other_command(arguments) == (expected[0], expected[1:])
-    printed = capsys.readouterr().err
-    assert printed.count("\n") == 1
-    assert f"python -m bertsecrets {expected[0]} " in printed
-
-
-def test_what_analyses_is_no_earlier_spelling(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["checkpoint=run", "view=null", "report.heads=2", "analysis=disable"]
-    assert other_command(settings) == ("analyze", settings)
-    with pytest.raises(UserError, match="compare and view are both given; give one of them"):
-        other_command(["compare=a", "view=b"])
-    assert capsys.readouterr().err == ""
-
-
-def test_a_folder_is_resumed_by_the_command_that_wrote_it(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", optimizer={"learning_rate": 1e-4})
-    assert other_command([f"resume={run}"]) == ("analyze", [f"resume={run}"])
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "config.yaml").write_text("runs: [a, b]\nstatements: []\n")
-    assert other_command([f"resume={tmp_path / 'page'}"]) == ("compare", [f"resume={tmp_path / 'page'}"])
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "sweep.json").write_text('{"command": "export", "arguments": [], "fixed": {}, "swept": []}')
-    assert other_command([f"resume={tmp_path / 'sweep'}"]) == ("export", [f"resume={tmp_path / 'sweep'}"])
-
-
-@pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("compare", ["run=[a,b]"], "Unknown config key 'run'|compare has no 'run'; that is a setting of .* report"),
+        ("compare", ["run=[a,b]"], "Unknown config key 'run'|compare has no 'run'; that is a setting of report"),
         ("compare", [], "runs is null; expected a folder, or a list of folders"),
         ("compare", ["runs=[]"], r"runs is \[\]; expected a folder, or a list of folders"),
         ("compare", ["runs=a,b"], r"'runs=a,b' names several values; write runs=\[a,b\]\.$"),
@@ -121,7 +68,7 @@ def test_a_folder_is_resumed_by_the_command_that_wrote_it(tmp_path: Path) -> Non
         (
             "analyze",
             ["checkpoint=x", "paper=questions"],
-            "analyze.py has no 'paper'; that is a setting of .* compare and of report",
+            "analyze has no 'paper'; that is a setting of compare and of report",
         ),
     ],
 )

@@ -215,7 +215,7 @@ def test_screened_parts_merge_and_say_so(trained: Path, analysed: Path, tiny_ber
     assert record["evaluated"] == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
     *_, path = sorted((tmp_path / "sweep").glob("*-analysis-*/ablation/selection.json"))
     path.write_text(path.read_text("utf-8").replace('"32-true"', '"bf16-mixed"'), "utf-8")
-    result = door("analyze", f"merge={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
+    result = door("merge", f"runs={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
     assert result.returncode == 1
     assert "were screened in 32-true and bf16-mixed, so they are not parts of one sweep" in result.stderr
 
@@ -292,7 +292,6 @@ def test_mistakes_are_told_in_one_sentence(trained: Path, tiny_bert: Path, tmp_p
             ["analysis=disable_heads", "ablation.evaluation=test"],
             "ablation.evaluation is 'test', which task 'demo_paraphrase' does not have; valid names: val.",
         ),
-        (["merge=" + str(tmp_path)], "holds no finished disabling sweep"),
     ):
         result = door("analyze", *analysis(tiny_bert, tmp_path / "run", trained, *extra))
         assert result.returncode == 1, (extra, result.stderr)

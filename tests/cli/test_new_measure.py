@@ -98,7 +98,7 @@ def test_an_analysis_takes_it_too_and_a_comparison_has_its_panel(
     other = [*small(tiny_bert, second, measure="[sharpness]"), "seed=7"]
     assert run("train", configs, *other).returncode == 0
     done = run(
-        "analyze", configs, f"compare=[{trained[0]},{second}]", f"hydra.run.dir={tmp_path / 'both'}", *common[1:3]
+        "compare", configs, f"runs=[{trained[0]},{second}]", f"hydra.run.dir={tmp_path / 'both'}", "progress=false"
     )
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "both" / "comparison.html").read_text("utf-8")
@@ -112,7 +112,7 @@ def test_its_report_can_be_made_again_without_its_class(trained: tuple[Path, str
     before = (folder / "figures" / "sharpness.svg").read_bytes()
     (folder / "figures" / "sharpness.svg").unlink()
     # Neither this folder nor the config is at hand: labels and units come from the run's folder.
-    done = door("analyze", f"report={folder}", "progress=false", "logger=csv")
+    done = door("report", f"run={folder}", "progress=false")
     assert done.returncode == 0, done.stderr
     assert (folder / "figures" / "sharpness.svg").read_bytes() == before
 

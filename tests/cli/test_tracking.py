@@ -136,12 +136,12 @@ def test_the_workspace_folds_single_heads() -> None:
 
 
 def test_a_workspace_needs_a_name_and_an_account(tmp_path: Path) -> None:
-    result = door("analyze", "workspace=mine", f"hydra.run.dir={tmp_path}")
+    result = door("workspace", "project=mine", f"hydra.run.dir={tmp_path}")
     assert result.returncode == 1
     assert "project is 'mine'; expected <entity>/<project>." in result.stderr
     kept = os.environ.pop("WANDB_API_KEY", None)
     try:
-        result = door("analyze", "workspace=me/mine", f"hydra.run.dir={tmp_path}")
+        result = door("workspace", "project=me/mine", f"hydra.run.dir={tmp_path}")
     finally:
         if kept is not None:
             os.environ["WANDB_API_KEY"] = kept

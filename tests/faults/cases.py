@@ -68,7 +68,7 @@ class Case:
 
     Args:
         id: A name, unique in its file.
-        words: ``train.py`` or ``analyze.py``, and its arguments.
+        words: A command, ``train.py`` or ``analyze.py``, and its arguments.
         sentence: Regular expression that the last line of stderr matches; for ``status=0``, stdout and stderr together.
         status: Expected exit status.
         arrange: Puts files into the working directory.
@@ -109,7 +109,7 @@ def analyze(**settings: object) -> tuple[str, ...]:
 def view(text: str, **settings: object) -> tuple[str, ...]:
     """The words that show a text's attention in the tiny model, on a page in ``out``."""
     own = {"model": "folder", "model.path": "{model}", "hydra.run.dir": "{folder}/out"}
-    return ("analyze.py", *_words(own, settings), f"view={text}")
+    return ("view", *_words(own, settings), f"text={text}")
 
 
 def _words(defaults: Mapping[str, object], settings: Mapping[str, object]) -> list[str]:

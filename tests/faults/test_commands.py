@@ -159,7 +159,6 @@ VIEWS = [
     refused_view("none", "[]", r"text is \[\]; expected a sentence"),
     refused_view("model-gone", "cat", r"Model folder '.*gone' does not exist", model__path="{folder}/gone"),
     refused_view("checkpoint-gone", "cat", r"gone' does not exist", checkpoint="{folder}/gone"),
-    refused_view("with-export", "cat", r"view and export are both given", export="x"),
 ]
 
 
@@ -177,62 +176,59 @@ def exported(folder: Path, outcome: Outcome) -> None:
 
 
 def export(name: str, sentence: str, *words: str, arrange: Arrange | None = None) -> Case:
-    return Case(f"export-{name}", ("analyze.py", *words), sentence, arrange=arrange)
+    return Case(f"export-{name}", ("export", *words), sentence, arrange=arrange)
 
 
 EXPORTS = [
-    Case(
-        "export-runs", ("analyze.py", "export={folder}/model", "checkpoint={run}"), "Model:", status=0, check=exported
-    ),
+    Case("export-runs", ("export", "folder={folder}/model", "checkpoint={run}"), "Model:", status=0, check=exported),
     Case(
         "export-of-a-file",
-        ("analyze.py", "export={folder}/model", "checkpoint={run}/checkpoints/final.ckpt"),
+        ("export", "folder={folder}/model", "checkpoint={run}/checkpoints/final.ckpt"),
         "Model:",
         status=0,
         check=exported,
     ),
-    export("no-checkpoint", r"export writes a fine-tuned model; give checkpoint=", "export={folder}/model"),
-    export("checkpoint-gone", r"gone' does not exist", "export={folder}/model", "checkpoint={folder}/gone"),
+    export("no-checkpoint", r"export writes a fine-tuned model; give checkpoint=", "folder={folder}/model"),
+    export("checkpoint-gone", r"gone' does not exist", "folder={folder}/model", "checkpoint={folder}/gone"),
     export(
-        "not-empty", r"already holds files", "export={folder}/m", "checkpoint={run}", arrange=write("m/notes", "mine")
+        "not-empty", r"already holds files", "folder={folder}/m", "checkpoint={run}", arrange=write("m/notes", "mine")
     ),
     export(
         "onto-a-file",
         r"m' is a file; choose another folder",
-        "export={folder}/m",
+        "folder={folder}/m",
         "checkpoint={run}",
         arrange=write("m", "mine"),
     ),
     export(
         "beneath-a-file",
         r"'.*/m' is a file; choose another folder",
-        "export={folder}/m/x",
+        "folder={folder}/m/x",
         "checkpoint={run}",
         arrange=write("m", "mine"),
     ),
-    export("number", r"folder is 5; expected", "export=5", "checkpoint={run}"),
-    export(
+    export("number", r"folder is 5; expected", "folder=5", "checkpoint={run}"),
+    Case(
         "upload-without",
-        r"analyze.py has no 'push_to_hub'; that is a setting of python -m bertsecrets train and of export",
-        "push_to_hub=owner/name",
-        "checkpoint={run}",
+        ("analyze.py", "push_to_hub=owner/name", "checkpoint={run}"),
+        r"analyze has no 'push_to_hub'; that is a setting of train and of export",
     ),
     export(
         "upload-without-login",
         r"push_to_hub=owner/name needs a login to the Hugging Face hub",
-        "export={folder}/m",
+        "folder={folder}/m",
         "push_to_hub=owner/name",
         "checkpoint={run}",
     ),
     export(
         "initial",
         r"export writes a fine-tuned model; give checkpoint=",
-        "export={folder}/model",
+        "folder={folder}/model",
         "checkpoint=initial",
         "model=folder",
         "model.path={model}",
     ),
-    export("of-an-analysis", r"holds neither a model .* nor a run", "export={folder}/model", "checkpoint={analysis}"),
+    export("of-an-analysis", r"holds neither a model .* nor a run", "folder={folder}/model", "checkpoint={analysis}"),
 ]
 
 

@@ -77,8 +77,8 @@ OUT = "{folder}/out"
 OTHERS = {
     "train": train(hydra__run__dir="{run}", seed=7),
     "analyze": analyze(hydra__run__dir="{run}"),
-    "merge": ("analyze.py", "merge={analysis}", "hydra.run.dir={run}"),
-    "compare": ("analyze.py", "compare=[{run}]", "hydra.run.dir={run}"),
+    "merge": ("merge", "runs={analysis}", "hydra.run.dir={run}"),
+    "compare": ("compare", "runs=[{run}]", "hydra.run.dir={run}"),
 }
 FOLDERS = {"name": ("checkpoints", "csv", "tokenizer", ".hydra", "figures", "predictions")}
 FILES = ("heads.parquet", "scores.json", "report.html", "begun.json", "train.log", ".lock", "experiments.json")

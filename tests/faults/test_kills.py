@@ -206,7 +206,7 @@ def test_a_killed_analysis_and_a_killed_merge(warm: Warm, tmp_path: Path) -> Non
         outcome = warm.run(analyze(**analysis, ablation__layer=layer), _made(tmp_path / f"part{layer}"))
         assert outcome.status == 0, outcome.stderr
     parts = ",".join(str(tmp_path / f"part{layer}" / "run") for layer in (0, 1, 2))
-    merge = ("analyze.py", f"merge=[{parts}]", f"hydra.run.dir={RUN}")
+    merge = ("merge", f"runs=[{parts}]", f"hydra.run.dir={RUN}")
     *_, killed = kill_and_resume(warm, merge, _made(tmp_path / "merge"), (*SIGNALS, signal.SIGKILL), 17)
     assert killed >= 2
 

@@ -17,7 +17,7 @@ from faults.runner import Warm
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-MERGE = ("analyze.py", "merge={folder}", "logger=none")
+MERGE = ("merge", "runs={folder}")
 TWO = {"a": "layer0", "b": "layer1"}
 RUNS = {"a": "run", "b": "second"}
 
@@ -147,7 +147,7 @@ def merge(name: str, sentence: str, arrange: Arrange | None = None, copies: dict
 def compare(name: str, words: str, sentence: str, arrange: Arrange | None = None, **settings: object) -> Case:
     return Case(
         f"compare-{name}",
-        ("analyze.py", f"compare={words}", *(f"{key}={value}" for key, value in settings.items())),
+        ("compare", f"runs={words}", *(f"{key}={value}" for key, value in settings.items())),
         sentence,
         arrange=arrange,
         copies=RUNS,
@@ -166,14 +166,18 @@ MERGES = [
     Case("merge-whole", MERGE, r"Merged the sweeps of 1 run\.", status=0, copies={"a": "analysis"}),
     Case(
         "merge-one-twice",
-        ("analyze.py", "merge=[{folder}/a,{folder}/b/../a]"),
+        ("merge", "runs=[{folder}/a,{folder}/b/../a]"),
         r"Merged the sweeps of 1 run\.",
         status=0,
         copies=TWO,
     ),
     merge("of-nothing", r"'{folder}' holds no finished disabling sweep; give", copies={}),
     merge("of-a-training", r"'{folder}' holds no finished disabling sweep; give", copies={"a": "run"}),
-    merge("unfinished", r"Not finished: '{folder}/b'; finish it with resume=", removed("b/finished.json")),
+    merge(
+        "unfinished",
+        r"Not finished: '{folder}/b'; finish it with python -m bertsecrets resume folder=",
+        removed("b/finished.json"),
+    ),
     merge("two-unfinished", r"Not finished: '{folder}/a', '{folder}/b'; finish them with", removed("?/finished.json")),
     merge("begun", r"Not finished: '{folder}/c'; finish it", write("c/.hydra/config.yaml", "")),
     merge("no-outcomes", r"'{folder}/b' has no outcomes \(ablation/checkpoint-", removed("b/ablation/*.safetensors")),
@@ -230,16 +234,16 @@ MERGES = [
     merge("config-empty", r"b/config.yaml' holds no configuration", write("b/config.yaml", "")),
     merge("config-junk", r"b/config.yaml' cannot be read", write("b/config.yaml", b"\xff\xfe\x00")),
     merge("config-deep", r"b/config.yaml' cannot be read", write("b/config.yaml", "[" * 20000)),
-    Case("merge-empty-list", ("analyze.py", "merge=[]"), r"runs is \[\]; expected a folder, or a list of folders"),
-    Case("merge-null", ("analyze.py", "merge=[null]"), r"runs is \[None\]; expected a folder"),
-    Case("merge-missing", ("analyze.py", "merge={folder}/gone"), r"'{folder}/gone' is not a directory"),
-    Case("merge-file", ("analyze.py", "merge={run}/config.yaml"), r"config.yaml' is not a directory"),
+    Case("merge-empty-list", ("merge", "runs=[]"), r"runs is \[\]; expected a folder, or a list of folders"),
+    Case("merge-null", ("merge", "runs=[null]"), r"runs is \[None\]; expected a folder"),
+    Case("merge-missing", ("merge", "runs={folder}/gone"), r"'{folder}/gone' is not a directory"),
+    Case("merge-file", ("merge", "runs={run}/config.yaml"), r"config.yaml' is not a directory"),
 ]
 
 COMPARISONS = [
     Case(
         "compare-two",
-        ("analyze.py", "compare=[{folder}/a,{folder}/b]"),
+        ("compare", "runs=[{folder}/a,{folder}/b]"),
         r"Comparison: .*comparison.html",
         status=0,
         copies=RUNS,
@@ -247,7 +251,7 @@ COMPARISONS = [
     ),
     Case(
         "compare-with-unfinished",
-        ("analyze.py", "compare={folder}", "paper=true"),
+        ("compare", "runs={folder}", "paper=true"),
         r"Left out \(not finished\): c\.[\s\S]*Comparison: ",
         status=0,
         copies={**RUNS, "c": "random"},
@@ -256,7 +260,7 @@ COMPARISONS = [
     ),
     Case(
         "compare-named-unfinished",
-        ("analyze.py", "compare=[{folder}/a,{folder}/b,{folder}/c]"),
+        ("compare", "runs=[{folder}/a,{folder}/b,{folder}/c]"),
         r"Left out \(not finished\): c\.",
         status=0,
         copies={**RUNS, "c": "random"},
@@ -290,7 +294,7 @@ COMPARISONS = [
     compare("no-task", "{folder}", r"is not the configuration of a run", configured("b", task=None)),
     Case(
         "compare-same-seed",
-        ("analyze.py", "compare=[{folder}/a,{folder}/b]"),
+        ("compare", "runs=[{folder}/a,{folder}/b]"),
         r"have the same settings and the same seed",
         copies={"a": "run", "b": "run"},
     ),
@@ -300,8 +304,8 @@ COMPARISONS = [
     ),
     Case(
         "report-edited-seed",
-        ("analyze.py", "report={folder}/b"),
-        r"b/config.yaml has changed since the run finished, so that no page is made .*resume=",
+        ("report", "run={folder}/b"),
+        r"b/config.yaml has changed since the run finished, so that no page is made .*resume folder=",
         copies={"b": "run"},
         arrange=configured("b", seed=7),
     ),
@@ -316,7 +320,7 @@ COMBINATIONS = [
     Case(
         "train-with-analysis",
         ("train.py", "analysis=drift"),
-        r"train\.py has no 'analysis'; after training run python -m bertsecrets analyze checkpoint=",
+        r"train has no 'analysis'; that is a setting of analyze",
     ),
     Case("train-with-checkpoint", ("train.py", "checkpoint={run}"), r"checkpoint is .*; expected a section"),
     Case("analyze-with-optimizer", ("analyze.py", "optimizer.learning_rate=1"), r"Unknown config key 'optimizer"),
@@ -325,23 +329,13 @@ COMBINATIONS = [
         analyze(analysis="disable_head"),
         r"Unknown analysis 'disable_head'; did you mean 'disable_heads'",
     ),
-    Case(
-        "merge-and-compare",
-        ("analyze.py", "merge={folder}", "compare={folder}"),
-        r"compare and merge are both given",
-    ),
-    Case(
-        "report-and-compare",
-        ("analyze.py", "report={folder}", "compare={folder}"),
-        r"compare and report are both given",
-    ),
-    Case("report-missing", ("analyze.py", "report={folder}/gone"), r"'{folder}/gone' is not a directory"),
-    Case("report-empty", ("analyze.py", "report={folder}"), r"'{folder}' holds no finished run"),
-    Case("report-file", ("analyze.py", "report={run}/config.yaml"), r"config.yaml' is not a directory"),
-    Case("report-null", ("analyze.py", "report=null"), r"report is null; expected a section of keys and values"),
+    Case("report-missing", ("report", "run={folder}/gone"), r"'{folder}/gone' is not a directory"),
+    Case("report-empty", ("report", "run={folder}"), r"'{folder}' holds no finished run"),
+    Case("report-file", ("report", "run={run}/config.yaml"), r"config.yaml' is not a directory"),
+    Case("report-null", ("report", "run=null"), r"run is null; expected"),
     Case(
         "report-analysis",
-        ("analyze.py", "report={folder}/a"),
+        ("report", "run={folder}/a"),
         r"Report: {folder}/a/report.html",
         status=0,
         copies={"a": "analysis"},
@@ -349,14 +343,14 @@ COMBINATIONS = [
     ),
     Case(
         "report-unfinished",
-        ("analyze.py", "report={folder}/a"),
+        ("report", "run={folder}/a"),
         r"holds no finished run \(not finished: a\)",
         copies={"a": "run"},
         arrange=removed("a/finished.json"),
     ),
     Case(
         "report-without-scores",
-        ("analyze.py", "report={folder}/a"),
+        ("report", "run={folder}/a"),
         r"holds no finished run \(not finished: a\)",
         copies={"a": "run"},
         arrange=removed("a/scores.json"),
@@ -391,9 +385,9 @@ COMBINATIONS = [
         analyze(analysis="redundancy", ablation__group_size=1),
         r"No two heads have similar maps",
         # The entropies of the measure are finished work.
-        leaves=(*LATE, "heads.parquet", "experiments.json"),
+        leaves=(*LATE, "heads.parquet", "experiments.json", "rows.json"),
     ),
-    Case("workspace", ("analyze.py", "workspace=abc"), r"project is 'abc'; expected <entity>/<project>"),
+    Case("workspace", ("workspace", "project=abc"), r"project is 'abc'; expected <entity>/<project>"),
 ]
 
 

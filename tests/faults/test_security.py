@@ -41,7 +41,7 @@ def configured(name: str, key: str, **values: object) -> Case:
 
 def page(name: str, sentence: str, *edits: Arrange, status: int = 1) -> Case:
     """A report of a stranger's run, made again."""
-    words = ("analyze.py", "report=r")
+    words = ("report", "run=r")
     return Case(f"report-{name}", words, sentence, status=status, arrange=run(*edits), check=nothing_imported)
 
 
@@ -209,12 +209,10 @@ CONFIGURATIONS = [
         "spaCy pipeline 'pip' is neither installed nor a folder",
         arrange=run(yaml_keys(annotation__pipeline="pip")),
     ),
-    Case(
-        "compare-environment", ("analyze.py", "compare=r"), r"has name=", arrange=run(yaml_keys(name="${oc.env:HOME}"))
-    ),
+    Case("compare-environment", ("compare", "runs=r"), r"has name=", arrange=run(yaml_keys(name="${oc.env:HOME}"))),
     Case(
         "merge-environment",
-        ("analyze.py", "merge=r"),
+        ("merge", "runs=r"),
         r"has name=",
         arrange=run(yaml_keys(name="${oc.env:HOME}"), name="analysis"),
     ),
@@ -247,7 +245,7 @@ EXPERIMENTS = [
     page("name-section", "expected a text", yaml_keys(name={"a": 1})),
     Case(
         "compare-experiment",
-        ("analyze.py", "compare=[r,{run}]"),
+        ("compare", "runs=[r,{run}]"),
         "Comparison:",
         status=0,
         arrange=run(declared("this:Mine"), name="second"),

@@ -178,18 +178,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x report.heads=abc": "report.heads is 'abc'",
         "checkpoint=5": "checkpoint is 5",
         "checkpoint=": "checkpoint is ''",
-        "merge=[]": r"runs is \[\]",
-        "compare=[]": r"runs is \[\]",
-        "compare=[1,2]": r"runs is \[1, 2\]",
-        "merge=a compare=b": "compare and merge are both given; give one of them",
-        "report=a view=b": "report and view are both given",
-        "report=5": "run is 5",
-        "report=a paper=yes": "'a' is not a directory",
-        "compare=a statements=[clark_sep_half]": "add paper=statements",
-        "compare=a statements_folder=b": "statements_folder is 'b', but no page of statements is asked for",
-        "compare=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_cut'",
-        "compare=a compare_heads=2": "heads is 2",
-        "workspace=abc": "project is 'abc'; expected <entity>/<project>",
         "checkpoint=x analysis=disable_groups": "No group of heads is given",
         "checkpoint=x analysis=disable analysis.disable.plans=[hed]": "Unknown disabling plan 'hed'; did you mean 'heads'",
         "checkpoint=x analysis=disable analysis.disable.plans=[]": "analysis.disable.plans",
@@ -199,7 +187,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x measure=[token_to_token] measure.token_to_token.far=0": "measure.token_to_token.far is 0",
         "checkpoint=x measure=[frame_relations] measure.frame_relations.pairs=zipp": "did you mean 'zip'",
         "checkpoint=x framenet.root=/no": "FrameNet folder '/no' does not exist",
-        "compare=a paper=voita": "paper is 'voita'; expected .*voita2019",
         "checkpoint=x analysis=prune prune.max_loss=0": "prune.max_loss is 0; expected a positive number of points",
         "checkpoint=x analysis=prune prune.max_class_loss=0": "prune.max_class_loss is 0; expected a number of points above 0",
         "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' predicts a score and has no classes",
@@ -222,6 +209,25 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=x analysis=probes analysis.probes.replicates=1": "analysis.probes.replicates is 1; expected a whole number from 2",
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
         "checkpoint=x trainer.devices=abc": "trainer.devices is 'abc'",
+    },
+    "merge": {
+        "runs=[]": r"runs is \[\]",
+    },
+    "compare": {
+        "runs=[]": r"runs is \[\]",
+        "runs=[1,2]": r"runs is \[1, 2\]",
+        "runs=a statements=[clark_sep_half]": "add paper=statements",
+        "runs=a statements_folder=b": "statements_folder is 'b', but no page of statements is asked for",
+        "runs=a paper=statements statements=[clark_sep]": "Unknown statement 'clark_sep'; did you mean 'clark_sep_cut'",
+        "runs=a heads=2": "heads is 2",
+        "runs=a paper=voita": "paper is 'voita'; expected .*voita2019",
+    },
+    "report": {
+        "run=5": "run is 5",
+        "run=a paper=yes": "'a' is not a directory",
+    },
+    "workspace": {
+        "project=abc": "project is 'abc'; expected <entity>/<project>",
     },
 }
 """Command lines -> what the answer says."""
@@ -441,7 +447,7 @@ def test_a_run_is_resumed_by_its_own_command(warm: Warm, tmp_path: Path) -> None
         (run / "finished.json").unlink()
 
     words = ("analyze.py", "resume={folder}/run")
-    sentence = "is the configuration of a run of train; resume it with python -m bertsecrets train"
+    sentence = "is the configuration of a run of train; resume it with python -m bertsecrets resume folder="
     warm.check(Case("other", words, sentence, arrange=arrange, leaves=LATE), tmp_path)
 
 

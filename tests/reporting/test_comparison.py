@@ -274,13 +274,13 @@ def test_the_pages_of_a_sweep_lie_in_its_folder(
 
 
 def test_the_command_line_compares_and_names_what_cannot_be_compared(sweep: Path, tmp_path: Path) -> None:
-    result = door("analyze", f"compare={sweep}", f"hydra.run.dir={tmp_path / 'out'}")
+    result = door("compare", f"runs={sweep}", f"hydra.run.dir={tmp_path / 'out'}")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "out" / "comparison.html").is_file()
     make_run(tmp_path / "other", seed=9, cosine_LH=np.ones((4, 3)))
-    pair = f"compare=[{sweep / 'pretrained-1'},{tmp_path / 'other'}]"
-    result = door("analyze", pair, f"hydra.run.dir={tmp_path / 'pair'}")
+    pair = f"runs=[{sweep / 'pretrained-1'},{tmp_path / 'other'}]"
+    result = door("compare", pair, f"hydra.run.dir={tmp_path / 'pair'}")
     assert result.returncode == 1
     assert "'pretrained-1' (2 by 3 heads) and 'other' (4 by 3 heads) cannot be compared" in result.stderr
-    result = door("analyze", pair, "compare_heads=false", f"hydra.run.dir={tmp_path / 'pair'}")
+    result = door("compare", pair, "heads=false", f"hydra.run.dir={tmp_path / 'pair'}")
     assert result.returncode == 0, result.stderr

@@ -29,9 +29,6 @@ _log = logging.getLogger(__name__)
 FOLDER = CONF / "statement"
 """The statements of the package, one file each."""
 
-_FORMER = "claim"
-"""The key of the sentence in files of an earlier version."""
-
 
 class Statement(Settings):
     """A published statement about heads.
@@ -144,9 +141,6 @@ def read_statement(path: Path) -> Statement:
     """
     section = f"statement {path.stem}"
     values = read_keys(path, "statement")
-    if _FORMER in values:
-        _log.warning(f"'{path}': the key '{_FORMER}' is now 'statement'; the old name still works.")
-        values.setdefault("statement", values.pop(_FORMER))
     test = values.get("test")
     kind = _kind(section, test.get("kind") if isinstance(test, Mapping) else None, path)
     if bool(values.get("quote")) == bool(values.get("paraphrase")):
