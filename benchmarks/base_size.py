@@ -2,7 +2,6 @@
 
     python -m benchmarks.base_size <run folder> [--batches 2] [--sweep-batches 1] [--sweep-precisions 32-true bf16-mixed]
         [--treebank <folder with UD_English-EWT>] [--documents <folder with coreference>] [--frames <sentences as the authors print them>]
-    python -m benchmarks.base_size <run folder> --only-tables                        # Markdown of docs/results.md
 
 One process on one core. The batches are those of the run's development set, as long and as many as an evaluation forms them, evenly
 spread over the lengths. The unit is a plain evaluation of the same batches. Measures that need annotation are taken on annotated
@@ -555,12 +554,8 @@ def main() -> None:
     parser.add_argument("--treebank", type=Path, help="folder that holds UD_English-EWT")
     parser.add_argument("--documents", type=Path, help="folder of documents with coreference")
     parser.add_argument("--frames", type=Path, help="file of FrameNet's sentences as the authors print them")
-    parser.add_argument("--only-tables", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    if chosen.only_tables:
-        print(tables(json.loads(chosen.out.read_text("utf-8"))))
-        return
     limit_kept_products()
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -1,14 +1,11 @@
-"""How verdicts change with the mode of disabling: the table in ``docs/ablation.md``.
+"""How verdicts change with the mode of disabling.
 
     python -m benchmarks.disabling_modes --run <run folder> --out <folder>
-    python -m benchmarks.disabling_modes            # the table again, from the stored results
-    python -m benchmarks.disabling_modes --check    # fail where the page differs from them
 
 Every head is disabled in every mode, one analysis each, ``<out>/<mode>``. A finished analysis is not run again.
 """
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ import numpy as np
 from safetensors import safe_open
 from scipy.stats import spearmanr
 
-from benchmarks.jobs import ROOT, replaced, run, store, write_page
+from benchmarks.jobs import ROOT, run, store
 from bertsecrets.ablation.verdicts import VERDICTS
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.formatting import number
@@ -25,7 +22,6 @@ from bertsecrets.results.verdicts import WORDS
 
 MODES = ("uniform", "zero", "mean", "peak", "resample", "optimal")
 RESULTS = ROOT / "benchmarks" / "results" / "disabling_modes.json"
-DOCUMENT = ROOT / "docs" / "ablation.md"
 
 
 def verdicts(folder: Path) -> list[str]:
@@ -59,8 +55,8 @@ def measured(out: Path) -> dict[str, Any]:
     }
 
 
-def page(stored: dict[str, Any]) -> str:
-    """The page with the table of the stored results."""
+def table(stored: dict[str, Any]) -> str:
+    """A row for each mode, in Markdown."""
     shown = [verdict for verdict in VERDICTS if any(of["verdicts"][verdict] for of in stored.values())]
     header = [
         "mode",
@@ -74,22 +70,19 @@ def page(stored: dict[str, Any]) -> str:
         cells = [f"`{mode}`", *(str(of["verdicts"][verdict]) for verdict in shown), str(of["other"])]
         cells += [number(of["mean"], 4), number(of["largest"], 3), *(number(of["ranks"][other], 2) for other in MODES)]
         lines.append(f"| {' | '.join(cells)} |")
-    return replaced(DOCUMENT.read_text("utf-8"), {"modes": "\n".join(lines)})
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    if options.run is not None:
-        command = ["analyze.py", f"checkpoint={options.run.resolve()}", "analysis=disable_heads", "logger=none"]
-        options.out.mkdir(parents=True, exist_ok=True)
-        for mode in MODES:
-            run(mode, [*command, "ablation.sweep=exact", f"ablation.mode={mode}"], options.out.resolve())
-        store(RESULTS, lambda _: measured(options.out))
-    write_page(DOCUMENT, page(json.loads(RESULTS.read_text("utf-8"))), options.check)
+    command = ["analyze.py", f"checkpoint={options.run.resolve()}", "analysis=disable_heads", "logger=none"]
+    options.out.mkdir(parents=True, exist_ok=True)
+    for mode in MODES:
+        run(mode, [*command, "ablation.sweep=exact", f"ablation.mode={mode}"], options.out.resolve())
+    print(table(store(RESULTS, lambda _: measured(options.out))))
 
 
 if __name__ == "__main__":

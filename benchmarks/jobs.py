@@ -1,10 +1,10 @@
-"""What benchmarks share: a model of BERT-base's size, runs by their names, work in a process of its own, stored results, and pages that show them."""
+"""What benchmarks share: a model of BERT-base's size, runs by their names, work in a process of its own, and stored results."""
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,30 +62,6 @@ def in_process(*arguments: str) -> dict[str, float]:
     result = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
     return found
-
-
-def replaced(text: str, parts: Mapping[str, str]) -> str:
-    """A document with other parts, by their names, between its marks ``<!-- begin: name -->`` and ``<!-- end: name -->``.
-
-    Raises:
-        ValueError: If a mark is not there exactly once.
-    """
-    for name, part in parts.items():
-        begin, end = (f"<!-- {word}: {name} -->" for word in ("begin", "end"))
-        for mark in (begin, end):
-            if text.count(mark) != 1:
-                raise ValueError(f"The document has the mark '{mark}' {text.count(mark)} times; expected once.")
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n\n{part}\n\n{end}{rest.partition(end)[2]}"
-    return text
-
-
-def write_page(document: Path, text: str, check: bool) -> None:
-    """Write a page of the documentation or, to check it, end this process with a sentence if it has another text."""
-    if not check:
-        document.write_text(text, "utf-8")
-    elif document.read_text("utf-8") != text:
-        sys.exit(f"{document} differs from the stored results; run the command without --check.")
 
 
 def store(path: Path, change: Callable[[Any], Any]) -> Any:

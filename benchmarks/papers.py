@@ -1,8 +1,7 @@
-"""Runs behind the pages of the four papers, and what these pages say of them.
+"""Runs behind the pages of the four papers, and the tables of these pages.
 
     python -m benchmarks.papers --data <folder with glue, framenet, ud, coref, glove> --base <all-mpnet-base-v2> --out <folder>
     python -m benchmarks.papers ... --only 'mpnet-*' --precision bf16-mixed     # some runs alone
-    python -m benchmarks.papers            # the tables of docs again, from the stored results
 
 The first command makes the runs, one after the other (a finished one is not run again, an interrupted training goes on), writes the
 pages whose runs are finished, and stores every table of these pages in benchmarks/results/papers.json. What is stored of other pages
@@ -12,9 +11,7 @@ twenty to forty.
 
 import argparse
 import json
-import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import chain, combinations
@@ -32,9 +29,7 @@ from bertsecrets.papers.page import read_page
 from bertsecrets.reporting.comparison import compare_experiments
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs, read_run
-from bertsecrets.results.formatting import MISSING, with_limits
 from bertsecrets.results.report.content import Section
-from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation
 
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
@@ -58,17 +53,6 @@ PAGES = {
 """Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some run."""
 SEEDS_OF = "mrpc over seeds"
 """A comparison of the fine-tunings of MiniLM on MRPC, stored like a paper's page."""
-DOCUMENTS = {
-    "dark_secrets.md": ["kovaleva2019", "kovaleva2019 mpnet"],
-    "sixteen_heads.md": ["michel2019", "michel2019 genres", "michel2019 mpnet"],
-    "specialized_heads.md": ["voita2019", "voita2019 mpnet"],
-    "what_does_bert_look_at.md": ["clark2019", "clark2019 mpnet"],
-    "results.md": [SEEDS_OF],
-    "questions.md": ["questions", "questions mpnet"],
-}
-"""Pages of the documentation, and those that their tables are of."""
-UNCAPTIONED = ("results.md",)
-"""Those whose tables do not stand under their captions, with the examples and seeds that they are of."""
 FIGURES = {
     "kovaleva2019": "dark_secrets",
     "kovaleva2019 mpnet": "dark_secrets_mpnet",
@@ -81,13 +65,6 @@ FIGURES = {
 """Pages whose figures the documentation shows, and the folders of these."""
 
 QUESTION_SEEDS = (1, 2, 3)
-BLOCKED = {
-    "mpnet-sst2-sep": "MPNet on SST-2",
-    **{f"mpnet-control-none-{seed}-blocked": f"MPNet on MRPC, seed {seed}" for seed in QUESTION_SEEDS},
-    **{f"control-none-{seed}-questions": f"MiniLM on MRPC, seed {seed}" for seed in QUESTION_SEEDS},
-}
-"""Runs with blocked attention that the documentation shows beside each other."""
-
 DOCS = ROOT / "docs"
 GLUE = {"mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B", "sst2": "SST-2", "qqp": "QQP", "qnli": "QNLI", "mnli": "MNLI"}
 UNTRAINED = {"treebank": "ud_ewt", "coreference": "coreference"}
@@ -464,136 +441,6 @@ def merged(stored: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def derived(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tables of what is stored beside the tables, each of the page that it belongs to."""
-    return [
-        {
-            "page": "kovaleva2019",
-            "section": "Section 5: shared heads",
-            "caption": "Agreement of two tasks on which heads matter",
-            "header": ["task", "and", "Spearman's ρ of the effects of 72 heads (95 % interval)"],
-            "rows": [
-                [*pair.split(", "), _ranks(rho)] for pair, rho in stored["shared_heads"].get("minilm", {}).items()
-            ],
-        },
-        {
-            "page": "kovaleva2019 mpnet",
-            "section": "Section 4.6, figure 8",
-            "caption": "Agreement with figure 8 of the paper on which heads matter",
-            "header": ["task", "Spearman's ρ of the effects of 144 heads (95 % interval)", "of their means by layer"],
-            "rows": [[task, _ranks(of["heads"]), _ranks(of["layers"])] for task, of in stored["figure_8"].items()],
-        },
-        {
-            "page": "clark2019 mpnet",
-            "section": "Section 3.2: is attention to [SEP] a no-op?",
-            "caption": "Attention to [SEP] or from it blocked in all heads at once, by training",
-            "header": ["model", "examples", "blocked", "change of accuracy, points", "verdict"],
-            "rows": [
-                [BLOCKED[name], f"{of['examples']:,}", f"{row['direction']} [SEP]", _change(row), WORDS[row["verdict"]]]
-                for name in BLOCKED
-                if (of := stored["blocking"].get(name)) is not None
-                for row in of["rows"]
-            ],
-        },
-    ]
-
-
-def _change(row: Mapping[str, Any]) -> str:
-    return with_limits(100 * row["delta"], 100 * row["low"], 100 * row["high"], 1, signed=True)
-
-
-def _ranks(interval: Sequence[float]) -> str:
-    rho, low, high = interval
-    return with_limits(rho, low, high, 2)
-
-
-def sample(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Evaluation sets of the tasks that a table names, with the seeds of their trainings: ``rte 277 (1 to 3 seeds), ud_ewt 2,001``.
-
-    Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page; where some trainings
-    have more seeds than others, the fewest and the most.
-    """
-    words = set(re.findall(r"\w+", " ".join([table["caption"], *chain(*table["rows"])])))
-    trainings: dict[tuple[str, int], Counter[str]] = {}
-    for name, score in stored["scores"].items():
-        if any(fnmatch(name, pattern) for pattern in PAGES.get(table["page"], ())):
-            task = next(TASKS[part] for part in name.split("-") if part in TASKS)
-            training, _, seed = name.rpartition("-")
-            trainings.setdefault((task, score["count"]), Counter()).update([training] if seed.isdigit() else [])
-    parts = []
-    for (task, count), seeds in trainings.items():
-        fewest, most = min(seeds.values(), default=1), max(seeds.values(), default=1)
-        of_seeds = (
-            "" if task in UNTRAINED.values() else f" ({most})" if fewest == most else f" ({fewest} to {most} seeds)"
-        )
-        parts += [f"{task} {count:,}{of_seeds}"] if task in words else []
-    return ", ".join(parts)
-
-
-def update(stored: Mapping[str, Any], folder: Path = DOCS) -> None:
-    """Put the stored tables into the pages of the documentation, each under the comment that names it.
-
-    A comment is the beginning of the table's caption, or a page, a colon and that; where several tables of a page have one caption, it
-    begins with the section's title and a colon. Patterns after a bar, such as ``Table 1 | *mrpc*, rte*``, choose rows by their first cell.
-
-    Raises:
-        ValueError: If not exactly one stored table is named so, or a pattern fits no row of it.
-    """
-    all_tables = [*stored["tables"], *derived(stored)]
-    for document, all_pages in DOCUMENTS.items():
-        path = folder / document
-        text = path.read_text("utf-8")
-        for mark in re.findall(r"<!-- (.+?) -->", text):
-            name, _, patterns = mark.partition(" | ")
-            page, _, caption = name.partition(": ")
-            pages, caption = ([page], caption) if page in all_pages else (all_pages, name)
-            matching = [
-                table
-                for table in all_tables
-                if table["page"] in pages
-                and (
-                    table["caption"].startswith(caption)
-                    or f"{table['section']}: {table['caption']}".startswith(caption)
-                )
-            ]
-            if len(matching) != 1:
-                raise ValueError(f"'{path}' asks for the table '{mark}', of which {len(matching)} are stored.")
-            table = _chosen(matching[0], patterns.split(", ")) if patterns else matching[0]
-            before, found, after = text.partition(f"<!-- {mark} -->\n")
-            caption = captioned(stored, table) if document not in UNCAPTIONED else ""
-            rest = _FILLED.sub("", after, count=1).lstrip("\n")
-            text = f"{before}{found}{caption}{markdown([table['header'], *table['rows']])}\n\n{rest}"
-        path.write_text(text.rstrip("\n") + "\n", "utf-8")
-
-
-def _chosen(table: Mapping[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
-    """A table with the rows alone whose first cell fits a pattern."""
-    rows = {pattern: [row for row in table["rows"] if fnmatch(row[0], pattern)] for pattern in patterns}
-    for pattern, fitting in rows.items():
-        if not fitting:
-            raise ValueError(f"No row of '{table['caption']}' fits '{pattern}'.")
-    return {**table, "rows": list(chain(*rows.values()))}
-
-
-_FILLED = re.compile(r"\A(?:\*.+\*\n\n)?(?:\|.*\n)+\n?")
-"""The caption and the table under a mark."""
-
-
-def captioned(stored: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """A table's caption, as it stands above the table, with what it is of."""
-    told = "seed" in table["header"] or "n = " in table["caption"]
-    of = "" if told else sample(stored, table)
-    name = "Evaluation sets (seeds)" if "(" in of else "Evaluation set"
-    return f"*{table['caption']}.{f' {name}: {of}.' if of else ''}*\n\n"
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table, without the columns that no row fills."""
-    kept = [column for column, cells in enumerate(zip(*rows[1:], strict=True)) if set(cells) != {MISSING}]
-    header, *others = [[row[column] for column in kept] for row in rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *others))
-
-
 def copy_figures(out: Path) -> None:
     """Copy the figures that the documentation shows from the pages that were written; others in their folders stay."""
     for page, folder in FIGURES.items():
@@ -605,8 +452,8 @@ def copy_figures(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("data", "base", "out"):
-        parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve())
+    for name, needed in (("data", True), ("base", False), ("out", True)):
+        parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve(), required=needed)
     parser.add_argument(
         "--precision",
         default="32-true",
@@ -616,17 +463,15 @@ def main() -> None:
         "--only", default="*", help="make the runs with such names alone; none: only store what is finished"
     )
     options = parser.parse_args()
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        split_genres(options.data / "glue" / "MNLI", options.out / "mnli_genres")
-        trainings = dark_secrets(options.data, options.base, options.precision)
-        asked = questions(options.data, options.base, options.out, options.precision)
-        for name, command in chain(jobs(options.data, options.base, options.out), trainings, asked):
-            if fnmatch(name, options.only):
-                run(name, command, options.out)
-        store(RESULTS, lambda stored: merged(stored, measured(options.out, options.data)))
-        copy_figures(options.out)
-    update(json.loads(RESULTS.read_text("utf-8")))
+    options.out.mkdir(parents=True, exist_ok=True)
+    split_genres(options.data / "glue" / "MNLI", options.out / "mnli_genres")
+    trainings = dark_secrets(options.data, options.base, options.precision)
+    asked = questions(options.data, options.base, options.out, options.precision)
+    for name, command in chain(jobs(options.data, options.base, options.out), trainings, asked):
+        if fnmatch(name, options.only):
+            run(name, command, options.out)
+    store(RESULTS, lambda stored: merged(stored, measured(options.out, options.data)))
+    copy_figures(options.out)
 
 
 if __name__ == "__main__":

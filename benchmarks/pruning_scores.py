@@ -1,11 +1,8 @@
-"""Pruning curves of many scores over tasks and seeds: table and figures of ``docs/pruning.md``.
+"""Pruning curves of many scores over tasks and seeds, with the table and the figures of ``docs/pruning.md``.
 
-    python -m benchmarks.pruning_scores collect <folder of analysis=prune>... [--out benchmarks/results/pruning_scores.json]
-    python -m benchmarks.pruning_scores table [--kept 44]
-    python -m benchmarks.pruning_scores figures <folder>
+    python -m benchmarks.pruning_scores <folder of analysis=prune>... [--out benchmarks/results/pruning_scores.json]
 
-``collect`` reads finished analyses (``analysis=prune``); several of one run are put together, and what is there already is
-kept. Runs of a task are its seeds.
+Several analyses of one run are put together, and what is there already is kept. Runs of a task are its seeds.
 """
 
 import argparse
@@ -181,22 +178,13 @@ def scores_figure(models: Mapping[str, Model], kept: int) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=["collect", "table", "figures"])
-    parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument("--kept", type=int, default=44)
+    parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     models = json.loads(chosen.out.read_text("utf-8")) if chosen.out.is_file() else {}
-    if chosen.do == "collect":
-        collect(chosen.folders, models)
-        lines = ",\n".join(f"{json.dumps(name)}: {one_line_each(model)}" for name, model in sorted(models.items()))
-        chosen.out.write_text("{\n" + lines + "\n}\n", "utf-8")
-    elif chosen.do == "table":
-        print(table(models, chosen.kept))
-    else:
-        for folder in chosen.folders:
-            curves_figure(models).savefig(folder / "pruning_curves.png")
-            scores_figure(models, chosen.kept).savefig(folder / "pruning_scores.png")
+    collect(chosen.folders, models)
+    lines = ",\n".join(f"{json.dumps(name)}: {one_line_each(model)}" for name, model in sorted(models.items()))
+    chosen.out.write_text("{\n" + lines + "\n}\n", "utf-8")
 
 
 def one_line_each(model: Model) -> str:

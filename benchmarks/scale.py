@@ -1,7 +1,6 @@
 """Time and peak memory of the commands by the number of evaluation rows, and of a comparison by the number of runs, on a tiny model.
 
-    python -m benchmarks.scale --out benchmarks/results/scale.json     # 1,000 to 100,000 rows, 10 to 100 runs, one core
-    python -m benchmarks.scale --docs                                  # the table and the figure of docs/ablation.md, from these
+    python -m benchmarks.scale     # 1,000 to 100,000 rows, 10 to 100 runs, one core
 
 A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a process ever held.
 The compared runs are copies of one run of 1,000 rows, with other seeds and other noise on the numbers of their heads.
@@ -22,11 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT, replaced
+from matplotlib.figure import Figure
+
+from benchmarks.jobs import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "scale.json"
-DOCUMENT = ROOT / "docs" / "ablation.md"
-FIGURE = ROOT / "docs" / "figures" / "scale.png"
 WORDS = ["film", "story", "music", "scene", "plot", "actor", "camera", "ending"]
 LABELS = {"rows": "evaluation rows", "runs": "compared runs", "judged": "judged rows of 72 variants"}
 DRAWN = ("rows", "runs")
@@ -180,14 +179,8 @@ def table(results: dict[str, Any], counted: str) -> str:
     return "\n".join(lines)
 
 
-def page(results: dict[str, Any]) -> str:
-    """docs/ablation.md with the table of these results."""
-    return replaced(DOCUMENT.read_text("utf-8"), {"scale": table(results, "rows")})
-
-
-def draw(results: dict[str, Any]) -> None:
+def draw(results: dict[str, Any]) -> Figure:
     """Draw time and memory by the number of rows and of runs."""
-    from bertsecrets.results.figures.saving import save_figure
     from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, house_style, new_figure
 
     with house_style():
@@ -218,7 +211,7 @@ def draw(results: dict[str, Any]) -> None:
         panels[0, 0].set_ylabel("processor time, s")
         panels[1, 0].set_ylabel("peak memory, GB")
         panels[1, 0].set_ylim(bottom=0)
-    save_figure(figure, FIGURE)
+    return figure
 
 
 def main() -> None:
@@ -228,15 +221,9 @@ def main() -> None:
     parser.add_argument("--judged", type=int, nargs="*", default=[20_000, 80_000])
     parser.add_argument("--judge", type=int, help="judge so many rows, and measure nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--docs", action="store_true")
     args = parser.parse_args()
     if args.judge is not None:
         judge(args.judge)
-        return
-    if args.docs:
-        results = json.loads(RESULTS.read_text("utf-8"))
-        DOCUMENT.write_text(page(results), "utf-8")
-        draw(results)
         return
     # What is measured now takes the place of what was measured of the same size.
     results = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {}

@@ -1,7 +1,6 @@
 """Screened sweeps against exact ones at several sizes: pairs evaluated, every prediction, every verdict, and time.
 
     python -m benchmarks.screened <run folder>... --kept <folder> [--sizes 400 1000 2000 5000] [--seeds 20] [--real 400]
-    python -m benchmarks.screened                # the part of docs/screened_sweeps.md from the stored results
 
 Each run folder is that of a finished training. Every pair of an example and a head or whole layer (mode ``uniform``)
 is recorded once: by an exact sweep as it runs by default, by slopes, and in bf16 with the processor time of each; sizes
@@ -29,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 import bertsecrets.ablation.screening as screening_module
-from benchmarks.jobs import replaced
 from bertsecrets.ablation.arithmetic import by_onednn, can_use_onednn, in_bf16, preferred
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
@@ -59,7 +57,6 @@ from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.verdicts import DISPENSABLE
 
 RESULTS = Path(__file__).parent / "results" / "screened_sweeps.json"
-DOCUMENT = Path(__file__).parent.parent / "docs" / "screened_sweeps.md"
 PRECISIONS = (FP32, BF16)
 _RECORDED = ("index", "label", "clean", "exact", "change", "bf16")
 
@@ -376,11 +373,6 @@ def table(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page(results: Mapping[str, Any]) -> str:
-    """The page of the documentation with these results."""
-    return replaced(DOCUMENT.read_text("utf-8"), {"sizes": table(results)})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
@@ -406,8 +398,6 @@ def main() -> None:
             subject = sample(folder, chosen.real)
             results["real"][folder.name] = cell(subject, 0, [by_processor(subject)[0]])
             chosen.out.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
-    if chosen.out == RESULTS:
-        DOCUMENT.write_text(page(results), "utf-8")
     print(table(results))
 
 

@@ -3,8 +3,6 @@
     python -m benchmarks.shrink <run folder> ... --speedup 2 --rows 3000 --seeds 1 2 3
     python -m benchmarks.shrink --analysis <folder of analysis=shrink>         # ours, from a search that is finished
     python -m benchmarks.shrink --smaller <run folder> <run folder of a smaller model>
-    python -m benchmarks.shrink          # both tables and the figure of docs/shrink.md again, from the stored results
-    python -m benchmarks.shrink --check  # fail where the page differs from them
 
 Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole layers within 5 %), but for the last two:
 
@@ -42,7 +40,7 @@ from hydra import compose, initialize_config_dir
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from benchmarks.jobs import ROOT, replaced, store, write_page
+from benchmarks.jobs import ROOT, store
 from bertsecrets.cli.analyze import load_models
 from bertsecrets.cli.build import begin
 from bertsecrets.cli.run_settings import with_run_settings
@@ -67,8 +65,6 @@ from bertsecrets.results.run import Run
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 
-DOCUMENT = ROOT / "docs" / "shrink.md"
-FIGURE = ROOT / "docs" / "figures" / "shrink.png"
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
 BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
 _LOWEST = -12.0
@@ -512,11 +508,6 @@ def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     return figure
 
 
-def page(rows: Sequence[dict[str, Any]]) -> str:
-    """docs/shrink.md with the tables of these rows."""
-    return replaced(DOCUMENT.read_text("utf-8"), {"summary": summary_of(rows), "peers": table_of(rows)})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
@@ -532,7 +523,6 @@ def main() -> None:
     parser.add_argument(
         "--bf16", action="store_true", help="distil in bfloat16 mixed precision; scores and times are of float32"
     )
-    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if importlib.util.find_spec("torch_pruning") is None:
@@ -546,10 +536,6 @@ def main() -> None:
     for row in (row for source in sources for row in source):
         store(RESULTS, partial(with_row, row))
         print(json.dumps(row), flush=True)
-    rows = json.loads(RESULTS.read_text("utf-8"))
-    write_page(DOCUMENT, page(rows), options.check)
-    if not options.check:
-        speed_figure(rows).savefig(FIGURE)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""The verdicts of docs/statements.md: make the runs, judge every statement on them, put the result into the page.
+"""Make the runs behind the ledger of statements, and judge every statement on them.
 
     python -m benchmarks.statements --data <folder with glue, ud, framenet, coref, glove> --base <all-mpnet-base-v2> --out <folder>
-    python -m benchmarks.statements             # the page again, from the stored results
-    python -m benchmarks.statements --check     # fail where the page differs from them
 
-The first command makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned on
+This makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned on
 STS-B, SST-2 and MRPC with three seeds, and from random weights with one. A finished run is not run again and an interrupted one goes on,
 so that the command can be repeated.
 """
@@ -13,23 +11,16 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT, of_base, replaced, run, store, write_page
+from benchmarks.jobs import ROOT, of_base, run, store
 from bertsecrets.papers.ledger import STORED
-from bertsecrets.papers.statements.judge import UNTOLD, VERDICTS, expected_false, tallied
-from bertsecrets.papers.statements.statement import Statement, read_statements
-from bertsecrets.papers.statements.test import interval_in_words
-from bertsecrets.results.formatting import MISSING
-from bertsecrets.results.scores import LEVEL
 
-DOCUMENT = ROOT / "docs" / "statements.md"
 RESULTS = ROOT / "benchmarks" / "results" / STORED
 
-FOLDERS = ("data", "base", "out")
 SEEDS = (1, 2, 3)
 MODES = ("zero", "peak", "resample")
 """Modes of disabling besides that of the trainings."""
@@ -145,84 +136,12 @@ def judged(options: argparse.Namespace) -> Any:
     return json.loads((page / STORED).read_text("utf-8"))
 
 
-def rendered(stored: Mapping[str, Any]) -> dict[str, str]:
-    """The parts of the page by their marks."""
-    statements = {statement.name: statement for statement in read_statements()}
-    judged = {name: result for name, result in sorted(stored["statements"].items()) if result["subjects"]}
-    table = ["| statement | verdict | here (95 % interval; seeds) | published | source |", "|---|---|---|---|---|"]
-    table += [_row(statements[name], result) for name, result in judged.items()]
-    verdicts = [(result["verdict"], bool(statements[name].one_sided)) for name, result in stored["statements"].items()]
-    cells = [
-        cell for result in judged.values() for cell in result["subjects"].values() if cell["p_corrected"] is not None
-    ]
-    numbers = expected_false([(cell["p_corrected"], cell["seeds"] > 1) for cell in cells])
-    return {
-        "the runs": "\n".join(_runs(stored["models"])),
-        "the tally": f"{tallied(verdicts)} {numbers}",
-        "the ledger": "\n".join(table),
-        "not judged": "\n".join(_not_judged(stored["statements"])),
-    }
-
-
-def _runs(models: list[dict[str, Any]]) -> list[str]:
-    lines = ["| model | weights | task | seeds | examples (to train, to evaluate) |", "|---|---|---|---|---|"]
-    for model in models:
-        evaluate, train = (model[key] or "all" for key in ("limit_eval", "limit_train"))
-        examples = f"{train}, {evaluate}" if model["seeds"] else evaluate
-        seeds = ", ".join(map(str, model["seeds"])) or MISSING
-        lines.append(f"| {model['model']} | {model['weights']} | {model['task']} | {seeds} | {examples} |")
-    return lines
-
-
-def _row(statement: Statement, result: Mapping[str, Any]) -> str:
-    by_verdict: dict[str, list[str]] = {}
-    numbers = []
-    for subject, cell in result["subjects"].items():
-        by_verdict.setdefault(f"{cell['verdict']}{_why_open(statement, cell)}", []).append(subject)
-        value, low, high = (float("nan") if cell[key] is None else cell[key] for key in ("value", "low", "high"))
-        numbers.append(f"{subject}: {interval_in_words(value, low, high)}; {cell['seeds']}")
-    numbers.append(f"threshold: {statement.test.condition}")
-    ordered = sorted(by_verdict, key=lambda words: VERDICTS.index(words.partition(" (")[0]))
-    verdict = "; ".join(f"{words} ({', '.join(by_verdict[words])})" for words in ordered)
-    words = f"{statement.statement} (`{statement.name}`)<br>{statement.words}"
-    cells = (words, verdict if len(by_verdict) > 1 else next(iter(by_verdict)))
-    return f"| {' | '.join((*cells, '<br>'.join(numbers), statement.published, statement.source))} |"
-
-
-def _why_open(statement: Statement, cell: Mapping[str, Any]) -> str:
-    """Why a number that is significantly above or below the threshold settles nothing, as the end of a verdict; else empty."""
-    if cell["verdict"] != UNTOLD or cell["p_corrected"] is None or cell["p_corrected"] > LEVEL:
-        return ""
-    side = "above" if cell["value"] > statement.test.threshold else "below"
-    # On the stated side only noise leaves a doubt.
-    doubt = "noise lowers rank correlations" if statement.test.holds(cell["value"]) else statement.one_sided
-    return f" ({side} the threshold, but {doubt[:1].lower()}{doubt[1:].removesuffix('.')})"
-
-
-def _not_judged(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    names: dict[str, list[str]] = {}
-    for name, result in sorted(results.items()):
-        if not result["subjects"]:
-            names.setdefault(result["reason"].removesuffix("."), []).append(f"`{name}`")
-    return [f"- {reason}: {', '.join(some)}" for reason, some in sorted(names.items())]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in FOLDERS:
-        parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve())
+    for name in ("data", "base", "out"):
+        parser.add_argument(f"--{name}", type=lambda path: Path(path).resolve(), required=True)
     parser.add_argument("--only", default="*", help="make the runs with such names alone (*-before, minilm-mrpc-?)")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    folders = [name for name in FOLDERS if getattr(options, name) is not None]
-    if folders:
-        if len(folders) < len(FOLDERS):
-            parser.error(f"To make the runs, all of {', '.join(f'--{name}' for name in FOLDERS)} are needed.")
-        make(options)
-        if options.only != "*":
-            return
-    parts = rendered(json.loads(RESULTS.read_text("utf-8")))
-    write_page(DOCUMENT, replaced(DOCUMENT.read_text("utf-8"), parts), options.check)
+    make(parser.parse_args())
 
 
 if __name__ == "__main__":

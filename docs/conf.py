@@ -12,11 +12,13 @@ import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
 
 import bertsecrets
 
 _DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(_DOCS))
+sys.path[:0] = [str(_DOCS), str(_DOCS.parent)]
+import fills  # noqa: E402
 import reference_pages  # noqa: E402
 
 reference_pages.write(_DOCS)
@@ -42,13 +44,18 @@ _CONTRIBUTING = (_DOCS.parent / "CONTRIBUTING.md").read_text("utf-8")
 
 
 def setup(app: Sphinx) -> None:
-    """Turn the links of the docs that lead out of their folder into links to the copies."""
+    """Fill pages from stored results, and turn links that lead out of the docs' folder into links to the copies."""
 
-    def link_copies(app: Sphinx, name: str, source: list[str]) -> None:
+    def fill(app: Sphinx, name: str, source: list[str]) -> None:
+        if Path(app.env.doc2path(name)).parent == _DOCS:
+            try:
+                source[0] = fills.filled(source[0])
+            except ValueError as error:
+                raise SphinxError(f"{name}: {error}") from None
         source[0] = source[0].replace("](../tools/", "](tools/").replace("](../notebooks/", "](tutorials/")
         source[0] = source[0].replace("](../CONTRIBUTING.md", "](contributing.md")
 
-    app.connect("source-read", link_copies)
+    app.connect("source-read", fill)
 
 
 project = "bertsecrets"

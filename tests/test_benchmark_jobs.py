@@ -62,14 +62,3 @@ def test_a_run_is_begun_resumed_and_not_repeated(
     assert capsys.readouterr().out == (
         f"first: failed, see {log}\nfirst: resumed with the settings of {tmp_path / 'first'}\nfirst: 0.0 minutes\n"
     )
-
-
-@pytest.mark.parametrize(
-    "text", ["<!-- begin: a -->\nrest", "<!-- end: a -->", "<!-- begin: a -->" * 2 + "<!-- end: a -->"]
-)
-def test_a_document_without_its_marks_is_left_alone(text: str) -> None:
-    with pytest.raises(ValueError, match="expected once"):
-        jobs.replaced(text, {"a": "new"})
-    assert jobs.replaced("x <!-- begin: a --> old <!-- end: a --> y", {"a": "new"}) == (
-        "x <!-- begin: a -->\n\nnew\n\n<!-- end: a --> y"
-    )

@@ -4,7 +4,6 @@
     python tools/versions.py newest --python 3.13            # another interpreter, by version or path
     python tools/versions.py newest --tests run              # fewer tests: a group, or paths
     python tools/versions.py lowest --store                  # keep the outcome in benchmarks/results/versions.json
-    python tools/versions.py table                           # write the stored outcomes into docs/develop.md
 
 UV_TORCH_BACKEND=cpu takes PyTorch without CUDA from its own index. Only Python's own library is needed.
 """
@@ -21,8 +20,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "benchmarks" / "results" / "versions.json"
-DOCUMENT = ROOT / "docs" / "develop.md"
-BEGIN, END = "<!-- begin: versions -->\n", "<!-- end: versions -->"
 RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
 """The sets of versions, and what uv calls them: the lowest of each direct dependency, what these need at its newest."""
 
@@ -96,12 +93,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page(rows: list[dict[str, Any]]) -> str:
-    """docs/develop.md with the table of these outcomes."""
-    before, _, rest = DOCUMENT.read_text("utf-8").partition(BEGIN)
-    return f"{before}{BEGIN}\n{table(rows)}\n\n{END}{rest.partition(END)[2]}"
-
-
 def try_versions(name: str, python: str, tests: str) -> tuple[dict[str, Any], int]:
     """Install a set of versions and run the tests; the outcome, and pytest's exit status."""
     with tempfile.TemporaryDirectory() as folder:
@@ -144,15 +135,12 @@ def try_versions(name: str, python: str, tests: str) -> tuple[dict[str, Any], in
 def main() -> int:
     """Run the command line; pytest's exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("set", choices=[*RESOLUTIONS, "table"])
+    parser.add_argument("set", choices=RESOLUTIONS)
     parser.add_argument("--python", default=f"{sys.version_info.major}.{sys.version_info.minor}")
     parser.add_argument("--tests", nargs="+", help=f"one of {', '.join(GROUPS)}, or paths; without it {QUICK}")
     parser.add_argument("--store", action="store_true")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(STORED.read_text("utf-8")) if STORED.is_file() else []
-    if options.set == "table":
-        DOCUMENT.write_text(page(rows), "utf-8")
-        return 0
     tests = QUICK[options.set] if options.tests is None else " ".join(options.tests)
     row, status = try_versions(options.set, options.python, tests)
     print(table([row]))

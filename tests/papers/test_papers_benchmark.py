@@ -1,12 +1,8 @@
 """What the benchmark of the papers' pages stores, and what the documentation shows of it."""
 
 import json
-import math
-import re
-import shutil
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,92 +10,6 @@ from reporting.finished_runs import make_run
 from scipy import stats
 
 from benchmarks import papers
-from bertsecrets.papers.kovaleva2019 import Scores, score_table
-from bertsecrets.papers.shows import by_layer, published
-from bertsecrets.results.verdicts import DISPENSABLE
-
-
-def test_the_tables_of_the_pages_are_the_stored_ones(tmp_path: Path) -> None:
-    stored = json.loads(papers.RESULTS.read_text("utf-8"))
-    for document in papers.DOCUMENTS:
-        shutil.copy(papers.DOCS / document, tmp_path)
-
-    def differing() -> list[str]:
-        papers.update(stored, tmp_path)
-        return [
-            document
-            for document in papers.DOCUMENTS
-            if (tmp_path / document).read_text("utf-8") != (papers.DOCS / document).read_text("utf-8")
-        ]
-
-    assert differing() == []
-    # A mark without a table gets it, and the text after it stays.
-    page = tmp_path / "sixteen_heads.md"
-    page.write_text(re.sub(r"(?m)^(<!-- .+ -->\n)\*.+\*\n\n(\|.*\n)+\n?", r"\1", page.read_text("utf-8")), "utf-8")
-    assert "\n|" not in page.read_text("utf-8")
-    assert differing() == []
-    # A number that is not the stored one is found, and a table that is not stored.
-    table = next(table for table in stored["tables"] if table["caption"].startswith("Table 1"))
-    table["rows"][0][2] = "another number"
-    assert differing() == ["dark_secrets.md"]
-    (tmp_path / "dark_secrets.md").write_text("<!-- No such table -->\n| |\n\n", "utf-8")
-    with pytest.raises(ValueError, match="asks for the table 'No such table', of which 0 are stored"):
-        papers.update(stored, tmp_path)
-    # Patterns choose rows.
-    (tmp_path / "dark_secrets.md").write_text("<!-- kovaleva2019: Table 1 | mr*, qqp -->\n", "utf-8")
-    papers.update(stored, tmp_path)
-    rows = re.findall(r"(?m)^\| (\w+) \|", (tmp_path / "dark_secrets.md").read_text("utf-8"))
-    assert set(rows) == {"task", "mrpc", "qqp"}
-    (tmp_path / "dark_secrets.md").write_text("<!-- kovaleva2019: Table 1 | mr*, no_task -->\n", "utf-8")
-    with pytest.raises(ValueError, match="No row of 'Table 1' fits 'no_task'"):
-        papers.update(stored, tmp_path)
-
-
-def test_table_1_is_that_of_the_stored_scores() -> None:
-    stored = json.loads(papers.RESULTS.read_text("utf-8"))
-    scores = stored["scores"]
-    theirs = published("kovaleva2019")
-
-    def of(runs: list[Any], metric: str) -> list[float]:
-        return [run["model"][metric] for run in runs]
-
-    tasks = []
-    for task in sorted(papers.GLUE):
-        runs = [scores[name] for name in scores if re.fullmatch(rf"minilm-{task}-\d", name)]
-        random = [scores[name] for name in scores if name == f"minilm-{task}-random"]
-        tasks.append(
-            [
-                Scores(
-                    *(task, metric, of(runs, metric), of(random, metric), of([scores[f"untrained-{task}"]], metric)),
-                    math.nan if constant is None else constant,
-                    theirs["scores"][task].get(metric, ()),
-                    runs[0]["count"],
-                    theirs["development"][task],
-                )
-                for metric, constant in runs[0]["constant"].items()
-            ]
-        )
-    computed = score_table(tasks)
-    table = next(table for table in stored["tables"] if table["caption"] == "Table 1")
-    assert (table["header"], table["rows"]) == (list(computed.header), [list(row) for row in computed.rows])
-
-
-def test_the_papers_rows_are_the_published_numbers() -> None:
-    tables = json.loads(papers.RESULTS.read_text("utf-8"))["tables"]
-
-    def of_the_paper(page: str, caption: str) -> list[list[str]]:
-        (rows,) = (table["rows"] for table in tables if table["page"] == page and table["caption"].startswith(caption))
-        return [row for row in rows if row[0].startswith("paper")]
-
-    michel, voita = published("michel2019"), published("voita2019")
-    [row] = of_the_paper("michel2019", "Each layer with its best head")
-    assert row[3:] == [by_layer(michel[name], signed=True) for name in ("one_head_elsewhere", "one_head")]
-    assert [row[3:5] for row in of_the_paper("michel2019", "One head disabled")] == [["0.836", "0.824 to 0.838"]]
-    whole, *gated = [(row[3], row[4]) for row in of_the_paper("voita2019", "Heads kept by gates")]
-    assert whole == ("48/48/48 of 48 each", f"{voita['whole']:.2f}")
-    assert gated == [
-        (f"{kept} of 48 each", f"{scores[place]:.2f}") for place in (0, 1) for kept, scores in voita["pruned"].items()
-    ]
 
 
 def test_every_stored_score_is_of_a_run_that_is_made() -> None:
@@ -116,45 +26,6 @@ def test_every_stored_score_is_of_a_run_that_is_made() -> None:
 def test_trainings_that_disable_nothing_have_no_effects(tmp_path: Path) -> None:
     make_run(tmp_path / "mpnet-control-none-1")
     assert papers.head_effects(tmp_path, "mpnet") == {}
-
-
-def test_a_table_names_the_sets_and_seeds_of_its_tasks() -> None:
-    runs = {"sst2-1": 872, "sst2-1-roles": 872, "sst2-gates-0.001": 872, "treebank": 2001, "minilm-sst2-2": 9}
-    stored = {"scores": {name: {"count": count} for name, count in runs.items()}}
-    table = {"page": "voita2019", "caption": "Heads", "header": ["model"]}
-    table["rows"] = [["minilm on sst2"], ["minilm on ud_ewt"], ["rte"]]
-    assert papers.captioned(stored, table) == "*Heads. Evaluation sets (seeds): sst2 872 (1), ud_ewt 2,001.*\n\n"
-    assert papers.captioned(stored, {**table, "rows": [["–"]]}) == "*Heads.*\n\n"
-    # A table that has its seeds in a column need not be told them.
-    assert papers.captioned(stored, {**table, "header": ["seed"]}) == "*Heads.*\n\n"
-    more = {"scores": stored["scores"] | {f"sst2-gates-0.001-{seed}": {"count": 872} for seed in "12"}}
-    assert papers.sample(more, {**table, "rows": [["sst2"]]}) == "sst2 872 (1 to 2 seeds)"
-    three = {"scores": {f"minilm-mrpc-{seed}": {"count": 408} for seed in "123"}}
-    table = {"page": "kovaleva2019", "caption": "Table 1", "rows": [["mrpc", "0.8"]]}
-    assert papers.sample(three, table) == "mrpc 408 (3)"
-
-
-def test_what_is_stored_beside_tables_is_shown_in_tables() -> None:
-    stored = {
-        "shared_heads": {"minilm": {"rte, stsb": [0.144, -0.113, 0.36]}},
-        "figure_8": {"mrpc": {"seeds": 1, "heads": [0.005, -0.16, 0.17], "layers": [-0.29, -0.75, 0.36]}},
-        "blocking": {
-            "mpnet-sst2-sep": {
-                "examples": 1872,
-                "rows": [{"direction": "to", "delta": -0.0023, "low": -0.01, "high": 0.004, "verdict": DISPENSABLE}],
-            },
-            "another": {"examples": 1, "rows": []},
-        },
-    }
-    tasks, paper, blocked = papers.derived(stored)
-    assert blocked["rows"] == [["MPNet on SST-2", "1,872", "to [SEP]", "−0.2 (−1.0 to +0.4)", "can be spared"]]
-    assert tasks["rows"] == [["rte", "stsb", "0.14 (−0.11 to 0.36)"]]
-    assert paper["rows"] == [["mrpc", "0.01 (−0.16 to 0.17)", "−0.29 (−0.75 to 0.36)"]]
-
-
-def test_the_papers_gradients_are_the_published_ones() -> None:
-    page = (papers.DOCS / "what_does_bert_look_at.md").read_text("utf-8")
-    assert f"in layers 0 to 11: {by_layer(published('clark2019')['gradient'])}." in page
 
 
 def test_agreement_of_tasks_is_that_of_mean_effects() -> None:

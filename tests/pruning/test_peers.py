@@ -1,12 +1,11 @@
-"""The table of smaller models side by side: as stored, and what it says of them."""
+"""The table of smaller models side by side, and what it says of them."""
 
-import json
 import math
 from typing import Any
 
 import pytest
 
-from benchmarks.shrink import DOCUMENT, RESULTS, limits_of, over_seeds, page, speed_figure, summary_of, table_of
+from benchmarks.shrink import limits_of, over_seeds, speed_figure, summary_of, table_of
 from bertsecrets.statistics.replicates import interval_over_seeds
 
 
@@ -20,13 +19,6 @@ def row(method: str, seed: int, smaller: float, speedup: float = 2.0, taught: in
         "speedup": {"1": speedup / 2, "32": speedup},
         "rows": taught,
     }
-
-
-def test_the_documentation_shows_the_stored_table() -> None:
-    stored = json.loads(RESULTS.read_text("utf-8"))
-    assert page(stored) == DOCUMENT.read_text("utf-8")
-    stored[0]["tests"][0]["smaller"] -= 0.1
-    assert page(stored) != DOCUMENT.read_text("utf-8")
 
 
 OURS = [row("ours", seed, 0.79 + 0.03 * seed) for seed in (1, 2, 3)]

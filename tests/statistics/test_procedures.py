@@ -1,7 +1,6 @@
-"""The simulations behind the table of what a sweep's procedures keep, and that the docs have the stored one."""
+"""The simulations behind the table of what a sweep's procedures keep."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,14 +23,12 @@ from benchmarks.procedures import (
     of_these_seeds,
     p_of_counts,
     seed_counts,
-    table,
 )
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.seeds import p_of_flips
 from bertsecrets.ablation.verdicts import p_against_margin
 
 STORED = json.loads(RESULTS.read_text("utf-8"))
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "ablation.md"
 
 
 @pytest.mark.parametrize("scenario", SWEEPS)
@@ -108,10 +105,6 @@ def test_p_values_of_counts_are_those_of_predictions() -> None:
     prediction_VN[1, :3], prediction_VN[2, 45:50] = 1.0, 0.0
     expected = p_against_margin("accuracy", PairedPredictions(label_N, clean_N, prediction_VN), MARGIN)
     assert p_of_counts(np.array([0, 3, 0]), np.array([0, 0, 5]), 60) == pytest.approx(expected)
-
-
-def test_the_docs_have_the_stored_table() -> None:
-    assert "\n".join(table(STORED)) in DOCS.read_text("utf-8")
 
 
 def test_every_promise_is_kept_within_the_error_of_the_simulation() -> None:
