@@ -47,7 +47,6 @@ from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width
 from bertsecrets.statistics.non_inferiority import paired_loss, with_unseen_losses
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import effects_over_seeds, partial_conjunction, seeds_shown
-from bertsecrets.statistics.sequential import ONLY_LOOK
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, step_down
 from bertsecrets.statistics.student import limits_of_all, mean_exceeds_zero
 
@@ -116,8 +115,8 @@ def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, 
         flips=unused_V,
         smallest_effect=unused_V,
     )
-    joint = JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits, 0.05)
-    verdicts = judge_together([(effects, joint)], judging or Judging(margin=MARGIN))
+    joint = JointErrors(error_correlation(influence_VN, np.full(len(delta_V), 1 / count)), limits)
+    verdicts = judge_together(effects, joint, judging or Judging(margin=MARGIN))
     return verdicts, p_V
 
 
@@ -536,7 +535,7 @@ def of_means(scenario: str, count: int, simulations: int) -> dict[str, dict[str,
         correlation_VV = error_correlation((value_NV - mean_V).T, 0.0)
         p_V = mean_exceeds_zero(mean_V, stderr_V, count)
         before_V = step_down(p_V, joint_draws(correlation_VV, generator))
-        after_V = judge_rises([(value_NV, ONLY_LOOK)], Judging()).p_rise
+        after_V = judge_rises(value_NV, Judging()).p_rise
         sums += [own, low_V[lowest] <= 0 <= high_V[lowest], (before_V <= 0.05).any(), (after_V <= 0.05).any()]
     means = (sums / simulations).tolist()
     rises = {"any head falsely said to raise the loss": {"before": means[2], "after": means[3], "nominal": 0.05}}
@@ -563,9 +562,9 @@ def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[st
     judging = AblationSettings.read("ablation", {"resamples": resamples}).judging()
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     started = time.perf_counter()
-    judged_rows(outcomes, task, identity, judging, {})
+    judged_rows(outcomes, task, identity, judging)
     verdicts = time.perf_counter() - started
-    spared_heads(outcomes, task, judging, {})
+    spared_heads(outcomes, task, judging)
     return {
         "heads": heads,
         "examples": count,

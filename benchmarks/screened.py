@@ -152,7 +152,7 @@ def naive(subject: Subject, variants: int) -> tuple[Cost, Cost]:
 
 def verdicts(outcomes: Outcomes, task: Task) -> list[tuple[str, ...]]:
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
-    rows = judged_rows(outcomes, task, identity, AblationSettings.read("ablation", {}).judging(), {})
+    rows = judged_rows(outcomes, task, identity, AblationSettings.read("ablation", {}).judging())
     return [(row["metric"], row["variant"], repr(row["delta"]), row["verdict"]) for row in rows]
 
 

@@ -1,15 +1,13 @@
 """Simulate what docs/ablation.md and docs/screened_sweeps.md promise of verdicts on disabled heads.
 
 python -m benchmarks.verdicts coverage --simulations 500    # of the intervals of one head
-python -m benchmarks.verdicts            # power, seeds, early stopping and screened sweeps, too: about an hour on one core
+python -m benchmarks.verdicts            # power, seeds and screened sweeps, too: about an hour on one core
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, product
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +16,6 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.judging import judged_rows
-from bertsecrets.ablation.looks import look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions
@@ -27,21 +24,14 @@ from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
 from bertsecrets.ablation.verdicts import (
-    Judging,
     change_limits,
-    corrected_against_margin,
-    p_of_losses,
-    paired_tests,
     smallest_effects,
-    verdicts_of,
 )
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_examples
-from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 Array = np.ndarray
 FLIPS = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -195,93 +185,6 @@ def seed_coverage(seeds: int, between: float, within: float, own: float, simulat
     return float(((low_V <= 0) & (high_V >= 0)).mean())
 
 
-def stopping(
-    harm: float, flips: float, simulations: int, count: int = 408, variants: int = 72, looks: int = 4
-) -> tuple[float, ...]:
-    """Sweeps that stop early on simulated predictions; a tenth of the variants lose ``harm`` more than chance, the others none.
-
-    Returns:
-        Share of sweeps in which any variant is falsely needed; the mean share of these among the needed ones; the mean share of
-        variants that lose the margin or more among "dispensable" ones; the share of verdicts equal to those of a sweep over all
-        examples at once; the share of pairs evaluated.
-    """
-    generator = np.random.default_rng([8, int(1e4 * harm), int(1e4 * flips), looks])
-    task = Task(name="simulated", metrics=("accuracy",), texts=1, labels=("a", "b"))
-    harmful = variants // 10 if harm else 0
-    plan = Plan("uniform", variants // 12, 12, tuple(every_head(variants // 12, 12)))
-    places = {variant.name: place for place, variant in enumerate(plan.variants)}
-    judging = AblationSettings.read("ablation", {}).judging()
-    families, false, spared, same, evaluated = 0, 0.0, 0.0, 0.0, 0.0
-    for simulation in range(simulations):
-        label_N = (generator.random(count) < _POSITIVE).astype(int)
-        clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
-        right_N = clean_N == label_N
-        # Flips to wrong and to right are equally frequent without an effect.
-        rate_VN = np.tile(np.where(right_N, flips / 2 / right_N.mean(), flips / 2 / (~right_N).mean()), (variants, 1))
-        rate_VN[:harmful] += np.where(right_N, harm / right_N.mean(), 0)
-        flipped_VN = generator.random((variants, count)) < rate_VN
-        prediction_VN = np.where(flipped_VN, 1 - clean_N, clean_N)
-
-        def evaluate(
-            part: Plan,
-            positions: Iterable[Any],
-            prediction_VN: Array = prediction_VN,
-            clean_N: Array = clean_N,
-            label_N: Array = label_N,
-        ) -> Outcomes:
-            index = np.sort(np.array(list(positions)))
-            chosen_VN = prediction_VN[[places[variant.name] for variant in part.variants]][:, index]
-            logits_NVC = torch.nn.functional.one_hot(torch.from_numpy(chosen_VN.T.copy()).long(), 2).float()
-            clean_NC = torch.nn.functional.one_hot(torch.from_numpy(clean_N[index]).long(), 2).float()
-            return Outcomes(
-                part, torch.from_numpy(index), torch.from_numpy(label_N[index]).float(), clean_NC, logits_NVC
-            )
-
-        parts: list[tuple[int, Callable[[], Any]]] = [
-            (len(part), partial(list, part)) for part in look_positions(count, looks, simulation)
-        ]
-        outcomes, record = sweep_in_looks(plan, parts, evaluate, task, judging)
-        verdict_V = verdicts_without_intervals(outcomes, task, record.by_count())
-        whole_V = verdicts_without_intervals(evaluate(plan, range(count)), task, {})
-        harmless_V = np.arange(variants) >= harmful
-        needed_V, dispensable_V = verdict_V == NEEDED, verdict_V == DISPENSABLE
-        families += bool((needed_V & harmless_V).any())
-        false += (needed_V & harmless_V).sum() / max(1, needed_V.sum())
-        spared += (dispensable_V & ~harmless_V).sum() / max(1, dispensable_V.sum())
-        same += (verdict_V == whole_V).mean()
-        evaluated += record.evaluated / record.pairs
-    return tuple(float(total) / simulations for total in (families, false, spared, same, evaluated))
-
-
-def verdicts_without_intervals(outcomes: Outcomes, task: Task, looks: Mapping[int, Look]) -> Array:
-    """Verdicts of every variant by accuracy, with Holm's correction for that of max-t: judging in full takes ten times as long."""
-    p_V, p_loss_V, unchanged_V, delta_V = np.ones((4, len(outcomes.plan.variants)))
-    for places, part in outcomes.together():
-        paired = part.predictions(task)
-        tests = paired_tests("accuracy", paired, Judging(), looks.get(paired.count, ONLY_LOOK))
-        p_V[places], p_loss_V[places], delta_V[places] = tests.p_value, tests.p_loss, tests.delta
-        unchanged_V[places] = tests.p_unchanged
-    p_needed_V = holm(p_of_losses(delta_V, p_V))
-    return np.array(verdicts_of(p_needed_V, corrected_against_margin(p_loss_V, unchanged_V), Judging()))
-
-
-def stopping_table(simulations: int) -> Iterator[str]:
-    yield (
-        "| loss of a tenth of the heads | flips | N | any head falsely needed | of the needed, not needed | of the spared, needed "
-        "| same verdicts | pairs evaluated |"
-    )
-    yield "|---|---|---|---|---|---|---|---|"
-    for harm, flips, count in (
-        (0.0, 0.02, 408),
-        (0.0, 0.1, 408),
-        (0.05, 0.02, 408),
-        (0.05, 0.02, 1043),
-        (0.05, 0.1, 1043),
-    ):
-        *shares, evaluated = stopping(harm, flips, simulations, count)
-        yield f"| {harm:.0%} | {flips:.0%} | {count:,} | {' | '.join(f'{share:.3f}' for share in shares)} | {evaluated:.0%} |"
-
-
 class Population:
     """Examples of a tiny random model whose outcomes are all known, for sweeps of random samples.
 
@@ -408,7 +311,7 @@ def audited(harm: bool, count: int, audit: float, simulations: int, precision: P
             population.batches(index_N),
             Screening(audit=audit, seed=simulation, precision=precision),
         )
-        rows = judged_rows(outcomes, population.task, identity, judging, {})
+        rows = judged_rows(outcomes, population.task, identity, judging)
         exact = Outcomes(
             population.plan,
             outcomes.index_N,
@@ -502,7 +405,7 @@ def seeds_table(simulations: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=["coverage", "power", "seeds", "stopping", "audited"])
+    parser.add_argument("part", nargs="?", choices=["coverage", "power", "seeds", "audited"])
     parser.add_argument("--simulations", type=int, default=4000)
     parser.add_argument("--precisions", nargs="+", choices=[FP32, BF16], default=[FP32], help="of screened sweeps")
     chosen = parser.parse_args()
@@ -510,7 +413,6 @@ def main() -> None:
         "coverage": coverage_table(chosen.simulations),
         "power": power_table(chosen.simulations // 2),
         "seeds": seeds_table(chosen.simulations),
-        "stopping": stopping_table(chosen.simulations // 4),
         "audited": audited_table(chosen.simulations // 10, chosen.precisions),
     }
     for line in chain.from_iterable(tables.values()) if chosen.part is None else tables[chosen.part]:

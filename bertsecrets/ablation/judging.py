@@ -1,7 +1,7 @@
 """Judge the outcomes of a sweep: every variant by every metric of the task."""
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,24 +10,14 @@ import torch
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.redundancy import redundancy
-from bertsecrets.ablation.scoring import Array, judged_metrics
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.selection import selection_check
-from bertsecrets.ablation.verdicts import (
-    Effects,
-    JointErrors,
-    Judging,
-    Verdicts,
-    effects_of,
-    judge_rises,
-    judge_together,
-)
+from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
 from bertsecrets.results.verdicts import INCONCLUSIVE
-from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.student import mean_limits
 
 _TESTED = ("p_value", "p_bh", "p_needed", "smallest_effect", "p_margin")
@@ -38,13 +28,7 @@ _UNDEFINED = {**dict.fromkeys(("baseline", *_JUDGED), math.nan), "significant": 
 """The columns of a variant whose effect cannot be judged: a single example has no spread."""
 
 
-def judged_rows(
-    outcomes: Outcomes,
-    task: Task,
-    identity: Mapping[str, Any],
-    judging: Judging,
-    looks: Mapping[int, Look],
-) -> list[dict[str, Any]]:
+def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], judging: Judging) -> list[dict[str, Any]]:
     """One row of an ablation table for every metric of the task and every variant.
 
     P-values are corrected over all variants of one kind. Rows of groups whose heads were also disabled alone have the
@@ -55,11 +39,9 @@ def judged_rows(
         task: The task, with its metrics.
         identity: The columns run, model, task, init, stage, step and evaluation.
         judging: How effects are judged.
-        looks: Of a sweep that stops early, its looks by their numbers of examples; else empty.
     """
-    together = outcomes.together()
-    parts = [(indices, part.predictions(task)) for indices, part in together]
-    means = _mean_changes(outcomes.plan, together, task, looks, judging)
+    count, paired = len(outcomes.label_N), outcomes.predictions(task)
+    means = _mean_changes(outcomes, task, judging)
     settings = {name: getattr(judging, name) for name in ("level", "false_discovery_rate", "correction", "margin")}
     rows = []
     for metric in judged_metrics(task):
@@ -68,13 +50,12 @@ def judged_rows(
             variants = outcomes.plan.of_kind(kind)
             if not variants:
                 continue
-            if len(outcomes.label_N) < 2:
+            if count < 2:
                 described = {**identity, **settings, "metric": metric}
-                rows += [{**_described(outcomes.plan, index, 1), **described, **_UNDEFINED} for index in variants]
+                rows += [{**_described(outcomes.plan, index, count), **described, **_UNDEFINED} for index in variants]
                 continue
-            tested, verdicts = _verdicts(metric, parts, set(variants), looks, judging)
-            # In the order of the plan, whatever the order in which variants stopped.
-            for row, (index, count) in sorted(enumerate(tested), key=lambda item: item[1]):
+            verdicts = judge(metric, paired.of(variants), judging)
+            for row, index in enumerate(variants):
                 numbers = {name: float(getattr(verdicts, name)[row]) for name in _JUDGED}
                 if math.isnan(numbers["delta"]):
                     # Nothing was tested: a p-value of 1 would look like a result.
@@ -93,85 +74,45 @@ def judged_rows(
                         **means[index],
                     }
                 )
-        # Groups are compared with their heads on the same examples, which a sweep in looks does not have.
-        if len(parts) == 1:
-            names = [variant.name for variant in outcomes.plan.variants]
-            groups = redundancy(judged, metric, parts[0][1], names, judging)
-            judged = [{**row, **groups.get(row["variant"], {})} for row in judged]
-        rows += judged
+        groups = redundancy(judged, metric, paired, [variant.name for variant in outcomes.plan.variants], judging)
+        rows += [{**row, **groups.get(row["variant"], {})} for row in judged]
     return rows
 
 
-def _verdicts(
-    metric: str,
-    parts: Sequence[tuple[Sequence[int], PairedPredictions]],
-    variants: Set[int],
-    looks: Mapping[int, Look],
-    judging: Judging,
-) -> tuple[list[tuple[int, int]], Verdicts]:
-    """Indices and numbers of examples of variants that are corrected together, and their verdicts."""
-    tested: list[tuple[int, int]] = []
-    effects: list[tuple[Effects, JointErrors]] = []
-    for indices, paired in parts:
-        rows = [row for row, index in enumerate(indices) if index in variants]
-        if rows:
-            look = looks.get(paired.count, ONLY_LOOK)
-            effects.append(effects_of(metric, paired.of(rows), judging, look, family=len(variants)))
-            tested += [(indices[row], paired.count) for row in rows]
-    return tested, judge_together(effects, judging)
-
-
-def _mean_changes(
-    plan: Plan,
-    parts: Sequence[tuple[Sequence[int], Outcomes]],
-    task: Task,
-    looks: Mapping[int, Look],
-    judging: Judging,
-) -> dict[int, dict[str, float]]:
+def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int, dict[str, float]]:
     """The changes of the mean loss, judged, and of the mean logit margin, with their limits, by a variant's index in the plan."""
-    columns: dict[int, dict[str, float]] = {}
-    loss_changes: list[tuple[Sequence[int], Array, Look]] = []
-    for indices, part in parts:
-        count = len(part.label_N)
-        if count < 2:
+    plan = outcomes.plan
+    columns: dict[int, dict[str, float]] = {index: {} for index in range(len(plan.variants))}
+    if len(outcomes.label_N) < 2:
+        return columns
+    numbers = {"loss": outcomes.losses(task)}
+    if not task.is_regression:
+        numbers["logit_margin"] = outcomes.logit_margins()
+    for name, (clean_N, value_NV) in numbers.items():
+        change_NV = value_NV.double().numpy() - clean_N.double().numpy()[:, None]
+        for index, (mean, low, high) in enumerate(zip(*mean_limits(change_NV, 1 - judging.level), strict=True)):
+            change = {f"{name}_change": float(mean), f"{name}_low": float(low), f"{name}_high": float(high)}
+            columns[index].update(change)
+        if name != "loss":
             continue
-        look = looks.get(count, ONLY_LOOK)
-        numbers = {"loss": part.losses(task)}
-        if not task.is_regression:
-            numbers["logit_margin"] = part.logit_margins()
-        for name, (clean_N, value_NV) in numbers.items():
-            change_NV = value_NV.double().numpy() - clean_N.double().numpy()[:, None]
-            limits = mean_limits(change_NV, look.level(1 - judging.level))
-            for row, index in enumerate(indices):
-                mean, low, high = (float(value_V[row]) for value_V in limits)
-                columns.setdefault(index, {}).update({f"{name}_change": mean, f"{name}_low": low, f"{name}_high": high})
-            if name == "loss":
-                loss_changes.append((indices, change_NV, look))
-                for index in indices:
-                    columns[index]["loss_baseline"] = float(clean_N.double().mean())
-    for kind in KINDS.values():
-        variants = set(plan.of_kind(kind))
-        tested, parts_of_kind = [], []
-        for indices, change_NV, look in loss_changes:
-            rows = [row for row, index in enumerate(indices) if index in variants]
-            if rows:
-                tested += [indices[row] for row in rows]
-                parts_of_kind.append((change_NV[:, rows], look))
-        if tested:
-            rises = judge_rises(parts_of_kind, judging)
+        baseline = float(clean_N.double().mean())
+        for kind in KINDS.values():
+            variants = plan.of_kind(kind)
+            if not variants:
+                continue
+            rises = judge_rises(change_NV[:, variants], judging)
             for index, p, low, high in zip(
-                tested, rises.p_rise, rises.low_simultaneous, rises.high_simultaneous, strict=True
+                variants, rises.p_rise, rises.low_simultaneous, rises.high_simultaneous, strict=True
             ):
                 simultaneous = {"loss_low_simultaneous": float(low), "loss_high_simultaneous": float(high)}
-                columns[index].update(simultaneous, p_loss_rise=float(p))
+                columns[index].update(simultaneous, loss_baseline=baseline, p_loss_rise=float(p))
     return columns
 
 
 def _evaluated(outcomes: Outcomes, index: int) -> dict[str, Any]:
     """The columns of a row that say how its predictions came about."""
     if outcomes.weight_NV is None:
-        taken_NV = outcomes.taken_NV
-        return {"sweep": "exact", "evaluated": 1.0 if taken_NV is None else float(taken_NV[:, index].double().mean())}
+        return {"sweep": "exact", "evaluated": 1.0}
     return {"sweep": "screened", "evaluated": float((outcomes.weight_NV[:, index] > 0).double().mean())}
 
 
@@ -195,7 +136,7 @@ def selection_checks(
 ) -> dict[str, dict[str, Any]]:
     """The selection check over single heads, by ``<metric>_<mode>``.
 
-    Empty if fewer than two heads were disabled alone, or the sweep stopped early for some.
+    Empty if fewer than two heads were disabled alone.
 
     Args:
         outcomes: Outcomes of a finished sweep.
@@ -205,7 +146,7 @@ def selection_checks(
     """
     heads = outcomes.plan.of_kind(HEAD)
     # Two halves with two examples each.
-    if len(heads) < 2 or len(outcomes.label_N) < 4 or outcomes.taken_NV is not None:
+    if len(heads) < 2 or len(outcomes.label_N) < 4:
         return {}
     paired = outcomes.predictions(task).of(heads)
     checks = {}

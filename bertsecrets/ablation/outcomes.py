@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
-_TAKEN = "taken"
 _OF_A_BATCH = re.compile(r"\.?[0-9a-f]{24}(\.[0-9a-f]{8})?\.safetensors")
 """Name of a finished batch's file, or of one that a killed process was writing."""
 
@@ -46,8 +45,6 @@ class Outcomes:
         weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the inverse of
             the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
-        taken_NV: In a sweep that stopped early, the pairs that were evaluated, bool; the logits of the others are NaN. None if
-            all variants have all examples.
     """
 
     plan: Plan
@@ -57,25 +54,6 @@ class Outcomes:
     logits_NVC: Tensor
     weight_NV: Tensor | None = None
     estimate_NVC: Tensor | None = None
-    taken_NV: Tensor | None = None
-
-    def together(self) -> list[tuple[list[int], "Outcomes"]]:
-        """The variants that share their examples, by their indices in the plan, each with the outcomes on these examples."""
-        if self.taken_NV is None:
-            return [(list(range(len(self.plan.variants))), self)]
-        parts = []
-        # One part for each look at which variants stopped, not one for each variant.
-        for taken_N in self.taken_NV.unique(dim=1).unbind(1):
-            index_W = (self.taken_NV == taken_N[:, None]).all(0).nonzero()[:, 0]
-            part = Outcomes(
-                replace(self.plan, variants=tuple(self.plan.variants[index] for index in index_W.tolist())),
-                self.index_N[taken_N],
-                self.label_N[taken_N],
-                self.clean_NC[taken_N],
-                self.logits_NVC[taken_N][:, index_W],
-            )
-            parts.append((index_W.tolist(), part))
-        return parts
 
     @property
     def is_screened(self) -> bool:
@@ -111,16 +89,7 @@ class Outcomes:
         return estimate_NV + self.weight_NV * (value_NV - estimate_NV)
 
     def predictions(self, task: Task) -> PairedPredictions:
-        """Labels and predictions, with what a screened sweep left out.
-
-        Raises:
-            UserError: If the sweep stopped early, so that variants have different examples: take :meth:`together`.
-        """
-        if self.taken_NV is not None:
-            raise UserError(
-                "The sweep stopped early for some variants, so that they have no predictions on the same examples; sweep again "
-                "with ablation.looks=1."
-            )
+        """Labels and predictions, with what a screened sweep left out."""
         unseen = None
         if self.weight_NV is not None:
             # Audited pairs stand for others; a variant with a miss among them was evaluated whole.
@@ -153,8 +122,6 @@ class Outcomes:
                 "loss": torch.where(self.weight_NV > 0, loss_NV, math.nan),
                 "loss_estimate": estimate_NV,
             }
-        if self.taken_NV is not None:
-            tensors[_TAKEN] = self.taken_NV
         _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
 
     @classmethod
@@ -164,7 +131,9 @@ class Outcomes:
             with safe_open(path, "pt") as file:
                 plan = _plan_from_dict(json.loads(file.metadata()["plan"]))
                 there = set(file.keys())
-                optional = [file.get_tensor(name) if name in there else None for name in (*_SCREENED, _TAKEN)]
+                if "taken" in there:
+                    raise UserError("it stopped early, with ablation.looks of an earlier version")
+                optional = [file.get_tensor(name) if name in there else None for name in _SCREENED]
                 outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS), *optional)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
@@ -218,9 +187,6 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
     """
     if not parts:
         raise UserError("There is nothing to merge; give at least one finished sweep.")
-    for name, part in parts.items():
-        if part.taken_NV is not None:
-            raise UserError(f"'{name}' stopped early for some variants; merge sweeps made with ablation.looks=1.")
     (name, first), *others = parts.items()
     for other_name, other in others:
         for what, left, right in (

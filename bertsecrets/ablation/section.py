@@ -20,7 +20,6 @@ from bertsecrets.ablation.figures import (
     spared_curve,
     volcano,
 )
-from bertsecrets.ablation.looks import LOOKS, looks_in_words
 from bertsecrets.ablation.over_examples import OVER_EXAMPLES, over_examples_in_words
 from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, REDUNDANT, Group, groups_of
 from bertsecrets.ablation.scoring import CLASS_METRICS
@@ -156,8 +155,6 @@ def ablation_sections(table: AblationTable, checks: Mapping[str, Mapping[str, An
         screening = records.get(f"{SWEEP}_{mode}")
         if screening and {row["sweep"] for row in part} == {"screened"}:
             section = replace(section, paragraphs=[*section.paragraphs, screened_in_words(screening)])
-        if looks := records.get(f"{LOOKS}_{mode}"):
-            section = replace(section, paragraphs=[*section.paragraphs, looks_in_words(looks)])
         if index > 0:
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
         if not main:

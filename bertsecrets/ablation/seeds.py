@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.section import latest_rows, rows_of
+from bertsecrets.ablation.section import rows_of
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
@@ -138,12 +138,6 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str 
         disabled = [view for view in runs.views if KINDS[kind].of(view.run.ablation_table().rows())]
         if len(disabled) < 2:
             continue
-        early = stopped_early(runs)
-        if early:
-            notes.append(
-                "Left out of verdicts over seeds, as their heads do not share their examples (ablation.looks): "
-                f"{', '.join(early)}."
-            )
         try:
             over = over_seeds(runs, kind, mode)
         except UserError as error:
@@ -152,7 +146,7 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str 
         if over is not None:
             by_label[label] = over
             notes += [over.note] if over.note else []
-        elif len(disabled) - len(early) > 1:
+        else:
             notes.append(
                 f"The {kind}s of {label} cannot be judged over seeds: fewer than two of its runs disabled the same {kind}s and kept "
                 "their predictions (ablation/*.safetensors)."
@@ -160,19 +154,10 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str 
     return JudgedConditions(by_label, tuple(dict.fromkeys(notes)))
 
 
-def stopped_early(replicates: Replicates) -> list[str]:
-    """Names of the runs whose heads differ in their examples (``ablation.looks``): they cannot be judged together with others."""
-    return [
-        view.run.folder.name
-        for view in replicates.views
-        if any(row["sweep"] == "exact" and row["evaluated"] < 1 for row in latest_rows(view.run.ablation_table()))
-    ]
-
-
 def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSweep | None:
     """A run's last sweep of the first set and metric, and of the first mode or of one mode.
 
-    None if it has none, its predictions were not kept, or it stopped early, so that variants differ in their examples.
+    None if it has none, or its predictions were not kept.
     """
     rows = rows_of(KINDS[kind], view.run.ablation_table(), mode)
     if not rows:
@@ -181,8 +166,6 @@ def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSwee
     if not path.is_file():
         return None
     outcomes = Outcomes.read(path)
-    if outcomes.taken_NV is not None:
-        return None
     return sweep_of(view.run.folder.name, rows, outcomes, task_from_config(view.run.config()["task"]))
 
 
@@ -192,7 +175,7 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     Args:
         name: The run.
         rows: The rows, in any order.
-        outcomes: The outcomes that were judged; all variants have all examples.
+        outcomes: The outcomes that were judged.
         task: The task.
     """
     rows = sorted(rows, key=lambda row: str(row["variant"]))

@@ -58,8 +58,6 @@ class AblationSettings(Settings):
             processor (:func:`bertsecrets.ablation.arithmetic.preferred`), but ``32-true`` in sweeps of some layers; ``measured`` to
             time both at the start and take bf16 if it is clearly faster.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
-        looks: Look at the results so many times and stop variants whose verdict is settled (see
-            :func:`bertsecrets.ablation.looks.sweep_in_looks`); 1: every variant has all examples. Exact sweeps only.
         plan_only: Say what the sweep would cost and could show, and stop there.
         margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
             loss of the margin or more is ruled out.
@@ -116,7 +114,6 @@ class AblationSettings(Settings):
         pattern=r"^(0*[1-9]\d*\.?\d*|0*\.0*[1-9]\d*)(s|min|h)$",
         description="a time such as 90s, 10min or 1h, or null",
     )
-    looks: Annotated[int, _COMMANDS_ONLY] = Field(ge=1, le=20, description="a whole number from 1 to 20")
     plan_only: Annotated[bool, Meaning(conditions="alone", notebook=False)] = Field(description="true or false")
     margin: float = Field(
         gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
@@ -149,19 +146,10 @@ class AblationSettings(Settings):
         return heads
 
     @model_validator(mode="after")
-    def _check_looks(self) -> "AblationSettings":
-        if self.looks > 1 and self.sweep == "screened":
-            raise UserError(
-                f"ablation.looks is {self.looks} and ablation.sweep is screened; stop early (exact sweeps) or screen, not both."
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_precision(self) -> "AblationSettings":
-        exact = "ablation.sweep is exact" if self.sweep == "exact" else f"ablation.looks is {self.looks}"
-        if self.precision == BF16 and (self.sweep == "exact" or self.looks > 1):
+        if self.precision == BF16 and self.sweep == "exact":
             raise UserError(
-                f"ablation.precision is {self.precision} and {exact}; bf16 is for screened sweeps, an exact one has "
+                f"ablation.precision is {self.precision} and ablation.sweep is exact; bf16 is for screened sweeps, an exact one has "
                 "trainer.precision."
             )
         return self

@@ -1,6 +1,6 @@
 """How many heads can be spared: at each margin, and at least."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number, rounded_up
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 
 SPARED = "spared"
 """``<SPARED>_<metric>_<mode>`` is the key of a :class:`Spared` among a run's checks."""
@@ -72,9 +71,7 @@ class Spared:
         return self.each[index], self.at_least[index]
 
 
-def spared_heads(
-    outcomes: Outcomes, task: Task, judging: Judging, looks: Mapping[int, Look]
-) -> dict[str, dict[str, Any]]:
+def spared_heads(outcomes: Outcomes, task: Task, judging: Judging) -> dict[str, dict[str, Any]]:
     """How many heads can be spared by each metric of the task, as records by ``<SPARED>_<metric>_<mode>``.
 
     Empty unless two heads or more were disabled alone, on two examples or more.
@@ -83,38 +80,30 @@ def spared_heads(
         outcomes: Outcomes of a finished sweep.
         task: The task, with its metrics.
         judging: How effects are judged.
-        looks: Of a sweep that stops early, its looks by their numbers of examples; else empty.
     """
-    heads = set(outcomes.plan.of_kind(HEAD))
+    heads = outcomes.plan.of_kind(HEAD)
     if len(heads) < 2 or len(outcomes.label_N) < 2:
         return {}
-    parts = []
-    for indices, part in outcomes.together():
-        rows = [row for row, index in enumerate(indices) if index in heads]
-        if rows:
-            parts.append((part.predictions(task).of(rows), looks.get(len(part.label_N), ONLY_LOOK)))
-    records = [_spared(metric, outcomes.plan.mode, parts, judging) for metric in judged_metrics(task)]
+    paired = outcomes.predictions(task).of(heads)
+    records = [_spared(metric, outcomes.plan.mode, paired, judging) for metric in judged_metrics(task)]
     return {f"{SPARED}_{record.metric}_{record.mode}": asdict(record) for record in records}
 
 
-def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Look]], judging: Judging) -> Spared:
+def _spared(metric: str, mode: str, paired: PairedPredictions, judging: Judging) -> Spared:
     margin, level, rate = judging.margin, judging.level, judging.false_discovery_rate
     # The judged margin is a point of the curve: page and verdicts must agree there.
     margin_M = np.unique(np.append(MARGINS, margin))
     judged = int(np.searchsorted(margin_M, margin))
-    heads = sum(len(paired.prediction_VN) for paired, _ in parts)
-    p_parts, unchanged_parts, loss_parts = [], [], []
-    of_unchanged: list[float] = []
-    for paired, look in parts:
-        p_parts.append(look.one_sided(p_against_margins(metric, paired, margin_M)))
-        unchanged_parts.append(look.one_sided(p_if_unchanged(metric, paired, margin_M)))
-        # One-sided limits: those of twice the error. A level below one half has no such tail.
-        alpha = min(2 * (1 - level), 1 - 1e-9)
-        loss_parts.append(losses_ruled_out(metric, paired, look.level(alpha) / 2))
-        unchanged = np.flatnonzero((paired.prediction_VN == paired.clean_N).all(-1)).tolist()
-        if unchanged:
-            of_unchanged.extend(losses_ruled_out(metric, paired.of(unchanged), look.level(alpha / heads) / 2))
-    p_MV, unchanged_MV, loss_V = (np.concatenate(part, axis=-1) for part in (p_parts, unchanged_parts, loss_parts))
+    heads = len(paired.prediction_VN)
+    p_MV, unchanged_MV = p_against_margins(metric, paired, margin_M), p_if_unchanged(metric, paired, margin_M)
+    # One-sided limits. A level below one half has no such tail.
+    loss_V = losses_ruled_out(metric, paired, min(1 - level, (1 - 1e-9) / 2))
+    unchanged = np.flatnonzero((paired.prediction_VN == paired.clean_N).all(-1)).tolist()
+    of_unchanged = (
+        losses_ruled_out(metric, paired.of(unchanged), min(1 - level, (1 - 1e-9) / 2) / heads)
+        if unchanged
+        else np.array([])
+    )
     shown_MV = np.stack(
         [
             corrected_against_margin(p_V, unchanged_V) <= rate
@@ -137,8 +126,8 @@ def _spared(metric: str, mode: str, parts: Sequence[tuple[PairedPredictions, Loo
         level=level,
         false_discovery_rate=rate,
         falsely=float(falsely),
-        unchanged=len(of_unchanged),
-        excluded_unchanged=float(max(of_unchanged)) if np.isfinite(of_unchanged).all() and of_unchanged else None,
+        unchanged=len(unchanged),
+        excluded_unchanged=float(of_unchanged.max()) if unchanged and np.isfinite(of_unchanged).all() else None,
     )
 
 

@@ -29,14 +29,13 @@ def sublayer_checks(outcomes: Outcomes, task: Task, level: float) -> dict[str, d
 
     Returns:
         By key of a record: ``layers``, ``attention``, ``ffn`` (mean changes), ``difference`` (attention less feed-forward),
-        ``low``, ``high`` and ``level``. Empty unless both kinds were left out of the same layers, on the same
-        examples.
+        ``low``, ``high`` and ``level``. Empty unless both kinds were left out of the same layers.
     """
     plan = outcomes.plan
     attention, feed_forward = (
         {plan.variants[index].layer: index for index in plan.of_kind(kind)} for kind in (ATTENTION, FEED_FORWARD)
     )
-    if not attention or attention.keys() != feed_forward.keys() or outcomes.taken_NV is not None:
+    if not attention or attention.keys() != feed_forward.keys():
         return {}
     paired = outcomes.predictions(task).of([*attention.values(), *feed_forward.values()])
     if paired.count < 2:

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -15,7 +15,6 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
-from bertsecrets.ablation.looks import LOOKS, LooksRecord, look_positions, sweep_in_looks
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.over_examples import over_examples_check
 from bertsecrets.ablation.plan import (
@@ -47,7 +46,6 @@ from bertsecrets.ablation.subject import Subject
 from bertsecrets.ablation.sublayers import sublayer_checks
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts
-from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
@@ -59,7 +57,6 @@ from bertsecrets.results.files import in_command
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.verdicts import INCONCLUSIVE
-from bertsecrets.statistics.sequential import Look
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +83,7 @@ class Judged:
         task: The task, with its metrics.
         evaluation: Name of the evaluation set.
         settings: How effects are judged.
-        records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``MODE``, ``LOOKS``,
-            ``SAMPLE``.
-        looks: Of a sweep that stops early, its looks by their numbers of examples.
+        records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``MODE``, ``SAMPLE``.
         parts: Its finished batches on disk, which writing the results removes.
     """
 
@@ -97,14 +92,13 @@ class Judged:
     evaluation: str
     settings: AblationSettings
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
-    looks: Mapping[int, Look] = field(default_factory=dict)
     parts: Parts | None = None
 
     experiment: ClassVar[Experiment] = Disabling()
 
     def spared(self) -> dict[str, dict[str, Any]]:
         """How many heads can be spared, as records for a run's checks (:func:`bertsecrets.ablation.spared.spared_heads`)."""
-        return spared_heads(self.outcomes, self.task, self.settings.judging(), self.looks)
+        return spared_heads(self.outcomes, self.task, self.settings.judging())
 
     def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
         """A row of the ablation table for each metric and variant."""
@@ -117,7 +111,7 @@ class Judged:
             "step": step,
             "evaluation": self.evaluation,
         }
-        return judged_rows(self.outcomes, self.task, identity, self.settings.judging(), self.looks)
+        return judged_rows(self.outcomes, self.task, identity, self.settings.judging())
 
     def power_plan(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The record of :data:`bertsecrets.ablation.section.POWER_PLAN`: how many examples would settle more heads.
@@ -130,7 +124,7 @@ class Judged:
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
-        if not undecided or not enough or self.outcomes.taken_NV is not None:
+        if not undecided or not enough:
             return {}
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return plan_power(pilot, repeats=_REPEATS, times=_TIMES).record()
@@ -234,14 +228,6 @@ class Sweep:
         plan = self._plan_before_passes(encoder)
         if plan is not None and any(variant.parts for variant in plan.variants):
             check_parts(encoder)
-        kinds = {variant.kind for variant in plan.variants} if plan is not None else set()
-        if self.settings.looks > 1 and (
-            SIMILAR_GROUPS in self.plans or not kinds <= {kind.name for kind in COMPONENTS}
-        ):
-            raise UserError(
-                f"ablation.looks is {self.settings.looks}, but groups of heads are compared with others on the same examples; "
-                "use ablation.looks=1, or disable single heads and layers alone."
-            )
 
     def check_bf16(self, encoder: Encoder, task: Task, context: Callable[[], AbstractContextManager[Any]]) -> None:
         """Raise UserError if bf16 is asked for and out of the question; the model is on its device."""
@@ -328,12 +314,10 @@ class Sweep:
             options["context"] = by_onednn(subject.context)
         batches = subject.batches(decision.examples)
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
-        looks, records = None, {}
+        records = {}
         started = time.monotonic()
         with progress_over(total, "disabling", visible=subject.progress, unit="variant·example") as options["progress"]:
-            if settings.looks > 1:
-                outcomes, looks = self._in_looks(subject, plan, decision.examples, parts, options)
-            elif decision.kind == "exact":
+            if decision.kind == "exact":
                 outcomes = exact_sweep(subject.model, plan, batches, parts=parts, **options)
             else:
                 outcomes, record = screened_sweep(subject.model, plan, batches, screening, parts=parts, **options)
@@ -344,38 +328,10 @@ class Sweep:
         mode = find_mode(plan.mode)
         records |= {
             MODE: {"words": mode.words},
-            LOOKS: {} if looks is None else asdict(looks),
             SAMPLE: self._sample(subject, outcomes),
             SECONDS: {} if parts is not None and parts.loaded else {"seconds": time.monotonic() - started},
         }
-        by_count = {} if looks is None else looks.by_count()
-        return Judged(outcomes, subject.task, subject.evaluation, settings, records, by_count, parts)
-
-    def _in_looks(
-        self, subject: Subject, plan: Plan, examples: int, parts: Parts | None, options: dict[str, Any]
-    ) -> tuple[Outcomes, LooksRecord]:
-        sample = subject.positions(examples)
-        looks = [
-            [sample[position] for position in positions]
-            for positions in look_positions(len(sample), self.settings.looks, self.settings.seed)
-        ]
-
-        def evaluate(part: Plan, batches: Iterable[Batch]) -> Outcomes:
-            names = [variant.name for variant in part.variants]
-            finished = None if parts is None else Parts(parts.folder, f"{parts.fingerprint} {names}")
-            outcomes = exact_sweep(subject.model, part, batches, parts=finished, **options)
-            if parts is not None and finished is not None:
-                parts.loaded += finished.loaded
-            return outcomes
-
-        return sweep_in_looks(
-            plan,
-            [(len(positions), partial(subject.load, positions)) for positions in looks],
-            evaluate,
-            subject.task,
-            self.settings.judging(),
-            progress=options["progress"],
-        )
+        return Judged(outcomes, subject.task, subject.evaluation, settings, records, parts)
 
     def _sample(self, subject: Subject, outcomes: Outcomes) -> dict[str, Any]:
         """Which part of the examples was swept, and the budget if that was why; empty if all were."""
@@ -400,7 +356,7 @@ class Sweep:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
         settings = self.settings
         # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps alone.
-        implied = "exact" if settings.looks > 1 else "screened" if settings.precision == BF16 else None
+        implied = "screened" if settings.precision == BF16 else None
         open_choice = self.limit is not None or (identity and settings.layer is None)
         wish = settings.sweep or implied or (None if open_choice else "exact")
         wishes = [wish, settings.budget, settings.precision]

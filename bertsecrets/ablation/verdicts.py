@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +38,6 @@ from bertsecrets.statistics.non_inferiority import (
     with_unseen_losses,
 )
 from bertsecrets.statistics.power import detectable_change, detectable_loss
-from bertsecrets.statistics.sequential import ONLY_LOOK, Look
 from bertsecrets.statistics.simultaneous import error_correlation, joint_draws, simultaneous_tail, step_down
 from bertsecrets.statistics.student import mean_limits, mean_rises
 
@@ -98,12 +97,10 @@ class JointErrors:
     Args:
         correlation_VV: Their correlation.
         limits: Limits of the effects as a function of the tail.
-        alpha: Probability with which limits may fail, allowing for all looks.
     """
 
     correlation_VV: Array
     limits: Tail
-    alpha: float
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ class Effects(PairedTests):
 
 @dataclass(frozen=True)
 class Verdicts(Effects):
-    """The judged effects of V variants, each on its own examples.
+    """The judged effects of V variants.
 
     Args:
         low_simultaneous, high_simultaneous: Limits of ``delta`` that hold for all V variants together: those of a variant that was
@@ -186,25 +183,17 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     Raises:
         UserError: If shapes do not fit, or there is nothing to judge.
     """
-    return judge_together([effects_of(metric, paired, judging)], judging)
+    return judge_together(*effects_of(metric, paired, judging), judging)
 
 
-def effects_of(
-    metric: str,
-    paired: PairedPredictions,
-    judging: Judging,
-    look: Look = ONLY_LOOK,
-    family: int | None = None,
-) -> tuple[Effects, JointErrors]:
-    """The effects of variants on the same examples, before any correction for their number, and how their errors go together.
+def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tuple[Effects, JointErrors]:
+    """The effects of variants, before any correction for their number, and how their errors go together.
 
     Limits and ``p_loss`` allow for what a screened sweep left out. Losses are not shown by what was not seen, so that
     ``p_value`` does not depend on it.
 
     Args:
         metric, paired, judging: As for :func:`judge`.
-        look: Which of several looks at growing examples this is: p-values and limits allow for the others.
-        family: Number of variants for whose correction ``smallest_effect`` allows; None for V.
 
     Raises:
         UserError: As for :func:`judge`.
@@ -212,14 +201,14 @@ def effects_of(
     check_metric(metric)
     _check(paired)
     variants = len(paired.prediction_VN)
-    tests = paired_tests(metric, paired, judging, look)
+    tests = paired_tests(metric, paired, judging)
     change_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
     # A resample whose score is undefined is left out; a variant without two others has no standard error.
     several_V = np.isfinite(change_RV).sum(0) > 1
     stderr_V = np.full(variants, np.nan)
     stderr_V[several_V] = np.nanstd(change_RV[:, several_V], axis=0, ddof=1)
-    limits, alpha = change_limits(metric, paired), look.level(1 - judging.level)
-    low_V, high_V = limits(np.full(variants, alpha / 2))
+    limits = change_limits(metric, paired)
+    low_V, high_V = limits(np.full(variants, (1 - judging.level) / 2))
     moved_VN = paired.prediction_VN - paired.clean_N
     influence_VN = paired.influences(metric)
     # Either direction: errors are symmetric here, unlike the limits above.
@@ -230,14 +219,12 @@ def effects_of(
         low=low_V,
         high=high_V,
         flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
-        smallest_effect=smallest_effects(
-            metric, paired, look.level(2 * judging.alpha / (family or variants)), judging.permutations
-        ),
+        smallest_effect=smallest_effects(metric, paired, 2 * judging.alpha / variants, judging.permutations),
     )
-    return effects, JointErrors(error_correlation(influence_VN, largest_V), limits, alpha)
+    return effects, JointErrors(error_correlation(influence_VN, largest_V), limits)
 
 
-def paired_tests(metric: str, paired: PairedPredictions, judging: Judging, look: Look = ONLY_LOOK) -> PairedTests:
+def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> PairedTests:
     """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for :func:`effects_of`."""
     baseline, score_V = _scores(metric, paired)
     if metric == "accuracy":
@@ -247,8 +234,7 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging, look:
     loss_V = p_against_margin(metric, paired, judging.margin)
     (unchanged_V,) = p_if_unchanged(metric, paired, np.array([judging.margin]))
     delta_V = score_V - baseline
-    against_margin = look.one_sided(loss_V), look.one_sided(unchanged_V)
-    return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, look.two_sided(p_V), *against_margin)
+    return PairedTests(np.full_like(delta_V, baseline), score_V, delta_V, p_V, loss_V, unchanged_V)
 
 
 def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> Array:
@@ -322,35 +308,27 @@ def _scores(metric: str, paired: PairedPredictions) -> tuple[float, Array]:
     return baseline, np.where(unchanged_V, baseline, scores(metric, paired.label_N, paired.prediction_VN))
 
 
-def judge_together(parts: Sequence[tuple[Effects, JointErrors]], judging: Judging) -> Verdicts:
+def judge_together(effects: Effects, joint: JointErrors, judging: Judging) -> Verdicts:
     """Correct the effects of all variants for their number, and judge them.
 
-    Effects on different examples count as independent, which widens their limits at most.
-
     Args:
-        parts: From :func:`effects_of`; variants may have different examples.
+        effects, joint: From :func:`effects_of`.
         judging: Level, correction and false discovery rate.
     """
-    effects = {
-        field.name: np.concatenate([getattr(part, field.name) for part, _ in parts]) for field in fields(Effects)
-    }
     # A fixed seed: the same effects get the same verdicts, whatever the seed of the resamples.
     generator = np.random.default_rng([0, 3])
-    draw_VR = np.concatenate([joint_draws(joint.correlation_VV, generator) for _, joint in parts])
-    simultaneous = [
-        joint.limits(np.full(len(part.delta), simultaneous_tail(draw_VR, joint.alpha))) for part, joint in parts
-    ]
-    p_bh_V = corrected(effects["p_value"])
-    p_loss_V = p_of_losses(effects["delta"], effects["p_value"])
-    p_needed_V, p_margin_V, verdict = verdicts_together(
-        p_loss_V, effects["p_loss"], effects["p_unchanged"], draw_VR, judging
-    )
+    draw_VR = joint_draws(joint.correlation_VV, generator)
+    tail = simultaneous_tail(draw_VR, 1 - judging.level)
+    low_V, high_V = joint.limits(np.full(len(effects.delta), tail))
+    p_bh_V = corrected(effects.p_value)
+    p_loss_V = p_of_losses(effects.delta, effects.p_value)
+    p_needed_V, p_margin_V, verdict = verdicts_together(p_loss_V, effects.p_loss, effects.p_unchanged, draw_VR, judging)
     return Verdicts(
-        **effects,
+        **vars(effects),
         p_bh=p_bh_V,
         p_needed=p_needed_V,
-        low_simultaneous=np.concatenate([low_V for low_V, _ in simultaneous]),
-        high_simultaneous=np.concatenate([high_V for _, high_V in simultaneous]),
+        low_simultaneous=low_V,
+        high_simultaneous=high_V,
         significant=p_bh_V <= judging.false_discovery_rate,
         p_margin=p_margin_V,
         verdict=verdict,
@@ -407,28 +385,20 @@ class Rises:
     high_simultaneous: Array
 
 
-def judge_rises(parts: Sequence[tuple[Array, Look]], judging: Judging) -> Rises:
+def judge_rises(change_NV: Array, judging: Judging) -> Rises:
     """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of :func:`judge_together`.
 
     By :func:`bertsecrets.statistics.student.mean_rises` over paired examples; limits are Student's.
 
     Args:
-        parts: Changes of each example, ``[N, V]``, and the look that they are; variants may have different examples.
+        change_NV: Changes of each example.
         judging: Level and correction.
     """
     generator = np.random.default_rng([0, 4])
     # A mean has no unseen event: its spread is seen in every example.
-    draw_VR = np.concatenate(
-        [joint_draws(error_correlation((change_NV - change_NV.mean(0)).T, 0.0), generator) for change_NV, _ in parts]
-    )
-    p_parts, limits = [], []
-    for change_NV, look in parts:
-        p_parts.append(look.one_sided(mean_rises(change_NV)))
-        limits.append(mean_limits(change_NV, 2 * simultaneous_tail(draw_VR, look.level(1 - judging.level))))
-    return Rises(
-        _over_variants(np.concatenate(p_parts), draw_VR, judging),
-        *(np.concatenate([limit[end] for limit in limits]) for end in (1, 2)),
-    )
+    draw_VR = joint_draws(error_correlation((change_NV - change_NV.mean(0)).T, 0.0), generator)
+    _, low_V, high_V = mean_limits(change_NV, 2 * simultaneous_tail(draw_VR, 1 - judging.level))
+    return Rises(_over_variants(mean_rises(change_NV), draw_VR, judging), low_V, high_V)
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:

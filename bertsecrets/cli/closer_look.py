@@ -72,7 +72,7 @@ def look_closer(
             examples = _telling(model, data, dataset, outcomes, positions, device, context)
             write_telling(run.folder / "ablation", examples)
             spared = disabled.spared
-            if row["mode"] in _MODES and len(spared) > 1 and outcomes.taken_NV is None:
+            if row["mode"] in _MODES and len(spared) > 1:
                 started = time.monotonic()
                 edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
                 with override(model, edits):

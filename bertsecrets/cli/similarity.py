@@ -126,10 +126,10 @@ def _sweep(settings: AnalyzeSettings) -> Sweep:
     ablation = settings.ablation
     check_embedder_mode(ablation)
     screened = ablation.sweep == "screened" or ablation.precision is not None
-    if screened or ablation.budget is not None or ablation.plan_only or ablation.looks > 1:
+    if screened or ablation.budget is not None or ablation.plan_only:
         raise UserError(
-            "Screened, budgeted and merely planned sweeps and those that stop early are not available for a sentence-embedding "
-            "model; leave out ablation.sweep, ablation.precision, ablation.budget, ablation.plan_only and ablation.looks."
+            "Screened, budgeted and merely planned sweeps are not available for a sentence-embedding model; leave out "
+            "ablation.sweep, ablation.precision, ablation.budget and ablation.plan_only."
         )
     sweep = Sweep(("heads", "layers"), ablation)
     for name, section in settings.callbacks.items():

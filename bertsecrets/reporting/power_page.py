@@ -177,8 +177,7 @@ def _sweep(run: FinishedRun) -> RunSweep:
     sweep = read_sweep(view, HEAD.name)
     if sweep is None:
         raise UserError(
-            f"Run '{run.folder}' has no outcomes of all heads on the same examples (ablation/*.safetensors); disable them again with "
-            "ablation.looks=1."
+            f"Run '{run.folder}' has no outcomes of its heads (ablation/*.safetensors); disable them again."
         )
     return sweep
 
@@ -282,7 +281,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
         "be spared.",
         "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
         "Adding examples to a pilot that left heads open is a second look at its examples, which their p-values do not allow for; "
-        "`ablation.looks=2` in a new sweep does, and so does a sweep of new examples alone.",
+        "a sweep of new examples alone needs no allowance.",
     ]
     if any(np.max(power_M) - power_M[-1] > _FALL for seeds, power_M in planned.settled.items() if seeds > 1):
         notes.append(

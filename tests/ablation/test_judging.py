@@ -62,7 +62,7 @@ def test_changes_of_loss_and_logit_margin_have_the_limits_of_a_t_interval() -> N
     plan = Plan("uniform", 1, 2, tuple(every_head(1, 2)))
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     judging = AblationSettings(resamples=100, level=0.9).judging()
-    rows = judged_rows(Outcomes(plan, torch.arange(20), *tensors), task, identity, judging, {})
+    rows = judged_rows(Outcomes(plan, torch.arange(20), *tensors), task, identity, judging)
 
     def loss(logits_C: Any, label: int) -> float:
         return float(np.log(np.exp(logits_C).sum()) - logits_C[label])
@@ -97,7 +97,7 @@ def test_rises_of_the_loss_are_judged_over_all_heads(correction: Any) -> None:
     plan = Plan("uniform", 1, 6, tuple(every_head(1, 6)))
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "") | {"step": 0}
     judging = AblationSettings(resamples=100, permutations=100, correction=correction).judging()
-    rows = judged_rows(Outcomes(plan, torch.arange(300), *tensors), task, identity, judging, {})
+    rows = judged_rows(Outcomes(plan, torch.arange(300), *tensors), task, identity, judging)
 
     p_V = [stats.ttest_1samp(change_NV[:, v], 0, alternative="greater").pvalue for v in range(6)]
     draw_RV = generator.multivariate_normal(np.zeros(6), np.corrcoef(change_NV.T), size=200_000)

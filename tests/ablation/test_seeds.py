@@ -14,10 +14,9 @@ from scipy.stats import binom, binomtest
 from bertsecrets.ablation.comparison import compare_effects, effects
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, over_seeds, read_sweep, stopped_early
+from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, over_seeds, read_sweep
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
-from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
 from bertsecrets.statistics.intervals import paired_proportions
@@ -263,23 +262,3 @@ def test_one_seed_says_what_cannot_be_said(tmp_path: Path) -> None:
     assert section.findings == [
         "In 1 condition of one seed each, 1 head is needed; whether other seeds need them cannot be said."
     ]
-
-
-def test_runs_that_stopped_early_are_named_and_left_out(tmp_path: Path) -> None:
-    views = []
-    for name in ("one", "other"):
-        run = Run.open(make_run(tmp_path / name, delta_LH=[[-0.1, 0.0]], significant_LH=[[True, False]]))
-        rows = run.ablation_table().rows()
-        shares = {"one": (1.0, 1.0), "other": (0.5, 1.0)}[name]
-        stopped = [{**row, "sweep": "exact", "evaluated": share} for row, share in zip(rows, shares, strict=True)]
-        AblationTable.from_rows(stopped).write(run.ablation_path)
-        views.append(MeasureView(run, Declaration("ablation", "", "")))
-    assert stopped_early(Replicates(views)) == ["other"]
-    section = compare_effects(Comparison({"a": Replicates(views)}))
-    assert section is not None
-    assert section.findings == [
-        "Left out of verdicts over seeds, as their heads do not share their examples (ablation.looks): other."
-    ]
-    without = compare_effects(Comparison({"a": Replicates(views[:1])}))
-    assert without is not None
-    assert not any("Left out" in text for text in (*without.findings, *without.paragraphs))

@@ -47,7 +47,7 @@ def drawn(flips_V: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.nd
 
 
 def spared(data: tuple[np.ndarray, ...], metric: str = "accuracy", **settings: Any) -> Spared:
-    record = spared_heads(outcomes(*data, heads=4), task(metric), replace(JUDGING, **settings), {})
+    record = spared_heads(outcomes(*data, heads=4), task(metric), replace(JUDGING, **settings))
     assert list(record) == [f"spared_{metric}_uniform"]
     return Spared(**record[f"spared_{metric}_uniform"])
 
@@ -134,9 +134,9 @@ def test_the_excluded_loss_is_the_margin_from_which_the_bound_holds_all_heads() 
 
 def test_what_cannot_be_judged_has_no_counts() -> None:
     single = drawn(np.zeros(1), 50, seed=0)
-    assert spared_heads(outcomes(*single, heads=1), task("accuracy"), JUDGING, {}) == {}
+    assert spared_heads(outcomes(*single, heads=1), task("accuracy"), JUDGING) == {}
     one_example = tuple(array[..., :1] for array in drawn(np.zeros(4), 50, seed=0))
-    assert spared_heads(outcomes(*one_example, heads=4), task("accuracy"), JUDGING, {}) == {}
+    assert spared_heads(outcomes(*one_example, heads=4), task("accuracy"), JUDGING) == {}
 
 
 def test_an_undefined_score_spares_nothing() -> None:
@@ -210,8 +210,8 @@ def test_a_notebook_gets_the_counts_the_curve_and_a_table() -> None:
     data = drawn(np.repeat([0.0, 0.02], 4), 300, seed=3)
     swept = outcomes(*data, heads=4)
     identity = dict.fromkeys(("run", "model", "task", "init", "stage", "evaluation"), "val") | {"step": 0}
-    rows = judged_rows(swept, task("accuracy"), identity, JUDGING, {})
-    disabled = DisabledHeads(swept, rows, spared_heads(swept, task("accuracy"), JUDGING, {}), task("accuracy"))
+    rows = judged_rows(swept, task("accuracy"), identity, JUDGING)
+    disabled = DisabledHeads(swept, rows, spared_heads(swept, task("accuracy"), JUDGING), task("accuracy"))
     result, counts = disabled.spared(), spared(data)
     assert repr(result) == spared_in_words(counts)
     assert repr(result) in repr(disabled)

@@ -113,7 +113,6 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
             {"precision": "bf16-mixed", "sweep": "exact"},
             r"precision is bf16-mixed and ablation\.sweep is exact; bf16 is for",
         ),
-        ({"precision": "bf16-mixed", "looks": 2}, r"precision is bf16-mixed and ablation\.looks is 2; bf16 is for"),
         ({"precision": "bf16"}, r"ablation\.precision is 'bf16'; expected bf16-mixed, 32-true, measured, or null"),
         (
             {"plans": ["groups"], "components": ["ffn"], "heads": [[0, 1]]},
@@ -441,32 +440,6 @@ def test_an_exact_sweep_computes_by_onednn_where_the_processor_prefers_it(
     run, _ = swept(tmp_path)
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
     assert bool(calls) == by_processor
-
-
-def test_a_sweep_in_looks_says_so_and_keeps_its_examples(tmp_path: Path) -> None:
-    run, _ = swept(tmp_path / "looks", looks=4)
-    record = run.checks()["looks_uniform"]
-    assert record["sizes"] == [24]
-    two, _ = swept(tmp_path / "two", looks=4, examples=48)
-    record = two.checks()["looks_uniform"]
-    assert record["sizes"] == [16, 32, 48]
-    rows = two.ablation_table().rows()
-    assert {row["count"] for row in rows} <= {16, 32, 48}
-    assert sum(row["count"] for row in rows if row["metric"] == "accuracy") == record["evaluated"]
-    text = ablation_sections(two.ablation_table(), two.checks())[0].paragraphs[-1]
-    assert text.startswith("The sweep looked at its results 3 times, after 16, 32 and 48 examples")
-    # A later sweep without looks takes the sentence away.
-    again, _ = swept(tmp_path / "two", examples=48)
-    assert "looked at its results" not in str(ablation_sections(again.ablation_table(), again.checks())[0].paragraphs)
-
-
-def test_looks_are_refused_where_they_do_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"ablation.looks is 4 and ablation.sweep is screened"):
-        callback(tmp_path, looks=4, sweep="screened")
-    with pytest.raises(UserError, match=r"ablation.looks is 4, but groups of heads are compared"):
-        callback(tmp_path, plans=["groups"], heads=[[0, 1], [1, 0]], looks=4)
-    with pytest.raises(UserError, match=r"ablation.looks is 0"):
-        callback(tmp_path, looks=0)
 
 
 def test_only_the_plan(tmp_path: Path) -> None:

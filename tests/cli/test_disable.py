@@ -251,22 +251,6 @@ def test_two_processes_screen_what_one_does(
 
 
 @pytest.mark.slow
-def test_two_processes_stop_when_one_does(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    tables, checks = [], []
-    for devices in (1, 2):
-        arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
-        looks = ["analysis=disable_heads", "ablation.looks=2", "trainer=ddp_cpu", f"trainer.devices={devices}"]
-        result = door("analyze", *arguments, *looks)
-        assert result.returncode == 0, result.stderr
-        tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
-        checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
-    same(*tables, 1e-9)
-    assert checks[0]["looks_uniform"] == checks[1]["looks_uniform"]
-    counts = [{row["variant"]: row["count"] for row in table.rows()} for table in tables]
-    assert counts[0] == counts[1]
-
-
-@pytest.mark.slow
 def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
     few = ["ablation.group_count=3", "ablation.permutations=200", "ablation.resamples=200", "ablation.mode=mean"]
     result = door("analyze", *analysis(tiny_bert, tmp_path / "groups", trained, "analysis=redundancy", *few))

@@ -134,7 +134,6 @@ REFUSED: dict[str, dict[str, str]] = {
         "ablation.precision=bf16": "ablation.precision is 'bf16'; expected bf16-mixed, 32-true, measured, or null",
         "ablation.budget=10": "ablation.budget is 10; expected a time such as 90s, 10min or 1h, or null",
         "ablation.budget=0s": "ablation.budget is '0s'; expected a time",
-        "ablation.looks=0": "ablation.looks is 0; expected a whole number from 1 to 20",
         "ablation.plan_only=maybe": "ablation.plan_only is 'maybe'; expected true or false",
         "ablation.margin=nan": "ablation.margin is nan; expected a positive number of points",
         "ablation.false_discovery_rate=1": "ablation.false_discovery_rate is 1; expected a number between 0 and 1",
