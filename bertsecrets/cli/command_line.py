@@ -8,7 +8,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -44,7 +43,7 @@ from bertsecrets.sweeps.run_folder import exclusive_run, report_failure, set_asi
 from bertsecrets.sweeps.run_processes import LostProcessError
 from bertsecrets.sweeps.search import offer_search
 from bertsecrets.sweeps.signals import Interrupted
-from bertsecrets.sweeps.slurm import followed_jobs, rejection, wait_for_other_jobs
+from bertsecrets.sweeps.slurm import rejection, wait_for_other_jobs
 from bertsecrets.sweeps.sweep import FAILED, JobRecord, Sweep, open_sweep
 from bertsecrets.sweeps.trust import may_be_given_again
 
@@ -107,9 +106,7 @@ def _run_command(command: str) -> None:
         if is_multirun(invocation, config):
             sweep = _open_sweep(invocation, config)
             folder = sweep.folder
-            on_slurm = str(config.hydra.launcher._target_).endswith(".SlurmLauncher")
-            with followed_jobs() if on_slurm else nullcontext():
-                records = _run_sweep(sweep, command)
+            records = _run_sweep(sweep, command)
             if any(record.status == FAILED for record in records):
                 sys.exit(1)
         else:

@@ -37,8 +37,6 @@ _PLAIN = re.compile(
 """Texts that Hydra's grammar reads as they are."""
 
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}(\.[^.]*)?")
-_PROBE = bytes(1 << 20)
-"""A content that a full disk refuses, where it may still take a few bytes."""
 
 
 class DamagedFileError(ValueError):
@@ -77,13 +75,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
         UserError: If the file cannot be written: the disk or the quota is full, or the folder is not writable.
     """
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
-    with _refusals_in_words(path, temporary):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        # Without this, a crash of the machine may leave an empty file under the new name.
-        with temporary.open("r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+    try:
+        with _refusals_in_words(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            # Without this, a crash of the machine may leave an empty file under the new name.
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -105,7 +107,7 @@ def folder_write(folder: Path) -> Iterator[None]:
     Raises:
         UserError: If the folder cannot be written.
     """
-    with _refusals_in_words(folder, folder / f".probe.{secrets.token_hex(4)}"):
+    with _refusals_in_words(folder):
         folder.mkdir(parents=True, exist_ok=True)
         yield
 
@@ -142,7 +144,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
-        with _refusals_in_words(folder, temporary / ".probe"):
+        with _refusals_in_words(folder):
             temporary.mkdir(parents=True)
             yield temporary
             os.replace(temporary, folder)
@@ -164,45 +166,25 @@ def describe_os_error(error: OSError) -> str:
 
 
 @contextmanager
-def _refusals_in_words(path: Path, probe: Path) -> Iterator[None]:
-    """Raise what keeps the block from writing to ``path`` as UserError; the file ``probe`` is removed at the end."""
+def _refusals_in_words(path: Path) -> Iterator[None]:
+    """Raise what keeps the block from writing to ``path`` as UserError."""
     try:
         yield
-    except OSError as error:
-        raise _cannot_write(path, error) from error
     except Exception as error:
-        # PyTorch and safetensors report a full disk by errors of their own.
-        if (reason := _of_the_system(error) or _refusal(probe)) is not None:
-            raise _cannot_write(path, reason) from error
-        raise
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
-
-
-def _cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"'{path}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free some space or allow "
-        "writing there, or choose another output folder, and run again."
-    )
-
-
-def _of_the_system(error: Exception) -> OSError | None:
-    """The operating system's error that a message of safetensors names; None if it names none."""
-    number = re.search(r"\(os error (\d+)\)", str(error))
-    return None if number is None else OSError(int(number.group(1)), os.strerror(int(number.group(1))))
-
-
-def _refusal(path: Path) -> OSError | None:
-    """The error with which the disk refuses a longer file at ``path``; None if it accepts one."""
-    try:
-        with path.open("ab") as file:
-            file.write(_PROBE)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        return error
-    return None
+        if isinstance(error, OSError):
+            reason = describe_os_error(error)
+        elif number := re.search(r"\(os error (\d+)\)", str(error)):
+            # safetensors and tokenizers are written in Rust.
+            reason = describe_os_error(OSError(int(number[1]), os.strerror(int(number[1]))))
+        elif re.search(r"PytorchStreamWriter failed|inline_container", str(error)):
+            # PyTorch does not say why it could not write all.
+            reason = "the disk or a quota may be full"
+        else:
+            raise
+        raise UserError(
+            f"'{path}' cannot be written ({reason}); no incomplete file was kept: free some space or allow writing there, or choose "
+            "another output folder, and run again."
+        ) from error
 
 
 def read_yaml(path: Path, description: str, advice: str) -> Any:

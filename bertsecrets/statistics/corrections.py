@@ -2,19 +2,9 @@
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import false_discovery_control
 
 Array = NDArray[np.float64]
-
-
-def benjamini_hochberg(p_V: Array) -> Array:
-    """P-values adjusted to the false discovery rate (Benjamini and Hochberg 1995)."""
-    # scipy.stats.false_discovery_control rounds in another order: the last bit of recorded p_bh would change.
-    order_V = np.argsort(p_V)[::-1]
-    count = len(p_V)
-    scaled_V = p_V[order_V] * count / np.arange(count, 0, -1)
-    adjusted_V = np.empty(count)
-    adjusted_V[order_V] = np.minimum(np.minimum.accumulate(scaled_V), 1)
-    return adjusted_V
 
 
 def holm(p_V: Array) -> Array:
@@ -29,9 +19,9 @@ def holm(p_V: Array) -> Array:
 
 
 def corrected(p: ArrayLike) -> Array:
-    """P-values of any shape, adjusted to the false discovery rate over all that are defined; NaN stays NaN."""
+    """P-values of any shape, adjusted to the false discovery rate (Benjamini and Hochberg 1995) over all that are defined; NaN stays NaN."""
     p_values = np.asarray(p, np.float64)
     defined = np.isfinite(p_values)
     adjusted = np.full(p_values.shape, np.nan)
-    adjusted[defined] = benjamini_hochberg(p_values[defined])
+    adjusted[defined] = false_discovery_control(p_values[defined])
     return adjusted

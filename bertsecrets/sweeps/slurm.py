@@ -1,53 +1,14 @@
-"""Learn of jobs that a Slurm cluster does not accept, and of the end of jobs where it keeps no accounts."""
+"""Learn of jobs that a Slurm cluster does not accept, and wait for the rest of an array."""
 
-import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from bertsecrets.results.files import resume_command
 
 _PAUSE = 5
 """Seconds between two looks at the queue."""
-
-_SACCT = """\
-#!/bin/sh
-# Answers as sacct -o JobID,State,NodeList --parsable2 would, from the controller's own memory of recent jobs.
-jobs=
-while [ $# -gt 0 ]; do
-  case "$1" in -j) shift; jobs="$jobs,$1" ;; esac
-  shift
-done
-echo 'JobID|State|NodeList'
-exec squeue --states=all --array --noheader --format='%i|%T|%N' --jobs="${jobs#,}"
-"""
-
-
-@contextmanager
-def followed_jobs() -> Iterator[None]:
-    """While open, submitit learns of the end of jobs on a cluster without accounts, too.
-
-    It asks ``sacct``, which there always fails. It would then wait for ever for a job that was cancelled before it could report. A program
-    of the same name that asks ``squeue`` is therefore put first on the path; submitit itself has no other way in.
-    """
-    if shutil.which("squeue") is None or _has_accounts():
-        yield
-        return
-    before = os.environ["PATH"]
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "sacct"
-        program.write_text(_SACCT, "utf-8")
-        program.chmod(0o755)
-        os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
-        try:
-            yield
-        finally:
-            os.environ["PATH"] = before
 
 
 def rejection(error: BaseException, folder: Path) -> str | None:
@@ -84,9 +45,3 @@ def wait_for_other_jobs(error: BaseException) -> bool:
             break
         time.sleep(_PAUSE)
     return True
-
-
-def _has_accounts() -> bool:
-    if shutil.which("sacct") is None:
-        return False
-    return subprocess.run(["sacct", "--noheader", "--jobs=1"], capture_output=True, check=False).returncode == 0

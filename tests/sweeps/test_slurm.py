@@ -1,15 +1,11 @@
-"""A cluster without accounts: what stands in for sacct, on stand-ins of Slurm's programs."""
+"""Jobs that Slurm does not accept, or that leave no result, on stand-ins of its programs."""
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from bertsecrets.sweeps.slurm import followed_jobs, rejection, wait_for_other_jobs
-
-STATES = '#!/bin/sh\necho "7_0|RUNNING|n1"\necho "7_1|CANCELLED|n2"\necho "$@" > {asked}\n'
+from bertsecrets.sweeps.slurm import rejection, wait_for_other_jobs
 
 
 def programs(folder: Path, **scripts: str) -> str:
@@ -18,35 +14,6 @@ def programs(folder: Path, **scripts: str) -> str:
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
     return f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"
-
-
-def test_without_accounts_states_come_from_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
-    path = programs(tmp_path / "bin", squeue=STATES.format(asked=asked), sacct="#!/bin/sh\nexit 1\n")
-    monkeypatch.setenv("PATH", path)
-    with followed_jobs():
-        answer = subprocess.run(
-            ["sacct", "-o", "JobID,State,NodeList", "--parsable2", "-j", "7", "-j", "9"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    assert answer.splitlines() == ["JobID|State|NodeList", "7_0|RUNNING|n1", "7_1|CANCELLED|n2"]
-    assert asked.read_text().split()[-1] == "--jobs=7,9"
-    assert os.environ["PATH"] == path
-
-
-def test_accounts_are_left_to_sacct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = programs(tmp_path / "bin", squeue="#!/bin/sh\n", sacct="#!/bin/sh\nexit 0\n")
-    monkeypatch.setenv("PATH", path)
-    with followed_jobs():
-        assert shutil.which("sacct") == str(tmp_path / "bin" / "sacct")
-
-
-def test_a_machine_without_slurm_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with followed_jobs():
-        assert os.environ["PATH"] == str(tmp_path)
 
 
 def test_the_other_jobs_of_an_array_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
