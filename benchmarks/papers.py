@@ -26,10 +26,10 @@ from bertsecrets.ablation.seeds import read_sweep
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.names import page_files
 from bertsecrets.papers.page import read_page
+from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.comparison import compare_experiments
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs, read_run
-from bertsecrets.results.report.content import Section
 from bertsecrets.statistics.ranks import rank_correlation
 
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
 from bertsecrets.pruning.scores import CONTROLS
-from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "pruning_scores.json"

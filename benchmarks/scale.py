@@ -181,7 +181,7 @@ def table(results: dict[str, Any], counted: str) -> str:
 
 def draw(results: dict[str, Any]) -> Figure:
     """Draw time and memory by the number of rows and of runs."""
-    from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, QUIET, house_style, new_figure
+    from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, QUIET, house_style, new_figure
 
     with house_style():
         figure = new_figure(PAGE_WIDTH, 5.0, "Processor time and peak memory of each command on a tiny BERT")

@@ -48,6 +48,7 @@ from bertsecrets.cli.settings import read_analyze
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.models.encoder import describe
+from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.pruning.component_scores import ComponentScores, fisher_information
 from bertsecrets.pruning.export import OnnxClassifier, export_int8
 from bertsecrets.pruning.latency import compare_latency
@@ -59,7 +60,6 @@ from bertsecrets.pruning.settings import ShrinkSettings
 from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tests_of
 from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
-from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.formatting import number, rounded_up, with_limits
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from bertsecrets.grid import Column
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
+    from bertsecrets.present.report.content import Section, Table
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
     from bertsecrets.reporting.power_page import PowerPlan
     from bertsecrets.results.experiment import Experiment
-    from bertsecrets.results.report.content import Section, Table
 
 __version__ = "0.1.0"
 
@@ -50,8 +50,8 @@ _HOMES = {
     "PowerPlan": "bertsecrets.reporting.power_page",
     "Result": "bertsecrets.callbacks.head_analysis",
     "Run": "bertsecrets.reporting.notebook_run",
-    "Section": "bertsecrets.results.report.content",
-    "Table": "bertsecrets.results.report.content",
+    "Section": "bertsecrets.present.report.content",
+    "Table": "bertsecrets.present.report.content",
     "demo": "bertsecrets.api",
     "disable": "bertsecrets.api",
     "fine_tune": "bertsecrets.api",

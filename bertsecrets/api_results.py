@@ -17,14 +17,14 @@ from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
 from bertsecrets.data.example import Annotation
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.present.figures.grids import heatmap
+from bertsecrets.present.figures.saving import html_image
+from bertsecrets.present.grid import highest
+from bertsecrets.present.ranking import picked
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.grids import heatmap
-from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.ranking import picked
-from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import TRAINING
-from bertsecrets.results.sections import highest
 from bertsecrets.results.table import HeadTable
 
 Text = str | tuple[str, str]

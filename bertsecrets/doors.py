@@ -4,6 +4,7 @@ A package opens a door with an entry point in one of these groups:
 
 ===============================  ==========================================================================
 ``bertsecrets.measures``         a subclass of :class:`~bertsecrets.measures.base.Measure`
+``bertsecrets.presenters``       a :class:`~bertsecrets.present.presenter.Presenter`
 ``bertsecrets.families``         a :class:`~bertsecrets.models.families.base.Family`
 ``bertsecrets.sources``          a class that :func:`~bertsecrets.data.sources.make_source` can build
 ``bertsecrets.scores``           a :data:`~bertsecrets.pruning.situation.Score`
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 _GROUP = "bertsecrets."
 
-KINDS = ("conf", "measures", "families", "sources", "scores", "override_modes", "statements", "pages")
+KINDS = ("conf", "measures", "presenters", "families", "sources", "scores", "override_modes", "statements", "pages")
 """The groups of entry points without their prefix."""
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 # Settings and pages use columns without loading PyTorch.
@@ -36,6 +36,39 @@ class Column:
     limits: tuple[float, float] | None = None
     role: Role = "value"
     keep: Literal["high", "low"] | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How pages show a grid beyond heatmaps, a table and the highest head: data, so that a measure has no page code.
+
+    Args:
+        about: The last paragraph: how to read the numbers, and what they do not show.
+        lowest: Whether the lowest heads are those to name.
+        verb: What the first head does, to list the first heads and name those like it: ``changed most``; empty for no list.
+        first: Column of corrected p-values of each head equalling the first; empty for a test by standard errors.
+        unchanged: The number of a head that does not differ from its reference at all, if there is one.
+        by_layer: Columns drawn as dots by layer, and their names in the legend.
+        level: A column whose mean is a line there, and its name; empty for none.
+        history: Columns drawn over training steps.
+        start: Their number before the first step, if it is known.
+        reads_task: Whether findings speak of what fine-tuning on the task did; a model that learned nothing has none of them.
+        effects: Whether the numbers are changes of a score, whose losses are drawn from white to dark red.
+        compared: Whether pages that compare runs show them.
+    """
+
+    about: str = ""
+    lowest: bool = False
+    verb: str = ""
+    first: str = ""
+    unchanged: float | None = None
+    by_layer: Mapping[str, str] = field(default_factory=dict)
+    level: tuple[str, str] | None = None
+    history: tuple[str, ...] = ()
+    start: float | None = None
+    reads_task: bool = False
+    effects: bool = False
+    compared: bool = True
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
+from bertsecrets.grid import Shown
 from bertsecrets.models.encoder import Encoder
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import low_to_high, number, p_value
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import ExtrasRecord, MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
@@ -184,8 +185,7 @@ class Blocking(Experiment):
 
     name = "blocking"
     title = "Attention to and from special tokens blocked"
-    of_one_run = True
-    reads_task = True
+    shown = Shown(compared=False, reads_task=True)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

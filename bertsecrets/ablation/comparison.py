@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 
 from bertsecrets.ablation.section import rows_of
 from bertsecrets.ablation.seeds import OverSeeds, judge_conditions
-from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.layers import LayerPanel, layer_panels
-from bertsecrets.results.figures.style import sample_size, seeds_in_words
-from bertsecrets.results.formatting import MISSING, head_label, lower_first, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table, joined
-from bertsecrets.results.sections import (
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.layers import LayerPanel, layer_panels
+from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.grid import (
     MOST_PANELS,
     agreement_in_words,
     agreement_table,
@@ -23,6 +20,9 @@ from bertsecrets.results.sections import (
     left_out_panels,
     lowest_layer,
 )
+from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
+from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind
+from bertsecrets.results.formatting import MISSING, head_label, lower_first, number
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS
 from bertsecrets.results.views import Comparison, Replicates
 

@@ -17,13 +17,13 @@ from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value, with_error
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
@@ -126,8 +126,7 @@ class DirectEffects(Measure):
 
     name = "direct_effect"
     title = "Direct and total effect of heads"
-    of_one_run = True
-    reads_task = True
+    shown = Shown(compared=False, reads_task=True)
     columns = (
         Column(DIRECT, "direct effect", "rise of the loss", keep="high"),
         Column(TOTAL, "total effect", "rise of the loss"),

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from bertsecrets.ablation.comparison import compare_effects
 from bertsecrets.ablation.section import ablation_scalars, ablation_sections, main_rows
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
+from bertsecrets.present.report.content import Section, joined
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import MISSING
-from bertsecrets.results.report.content import Section, joined
 from bertsecrets.results.verdicts import WORDS, joint_verdicts
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -22,8 +22,7 @@ class Disabling(Experiment):
 
     name = "ablation"
     title = "Disabled heads"
-    reads_task = True
-    effects = True
+    shown = Shown(reads_task=True, lowest=True, effects=True)
 
     def __init__(self, columns: tuple[Column, ...] = ()) -> None:
         self.columns = columns

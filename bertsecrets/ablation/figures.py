@@ -14,9 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.ablation.redundancy import Group
 from bertsecrets.ablation.spared import Spared
-from bertsecrets.results.components import KINDS, Row
-from bertsecrets.results.figures.grids import draw_grid, fits, one_grid, write_in_cells
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.grids import draw_grid, fits, one_grid, write_in_cells
+from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     POINTS,
@@ -30,6 +29,7 @@ from bertsecrets.results.figures.style import (
     sample_size,
     step_axis,
 )
+from bertsecrets.results.components import KINDS, Row
 from bertsecrets.results.formatting import number
 from bertsecrets.results.verdicts import (
     BETTER,

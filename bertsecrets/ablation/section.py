@@ -27,10 +27,10 @@ from bertsecrets.ablation.screening import SWEEP, screened_in_words
 from bertsecrets.ablation.spared import SPARED, Spared, points, spared_in_words
 from bertsecrets.ablation.sublayers import SUBLAYERS, sublayers_in_words
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS, Judging
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, CUMULATIVE, GROUP, HEAD, KINDS, RANDOM, Kind, Row
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 from bertsecrets.results.verdicts import (
     DISPENSABLE,

@@ -19,14 +19,14 @@ from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.ablation.section import metric_label
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.grid import highest
+from bertsecrets.present.ranking import picked
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
-from bertsecrets.results.ranking import picked
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero
@@ -54,8 +54,7 @@ class Shapley(Experiment):
 
     name = "shapley"
     title = "Shapley values of heads"
-    of_one_run = True
-    reads_task = True
+    shown = Shown(compared=False, reads_task=True)
 
     def __init__(self, metric: str) -> None:
         self.columns: tuple[Column, ...] = (

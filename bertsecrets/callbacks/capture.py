@@ -14,9 +14,11 @@ from bertsecrets.callbacks.trainer_state import current_step
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
+from bertsecrets.grid import Shown
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.sharding import set_whole
+from bertsecrets.present.report.content import HeadViewer, Section, ViewerExample
 from bertsecrets.results.captures import (
     CapturedExample,
     moment_name,
@@ -28,7 +30,6 @@ from bertsecrets.results.captures import (
     write_maps,
 )
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.report.content import HeadViewer, Section, ViewerExample
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
@@ -62,7 +63,7 @@ class CaptureMaps(pl.Callback, Experiment):
 
     name = "capture"
     title = "Attention maps of a few examples"
-    of_one_run = True
+    shown = Shown(compared=False)
 
     def __init__(
         self,

@@ -15,14 +15,14 @@ from torch.optim import Optimizer
 from bertsecrets.callbacks.trainer_state import log_grids
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.sharding import SHARDED
+from bertsecrets.present.figures.curves import gradient_flow
+from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.curves import gradient_flow
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import FigureBlock, Section
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MODEL_KEY, MeasureView
@@ -48,8 +48,7 @@ class GradientFlow(pl.Callback, Experiment):
 
     name = "gradient_flow"
     title = "Gradient flow"
-    of_one_run = True
-    reads_task = True
+    shown = Shown(compared=False, reads_task=True)
     columns = (
         Column("gradient_norm", "gradient norm before clipping", "gradient norm (L2)"),
         Column("update_ratio", "size of one optimiser step relative to the weights", "update norm ÷ weight norm"),

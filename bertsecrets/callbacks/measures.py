@@ -267,6 +267,11 @@ class MeasureHeads(pl.Callback):
         self.run.add(*tables)
         for measure in measures:
             self._keep_extras(measure, grids[measure.name], model, pairs)
+            self.run.write_rows(measure.name, stage, step, measure.found(grids[measure.name], model))
+        for pair in pairs:
+            if pair.reference == INITIAL and self.reference is not None:
+                found = pair.measure.found(pair.measure.compute(), self.reference)
+                self.run.write_rows(pair.partner.name, INITIAL, 0, found)
         return [grids[measure.name] for measure in measures]
 
     def _means(self, trainer: pl.Trainer, model: nn.Module, measures: Sequence[Measure]) -> Tensor | None:

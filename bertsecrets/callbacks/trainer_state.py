@@ -54,4 +54,6 @@ def log_grids(trainer: pl.Trainer, grids: Iterable[HeadGrid], step: int, experim
         if trainer.is_global_zero and isinstance(logger, WandbLogger):
             for grid in grids:
                 tracking.define_axis(logger.experiment, grid)
-                tracking.log_grid(logger.experiment, grid, step, title=experiment.title, effects=experiment.effects)
+                tracking.log_grid(
+                    logger.experiment, grid, step, title=experiment.title, effects=experiment.shown.effects
+                )

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.measures.ratio import RatioMeasure
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.grid import grid_section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
@@ -40,9 +41,9 @@ class Confidence(RatioMeasure):
 
     name = "confidence"
     title = "Confidence of heads"
-    about = (
-        "Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita et al. "
-        "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task."
+    shown = Shown(
+        about="Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita et al. "
+        "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task.",
     )
     columns = (
         Column("confidence", "to any token but [SEP]", _UNIT, (0.0, 1.0), keep="high"),
@@ -86,7 +87,7 @@ class Confidence(RatioMeasure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Every column by head, and the number of confident heads."""
-        section = super().describe(view)
+        section = grid_section(view)
         if section is None or not view.has("confidence"):
             return section
         value_LH = view.value("confidence")

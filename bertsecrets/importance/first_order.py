@@ -8,12 +8,12 @@ from torch import Tensor
 
 from bertsecrets.attention.head_outputs import mean_over_real, replacement_slopes
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
+from bertsecrets.present.grid import grid_section, highest
+from bertsecrets.present.ranking import like_the_extreme, picked
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.formatting import head_label
-from bertsecrets.results.ranking import like_the_extreme, picked
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
@@ -39,13 +39,13 @@ class FirstOrder(OutputMeasure):
 
     name = "first_order"
     title = "First-order effect of disabling"
-    about = (
-        "The slope of the loss in the direction of the replacement, at the whole model: one forward and one backward pass "
+    shown = Shown(
+        about="The slope of the loss in the direction of the replacement, at the whole model: one forward and one backward pass "
         "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the way: "
         "where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and after a "
-        "layer norm that rescales what is left. analysis=disable is exact."
+        "layer norm that rescales what is left. analysis=disable is exact.",
+        reads_task=True,
     )
-    reads_task = True
     columns = tuple(Column(mode, f"mode {mode}", _UNIT, keep="high") for mode in ("uniform", "zero", "mean"))
 
     @typed
@@ -72,7 +72,7 @@ class FirstOrder(OutputMeasure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Which heads have estimates significantly above 0 in the run's mode of disabling, and every mode by head."""
-        section = super().describe(view)
+        section = grid_section(view)
         mode = _mode(view)
         if section is None or mode is None:
             return section

@@ -16,14 +16,14 @@ from transformers import PreTrainedModel
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import Differentiated, GradientMeasure, MaxExamples, Need
 from bertsecrets.measures.surface import CLASSES, MARKS, Marks, TokenClasses
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.layers import LayerLine, layer_scatter
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import corrected
@@ -61,7 +61,7 @@ class GradientImportance(TokenClasses, GradientMeasure):
 
     name = "gradient_importance"
     title = "Gradient importance of attention"
-    reads_task = True
+    shown = Shown(reads_task=True)
     loss: ClassVar[str] = "the loss"
     loss_in_words: ClassVar[str] = "that of the task; the paper's is that of masked words (masked_lm_gradient)"
     columns = (

@@ -6,7 +6,7 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
 from bertsecrets.settings import typed
 
@@ -46,13 +46,13 @@ class HeadGradient(OutputMeasure):
 
     name = "head_gradient"
     title = "Gradient importance of heads"
-    about = (
-        "The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et al. 2019), in "
+    shown = Shown(
+        about="The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et al. 2019), in "
         "absolute value: per token, per example or per batch before averaging, of which the paper has the second and its "
         "code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The standard "
-        "errors of normalised numbers take the layer's norm as known."
+        "errors of normalised numbers take the layer's norm as known.",
+        reads_task=True,
     )
-    reads_task = True
     columns = (
         *(Column(name, label, _UNIT, keep="high") for name, label in _LABELS.items()),
         *(

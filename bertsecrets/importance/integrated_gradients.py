@@ -10,10 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import MaxExamples, OutputMeasure
+from bertsecrets.present.grid import grid_section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import Section
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
@@ -37,13 +38,13 @@ class IntegratedGradients(OutputMeasure):
 
     name = "integrated_gradients"
     title = "Integrated gradients over the gates of heads"
-    about = (
-        "All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's derivative "
+    shown = Shown(
+        about="All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's derivative "
         "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. Unlike the "
         "derivative at the whole model it counts heads that others could stand in for; half-open models on the way are ones "
-        "that training never saw."
+        "that training never saw.",
+        reads_task=True,
     )
-    reads_task = True
     columns = (Column("share", "share of the loss", "decrease of the loss", keep="high"),)
 
     losses_2: Tensor
@@ -84,7 +85,7 @@ class IntegratedGradients(OutputMeasure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """The shares by head, and whether they add up."""
-        section = super().describe(view)
+        section = grid_section(view)
         return section and replace(section, findings=[*section.findings, *_completeness(view.extras)])
 
 

@@ -14,15 +14,15 @@ from transformers.activations import ACT2CLS
 from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure
 from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiring_gradients
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.ranking import like_the_extreme, picked
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.ranking import like_the_extreme, picked
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
 
 Rule = Literal["z", "alpha_beta"]
@@ -60,7 +60,7 @@ class Relevance(Measure):
 
     name = "relevance"
     title = "Relevance of heads"
-    reads_task = True
+    shown = Shown(reads_task=True)
     columns = (
         Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0), keep="high"),
         Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0), keep="high"),

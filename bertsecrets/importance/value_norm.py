@@ -5,7 +5,7 @@ from torch import Tensor
 
 from bertsecrets.attention.values import projected_norms
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import ValueMeasure
 
 _UNIT = "mean norm"
@@ -29,11 +29,11 @@ class ValueNorm(ValueMeasure):
 
     name = "value_norm"
     title = "Norms of heads' outputs"
-    about = (
-        "The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
+    shown = Shown(
+        about="The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
         "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ in "
         "the scale of what they add to. The rank says in how many directions the outputs of a text's tokens lie: 1 where all "
-        "get the same, as from a token that broadcasts (Fesser et al. 2026)."
+        "get the same, as from a token that broadcasts (Fesser et al. 2026).",
     )
     columns = (
         Column("output", "output", _UNIT, keep="high"),

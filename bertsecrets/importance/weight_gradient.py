@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import WeightMeasure
 
 _UNIT = "mean norm of ∂loss/∂weights"
@@ -26,12 +26,12 @@ class WeightGradient(WeightMeasure):
 
     name = "weight_gradient"
     title = "Gradient norms of heads' weights"
-    about = (
-        "The norm of the loss's gradient with respect to a head's query, key and value weights, and the product of the three "
+    shown = Shown(
+        about="The norm of the loss's gradient with respect to a head's query, key and value weights, and the product of the three "
         "(Guo and Sheridan 2026). Layers differ in scale. A head that does much for the answer can have small gradients "
-        "where the loss is flat."
+        "where the loss is flat.",
+        reads_task=True,
     )
-    reads_task = True
     columns = (
         *(Column(name, f"{name} weights", _UNIT) for name in _MAPS),
         Column("product", "product of the three", "product of norms", keep="high"),

@@ -1,7 +1,7 @@
 """Measures: one number per head from attention maps, streamed over any number of examples and processes."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
@@ -224,6 +224,21 @@ class Measure(Experiment, Metric):
         # Once ``compute`` returns, torchmetrics has forgotten what other processes saw.
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self.extras(grid, model)
+
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[object]:
+        """What is found beside the grid: rows of any frozen dataclasses, see :mod:`bertsecrets.results.rows`; called in every process.
+
+        Args:
+            grid: The measure's grid of ``model``.
+            model: The model, in evaluation mode and on its device.
+        """
+        return ()
+
+    def found(self, grid: HeadGrid, model: nn.Module) -> Sequence[object]:
+        """:meth:`findings` of the examples of all processes; call it in every process."""
+        # Once ``compute`` returns, torchmetrics has forgotten what other processes saw.
+        with self.sync_context(dist_sync_fn=self.dist_sync_fn):
+            return self.findings(grid, model)
 
     def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
         """Add one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider.

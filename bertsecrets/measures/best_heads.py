@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertsecrets.results.figures.style import seeds_in_words
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.grid import replicate_rows
+from bertsecrets.present.report.content import Section, Table
 from bertsecrets.results.formatting import MISSING, heads_label, percent
-from bertsecrets.results.report.content import Section, Table
-from bertsecrets.results.sections import replicate_rows
 from bertsecrets.results.views import Comparison, MeasureView
 
 

@@ -1,19 +1,13 @@
 """Entropy of attention: how widely a head spreads it (Clark et al. 2019, section 3.3; methods C4)."""
 
 import math
-from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import Measure
-from bertsecrets.results.figures.layers import LayerLine, layer_scatter
-from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.report.content import FigureBlock, Section
-from bertsecrets.results.views import MeasureView
 
 _SHARE = "entropy / entropy of uniform attention"
 
@@ -43,6 +37,8 @@ class Entropy(Measure):
         Column("relative", "all tokens, relative to uniform attention", _SHARE, (0.0, 1.0), keep="low"),
         Column("cls_relative", "from [CLS], relative to uniform attention", _SHARE, (0.0, 1.0)),
     )
+    # Figure 4 of the paper, in bits.
+    shown = Shown(by_layer={"bits": "all tokens", "cls_bits": "from [CLS]"}, level=("uniform", "uniform attention"))
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         real_BQ = batch.attention_mask_BS.to(attention_BHQK.dtype)
@@ -55,23 +51,3 @@ class Entropy(Measure):
         uniform_BH = length_B1.log2().expand_as(mean_BH)
         # 0 / 0 in a text of one token: NaN, which does not count.
         return torch.stack((mean_BH, cls_BH, uniform_BH, mean_BH / uniform_BH, cls_BH / uniform_BH), dim=-1)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Every column by head, and figure 4 of the paper: heads by layer, all rows and the row of [CLS]."""
-        section = super().describe(view)
-        if section is None or not view.has("bits"):
-            return section
-        uniform = float(np.nanmean(view.value("uniform")))
-        shown = {"all tokens": "bits", "from [CLS]": "cls_bits"}
-        figure = layer_scatter(
-            {name: [LayerLine(name, view.value(column))] for name, column in shown.items()},
-            title=f"{view.title}, by layer",
-            unit="bits",
-            note=sample_size(view.count("bits")),
-            level=uniform,
-            level_name="uniform attention",
-        )
-        caption = "Figure 4 of Clark et al., in bits: a dot for each head, the dashed line for uniform attention."
-        block = FigureBlock(f"{view.name}_layers", figure, caption, "Scatter of heads by layer.")
-        return replace(section, figures=[*section.figures, block])

@@ -13,9 +13,10 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import MaxExamples, Measure
-from bertsecrets.results.figures.layers import LayerLine, layer_scatter
-from bertsecrets.results.figures.style import sample_size
-from bertsecrets.results.report.content import FigureBlock, Section
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import grid_section
+from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
@@ -104,7 +105,7 @@ class Offsets(Measure):
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
         """Every offset by head and by layer, and the heads that give it more than half of their attention."""
-        section = super().describe(view)
+        section = grid_section(view)
         columns = [column for column in view.columns if view.has(column.name)]
         if section is None:
             return None

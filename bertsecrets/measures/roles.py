@@ -14,12 +14,12 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, once_per_batch
 from bertsecrets.measures.dependency.words import SYNTACTIC_RELATIONS
-from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest, names_by_head
+from bertsecrets.present.presenter import presenter_of
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest, names_by_head
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
@@ -302,7 +302,7 @@ def _pattern_table(view: MeasureView) -> Table | None:
     declaration = next((declared for declared in view.run.declarations() if declared.name == _PATTERNS), None)
     if declaration is None:
         return None
-    texts = experiment_of(declaration).classes(MeasureView(view.run, declaration)).get("pattern")
+    texts = presenter_of(declaration).classes(MeasureView(view.run, declaration)).get("pattern")
     tests = role_tests(view)
     if texts is None:
         return None

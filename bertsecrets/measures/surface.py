@@ -14,13 +14,13 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.measures.linguistic.features import attention_received
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.layers import LayerLine, layer_scatter
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest
+from bertsecrets.present.ranking import like_the_extreme
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
-from bertsecrets.results.ranking import like_the_extreme
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 

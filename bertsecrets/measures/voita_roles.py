@@ -19,11 +19,11 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, once_per_batch
 from bertsecrets.measures.dependency.words import SYNTACTIC_RELATIONS, Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest, names_by_head
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import MISSING, head_label, number, with_error
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest, names_by_head
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 

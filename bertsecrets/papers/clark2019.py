@@ -17,22 +17,22 @@ from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.coreference.measure import KINDS
-from bertsecrets.measures.dependency.record import DependencyRecord, RelationScore
+from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.shows import by_layer, filled_table, published, without_counterpart
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
+from bertsecrets.present.figures.maps import MapPanel, gallery
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.scatters import head_space
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.probes.experiment import state_label
 from bertsecrets.probes.record import LABELS, ProbesRecord, StructuralScore
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
-from bertsecrets.results.figures.layers import LayerLine, layer_scatter
-from bertsecrets.results.figures.maps import MapPanel, gallery
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.scatters import head_space
-from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent, percents
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
 
 BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
@@ -149,7 +149,7 @@ def typical_heads(models: Studied) -> Section | None:
     return None
 
 
-def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]]) -> list[FigureBlock]:
+def heads_of_relations(records: Sequence[tuple[State, Sequence[Relation]]]) -> list[FigureBlock]:
     """Figure 5: a sentence in the best heads of its relations, with the syntactic heads framed; none without kept maps."""
     for model, relations in records:
         captured = _captured(model, {score.relation for score in relations})
@@ -157,7 +157,7 @@ def heads_of_relations(records: Sequence[tuple[State, Sequence[RelationScore]]])
             continue
         example, map_LHQK = captured
         panels: list[MapPanel] = []
-        for score in sorted(relations, key=lambda score: -score.gain):
+        for score in sorted(relations, key=lambda score: -score.gain.value):
             pairs = [(word, head) for word, head, relation in example.relations if relation == score.relation]
             if not pairs or not score.beats_offsets or len(panels) == _MOST_PANELS:
                 continue
@@ -432,25 +432,23 @@ _BASELINES = {
 
 def dependency(models: Studied) -> Section | None:
     """Section 4.2, table 1: the best head of each relation."""
-    records = [
-        (model, record)
-        for model in states(models, "dependency")
-        if (record := DependencyRecord.read(model.view.extras)) is not None and record.relations
-    ]
+    records = [(model, found) for model in states(models, "dependency") if (found := model.view.found(Relation))]
     if not records:
         return None
-    rows = [_relation_row(model, score) for model, record in records for score in record.relations]
-    model, record = records[0]
+    rows = [_relation_row(model, score) for model, relations in records for score in relations]
+    model, relations = records[0]
+    treebank = model.view.fact(Treebank)
+    assert treebank is not None
     scores = [
         IntervalRow(
             f"{score.relation} ({head_label(score.layer, score.head)})",
-            score.accuracy,
-            score.low,
-            score.high,
+            score.accuracy.value,
+            score.accuracy.low,
+            score.accuracy.high,
             score.baseline,
             published=_share(_THEIRS["relations"].get(_UNIVERSAL.get(score.relation, score.relation))),
         )
-        for score in record.relations[:40]
+        for score in relations[:40]
     ]
     figure = interval_rows(
         scores,
@@ -461,11 +459,11 @@ def dependency(models: Studied) -> Section | None:
         published="the paper's best head",
         limits=(0, 1),
         reference=None,
-        note=f"{model.name}; bars: 95 % intervals; {record.sentences:,} sentences",
+        note=f"{model.name}; bars: 95 % intervals; {treebank.sentences:,} sentences",
     )
     caption = f"Table 1 as a figure ({model.name})."
     figures = [FigureBlock("clark_table1", figure, caption, "Dots with intervals, one row a relation.")]
-    figures += heads_of_relations([(model, record.relations) for model, record in records])
+    figures += heads_of_relations(records)
     return Section(
         paragraphs=[
             "Heads are chosen on a third of the sentences and scored on the others, over random splits; the paper's were chosen "
@@ -553,17 +551,17 @@ def _share(published: Sequence[float] | None) -> float:
     return np.nan if published is None else published[0] / 100
 
 
-def _relation_row(model: State, score: RelationScore) -> dict[str, str]:
+def _relation_row(model: State, score: Relation) -> dict[str, str]:
     theirs = _THEIRS["relations"].get(_UNIVERSAL.get(score.relation, score.relation))
     return {
         "model": model.name,
         "relation": score.relation,
-        "words": f"{score.count:,}",
+        "words": f"{score.words:,}",
         "head": f"{head_label(score.layer, score.head)}{', from the head' if score.from_head else ''}",
-        "accuracy, % [95 %]": percents(score.accuracy, score.low, score.high),
+        "accuracy, % [95 %]": f"{score.accuracy:%}",
         "offset: baseline, %": f"{number(score.offset, 0, signed=True)}: {percent(score.baseline)}",
-        "difference [95 %]": percents(score.gain, score.gain_low, score.gain_high, signed=True),
-        "p": p_value(score.p_value),
+        "difference [95 %]": f"{score.gain:+%}",
+        "p": p_value(score.p_gain),
         "paper, %": MISSING if theirs is None else f"{theirs[0]}, {theirs[1]}",
         "paper's head": MISSING if theirs is None or len(theirs) < 4 else head_label(*theirs[2:]),
     }

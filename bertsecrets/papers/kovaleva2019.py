@@ -35,18 +35,18 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.layers import LayerPanel, layer_panels
+from bertsecrets.present.figures.maps import MapPanel, TitledMap, gallery, map_sheet
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.grid import highest
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.reporting.runs import FinishedRun, constant_score
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.layers import LayerPanel, layer_panels
-from bertsecrets.results.figures.maps import MapPanel, TitledMap, gallery, map_sheet
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, head_label, number, with_limits
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import CAPTURES, INITIAL
 from bertsecrets.results.scores import INTERVALS, score_interval
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Grids, Replicates
 
 _THEIRS = published("kovaleva2019")

@@ -26,11 +26,11 @@ from bertsecrets.papers.statements.judge import (
 )
 from bertsecrets.papers.statements.statement import check_names
 from bertsecrets.papers.statements.test import interval_in_words
+from bertsecrets.present.report.content import NextStep, Report, Section, Table
+from bertsecrets.present.report.page import write_report
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import MISSING, p_value
-from bertsecrets.results.report.content import NextStep, Report, Section, Table
-from bertsecrets.results.report.page import write_report
 from bertsecrets.results.run import FINISHED
 
 MARKDOWN = "statements.md"

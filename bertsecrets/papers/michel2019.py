@@ -23,11 +23,8 @@ from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.importance.head_gradient import EXAMPLE, NORMALISED, HeadGradient
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.shows import by_layer, filled_table, published
-from bertsecrets.pruning.scores import EXACT, RANDOM, from_table, score_label
-from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
-from bertsecrets.results.components import ALL_BUT_ONE, HEAD
-from bertsecrets.results.figures.curves import trajectory
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.curves import trajectory
+from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     footnote,
@@ -37,8 +34,11 @@ from bertsecrets.results.figures.style import (
     seeds_in_words,
     titled_panels,
 )
+from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.pruning.scores import EXACT, RANDOM, from_table, score_label
+from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
+from bertsecrets.results.components import ALL_BUT_ONE, HEAD
 from bertsecrets.results.formatting import MISSING, low_to_high, number, with_limits
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Replicates
 from bertsecrets.statistics.ranks import rank_correlation, spearman
 from bertsecrets.statistics.replicates import Interval

@@ -18,9 +18,9 @@ from bertsecrets.papers.names import FOLDER, LEDGER, page_files
 from bertsecrets.papers.shows import unlike_the_paper
 from bertsecrets.papers.statements.judge import READINGS, UNMEASURED, UNTOLD, Entry, counted, judged
 from bertsecrets.papers.statements.statement import files, read_keys
+from bertsecrets.present.report.content import Report, Section, Table
+from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.runs import FinishedRun, left_out
-from bertsecrets.results.report.content import Report, Section, Table
-from bertsecrets.results.report.page import save_figures, write_report
 from bertsecrets.settings import Settings
 
 Show = Callable[..., Section | None]

@@ -14,11 +14,11 @@ from bertsecrets.ablation.comparison import Effects
 from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.components import KINDS
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.style import sample_size, seeds_in_words
 from bertsecrets.results.formatting import MISSING, low_to_high, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.verdicts import BETTER, DISPENSABLE, NEEDED, WORDS
 from bertsecrets.settings import configurations
 

@@ -23,12 +23,8 @@ from bertsecrets.measures.voita_roles import (
 )
 from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
 from bertsecrets.papers.shows import published
-from bertsecrets.pruning.columns import KEPT
-from bertsecrets.pruning.figures import pruning_curves
-from bertsecrets.pruning.first_experiment import FirstPruned
-from bertsecrets.pruning.gates_experiment import GATE, LearnedGates
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     footnote,
@@ -37,9 +33,13 @@ from bertsecrets.results.figures.style import (
     sample_size,
     titled_panels,
 )
+from bertsecrets.present.grid import highest
+from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.pruning.columns import KEPT
+from bertsecrets.pruning.figures import pruning_curves
+from bertsecrets.pruning.first_experiment import FirstPruned
+from bertsecrets.pruning.gates_experiment import GATE, LearnedGates
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, percent, with_limits
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import Array
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds, mean_interval

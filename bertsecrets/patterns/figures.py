@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.grids import NO_VALUE, draw_grid, one_grid, write_in_cells
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.grids import NO_VALUE, draw_grid, one_grid, write_in_cells
+from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
     QUIET,
     SMALL,

@@ -27,9 +27,10 @@ from bertsecrets.patterns.figures import (
     pattern_transitions,
 )
 from bertsecrets.patterns.segments import first_segments
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import grid_comparison
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import MISSING, head_label, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.settings import typed
@@ -333,7 +334,7 @@ class Patterns(Measure):
     @classmethod
     def compare(cls, comparison: Comparison) -> Section | None:
         """Figure 2 of the paper, condition by condition."""
-        section, heads = _compared(comparison), super().compare(comparison)
+        section, heads = _compared(comparison), grid_comparison(comparison)
         if section is None or heads is None:
             return section or heads
         return replace(

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from bertsecrets.grid import Column
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.probes.record import (
     ATTENTION,
     ATTENTION_WORDS,
@@ -19,11 +23,7 @@ from bertsecrets.probes.record import (
     StructuralScore,
 )
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, percent, percents
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
 _UNIT = "weight of one spread"

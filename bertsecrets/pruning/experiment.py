@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import pruning_costs, pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, RANDOM, from_table, score_label
 from bertsecrets.pruning.searches import search_in_words
 from bertsecrets.pruning.seeds import compare_pruning
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, number, p_value, rounded_up, with_limits
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison, MeasureView
 
 REMOVED_AT = "removed_at"
@@ -37,7 +37,7 @@ class Pruning(Experiment):
         Column(REMOVED_AT, "heads removed before or with it", "heads removed"),
         Column(KEPT, "kept in the returned model", "1: kept", (0, 1)),
     )
-    reads_task = True
+    shown = Shown(reads_task=True)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

@@ -9,8 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.pruning.scores import CONTROLS, score_label
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     POINTS,
@@ -20,6 +19,7 @@ from bertsecrets.results.figures.style import (
     new_figure,
     sample_size,
 )
+from bertsecrets.pruning.scores import CONTROLS, score_label
 from bertsecrets.statistics.replicates import Interval
 
 Array = NDArray[np.float64]

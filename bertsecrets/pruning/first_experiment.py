@@ -3,15 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.figures import kept_scores
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import low_to_high, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.scores import INTERVALS, RunScores, SetScores, score_interval
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.statistics.replicates import Interval
@@ -23,7 +23,7 @@ class FirstPruned(Experiment):
     name = "pruned_first"
     title = "Heads removed before fine-tuning"
     columns = (Column(KEPT, "kept in fine-tuning", "1: kept", (0, 1)),)
-    reads_task = True
+    shown = Shown(reads_task=True)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

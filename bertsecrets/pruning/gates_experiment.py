@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.gate_fit import FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED, roles
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
 from bertsecrets.results.formatting import MISSING, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import MeasureView
 
 SHUT, OPEN = "pushed_shut", "pushed_open"
@@ -26,7 +26,7 @@ class CausalGates(Experiment):
         Column(SHUT, "gate when pushed shut", "gate", (0, 1)),
         Column(OPEN, "gate when pushed open", "gate", (0, 1)),
     )
-    reads_task = True
+    shown = Shown(reads_task=True)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
@@ -92,7 +92,7 @@ class LearnedGates(Experiment):
         Column(GATE, "gate in evaluation", "gate", (0, 1)),
         Column(OPEN_PROBABILITY, "probability of an open gate", "probability", (0, 1)),
     )
-    reads_task = True
+    shown = Shown(reads_task=True)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.scores import CONTROLS, from_table, score_label
-from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.replicates import Interval, mean_interval
 

@@ -6,6 +6,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from bertsecrets.data.task import Task
+from bertsecrets.present.report.content import Table
 from bertsecrets.pruning.shrink_experiment import (
     answer_in_words,
     frontier_table,
@@ -15,7 +16,6 @@ from bertsecrets.pruning.shrink_experiment import (
     tests_table,
 )
 from bertsecrets.results.formatting import markdown_table, markdown_text
-from bertsecrets.results.report.content import Table
 
 CARD = "README.md"
 

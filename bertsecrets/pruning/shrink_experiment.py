@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
+from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.pruning.columns import KEPT, kept_classes
 from bertsecrets.pruning.experiment import change_of_group, in_points, lost_most_in_words
 from bertsecrets.pruning.searches import search_in_words
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
 from bertsecrets.results.files import copied
 from bertsecrets.results.formatting import MISSING, number, p_value, rounded_up
-from bertsecrets.results.report.content import FigureBlock, NextStep, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.views import MeasureView
@@ -28,7 +28,7 @@ class Shrinking(Experiment):
     name = "shrinking"
     title = "A smaller, faster model"
     columns = (Column(KEPT, "kept in the smaller model, or in the last one tried", "1: kept", (0, 1)),)
-    reads_task = True
+    shown = Shown(reads_task=True)
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:

@@ -16,13 +16,13 @@ from bertsecrets.ablation.section import (
     ruled_out_in_words,
     smallest_loss_in_words,
 )
+from bertsecrets.present.grid import correlation_in_words
+from bertsecrets.present.ranking import picked
+from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.ranking import picked
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.verdicts import NEEDED, tally
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation

@@ -9,23 +9,24 @@ import numpy as np
 import pyarrow as pa
 
 from bertsecrets.ablation.comparison import effects
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.grid import MOST_PANELS, correlation_in_words, left_out_panels
+from bertsecrets.present.presenter import presenter_of
+from bertsecrets.present.report.content import FigureBlock, NextStep, Report, Section, Table
+from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.conditions import Condition, contrasts, find_conditions
 from bertsecrets.reporting.heads_together import heads_together
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, constant_score, left_out
-from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
-from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.files import copied, on_page, write_parquet
 from bertsecrets.results.formatting import low_to_high, number, with_limits
-from bertsecrets.results.report.content import FigureBlock, NextStep, Report, Section, Table
-from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import CORRELATIONS, INTERVALS, score_interval
-from bertsecrets.results.sections import MOST_PANELS, correlation_in_words, left_out_panels
-from bertsecrets.results.views import Comparison, RecordError
+from bertsecrets.results.views import Comparison
 from bertsecrets.statistics.ranks import rank_correlation
 from bertsecrets.statistics.replicates import Interval
 
@@ -94,16 +95,17 @@ def compare_experiments(
     pairs = contrasts(conditions, varying)
     sections = []
     for name, declaration in declarations.items():
-        kind = experiment_of(declaration, trusted)
+        shown = declaration.shown
+        assert shown is not None, "views resolve declarations"
         replicates = {
             condition.label(varying): replicates
             for condition in conditions
-            if (replicates := condition.replicates(name, of_task=kind.reads_task)) is not None
+            if (replicates := condition.replicates(name, of_task=shown.reads_task)) is not None
         }
         if not replicates:
             continue
         try:
-            section = kind.compare(Comparison(replicates, pairs))
+            section = presenter_of(declaration, trusted).comparison(Comparison(replicates, pairs))
         except RecordError as error:
             section = Section(declaration.title, paragraphs=[str(error)])
         sections += [section] if section is not None else []
@@ -136,7 +138,7 @@ def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[
         return []
     experiments = conditions[0].runs[0].experiments
     together = heads_together(
-        [(view, experiment_of(declaration, trusted)) for declaration, view in experiments.values()]
+        [(view, presenter_of(declaration, trusted)) for declaration, view in experiments.values()]
     )
     if together is None:
         return []

@@ -22,6 +22,7 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
+from bertsecrets.present.report.content import NextStep, Report, Section, Table
 from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads, view_step
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
@@ -29,7 +30,6 @@ from bertsecrets.results.components import HEAD
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, p_value, shortened
 from bertsecrets.results.progress import progress_over, reported
-from bertsecrets.results.report.content import NextStep, Report, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.statistics.ranks import rank_correlation

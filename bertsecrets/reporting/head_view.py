@@ -16,9 +16,9 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, find_logits, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
+from bertsecrets.present.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.formatting import number, shortened
-from bertsecrets.results.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
 from bertsecrets.results.run import Run as RunFolder
 
 if TYPE_CHECKING:
@@ -260,15 +260,15 @@ def _table(
     if run is None and not grids:
         return None
     # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to import.
+    from bertsecrets.present.presenter import presenter_of
     from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
     from bertsecrets.reporting.run_report import views_of
-    from bertsecrets.results.experiment import experiment_of
 
     columns: list[HeadColumn] = []
     if run is not None:
         finished = RunFolder.open(run if isinstance(run, str | Path) else run.folder)
         together = heads_together(
-            [(view, experiment_of(declaration)) for declaration, view in views_of(finished).values()]
+            [(view, presenter_of(declaration)) for declaration, view in views_of(finished).values()]
         )
         columns += [] if together is None else together.columns
     for grid in grids:

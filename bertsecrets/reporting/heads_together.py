@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bertsecrets.results.experiment import Experiment
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import JointColumn, JointTable, Section
 from bertsecrets.results.files import atomic_write, write_parquet, write_text
 from bertsecrets.results.formatting import MISSING, head_code, number
-from bertsecrets.results.report.content import JointColumn, JointTable, Section
-from bertsecrets.results.views import MeasureView, RecordError
+from bertsecrets.results.rows import RecordError
+from bertsecrets.results.views import MeasureView
 
 Grid = NDArray[Any]
 """Numbers or texts ``[layers, heads]``."""
@@ -160,18 +161,18 @@ class HeadsTogether:
         return "\n".join(lines) + "\n"
 
 
-def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) -> HeadsTogether | None:
+def heads_together(experiments: Sequence[tuple[MeasureView, Presenter]]) -> HeadsTogether | None:
     """Join all experiments of a run head by head; None if none has a number for each head.
 
     Args:
-        experiments: Each experiment's view and the class that describes it.
+        experiments: Each experiment's view and presenter.
     """
     columns: list[HeadColumn] = []
-    for view, kind in experiments:
+    for view, presenter in experiments:
         numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
         grids = {column.name: view.value(column.name) for column in numbers if _is_per_head(view, column.name)}
         try:
-            texts = kind.classes(view)
+            texts = presenter.classes(view)
         except RecordError:
             # Its section says so.
             texts = {}
@@ -180,7 +181,7 @@ def heads_together(experiments: Sequence[tuple[MeasureView, type[Experiment]]]) 
         ]
         labels = {column.name: column.label for column in numbers}
         columns += [
-            HeadColumn(view.name, view.title, name, labels[name], value_LH, kind.effects)
+            HeadColumn(view.name, view.title, name, labels[name], value_LH, view.shown.effects)
             for name, value_LH in grids.items()
         ]
     if not columns:

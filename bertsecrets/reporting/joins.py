@@ -7,15 +7,15 @@ import numpy as np
 
 from bertsecrets.measures.clusters.geometry import same_label_is_close
 from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.present.figures.maps import MapPanel, gallery
+from bertsecrets.present.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
+from bertsecrets.present.grid import correlation_in_words
+from bertsecrets.present.presenter import presenter_of
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.columns import KEPT
 from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
-from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.maps import MapPanel, gallery
-from bertsecrets.results.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
@@ -169,7 +169,7 @@ def _classes(views: Mapping[str, MeasureView]) -> dict[str, Sequence[Sequence[st
         for name, view in views.items()
         for declaration in view.run.declarations()
         if declaration.name == name
-        for heading, text_LH in experiment_of(declaration).classes(view).items()
+        for heading, text_LH in presenter_of(declaration).classes(view).items()
     }
 
 

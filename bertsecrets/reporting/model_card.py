@@ -20,12 +20,12 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
+from bertsecrets.present.presenter import presenter_of
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
-from bertsecrets.results.experiment import experiment_of
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import (
     head_label,
@@ -108,7 +108,7 @@ class ExportedModel:
         """
         of_run = [self.run] if self.run is not None and self._scores() is not None else []
         experiments = {
-            name: (view, experiment_of(declaration, trusted))
+            name: (view, presenter_of(declaration, trusted))
             for run in (*self.analyses, *of_run)
             for name, (declaration, view) in views_of(run).items()
         }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from bertsecrets.errors import UserError
+from bertsecrets.present.figures.saving import html_image
 from bertsecrets.reporting.run_report import RunReport, report_run
-from bertsecrets.results.figures.saving import html_image
 from bertsecrets.results.run import Run as RunFolder
 
 if TYPE_CHECKING:

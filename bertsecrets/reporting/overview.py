@@ -26,12 +26,12 @@ from bertsecrets.ablation.section import (
 )
 from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
 from bertsecrets.data.sources.base import ALL
+from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import MISSING, number, with_limits
-from bertsecrets.results.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import (

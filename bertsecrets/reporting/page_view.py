@@ -4,8 +4,8 @@ from html import escape
 from pathlib import Path
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.report.content import Report
-from bertsecrets.results.report.page import report_page, write_report
+from bertsecrets.present.report.content import Report
+from bertsecrets.present.report.page import report_page, write_report
 
 _HEIGHT = 900
 

@@ -31,15 +31,15 @@ from bertsecrets.ablation.section import SECONDS, latest_rows, range_in_words, r
 from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.ablation.spared import points
 from bertsecrets.errors import UserError
+from bertsecrets.present.figures.grids import draw_grid, write_in_cells
+from bertsecrets.present.figures.saving import html_image
+from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
+from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
-from bertsecrets.results.figures.grids import draw_grid, write_in_cells
-from bertsecrets.results.figures.saving import html_image
-from bertsecrets.results.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
 from bertsecrets.results.files import in_command, write_text
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS

@@ -11,24 +11,26 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
+from bertsecrets.grid import Shown
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import SHORT, compared_section
+from bertsecrets.present.presenter import presenter_of, resolved
+from bertsecrets.present.report.content import Colouring, FigureBlock, HeadHistory, Highlights, Report, Section, Table
+from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.answer import answers, layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
 from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, prune_section
 from bertsecrets.results.captures import moment_name, read_steps
-from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
-from bertsecrets.results.report.content import Colouring, FigureBlock, HeadHistory, Highlights, Report, Section, Table
-from bertsecrets.results.report.page import save_figures, write_report
+from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import CAPTURES, Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
-from bertsecrets.results.sections import SHORT, compared_section
 from bertsecrets.results.table import HeadTable, MissingColumnError
-from bertsecrets.results.views import MeasureView, RecordError
+from bertsecrets.results.views import MeasureView
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,9 @@ def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declar
         table: The run's head table; None to read it.
     """
     table = run.table() if table is None else table
-    declarations = {declaration.name: declaration for declaration in run.declarations()}
+    declarations = {declaration.name: resolved(declaration) for declaration in run.declarations()}
     for name in dict.fromkeys(table.table["measure"].to_pylist()):
-        declarations.setdefault(name, Declaration(name, name.replace("_", " ").capitalize(), ""))
+        declarations.setdefault(name, Declaration(name, name.replace("_", " ").capitalize(), "", shown=Shown()))
     return {name: (declaration, MeasureView(run, declaration, table)) for name, declaration in declarations.items()}
 
 
@@ -99,14 +101,14 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     curves: dict[str, Sequence[Mapping[str, float]]] = {}
     of_task: set[str] = set()
     views = {name: view for name, (_, view) in experiments.items()}
-    kinds = {name: experiment_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
+    presenters = {name: presenter_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
     for name, (_, view) in experiments.items():
-        kind = kinds[name]
-        of_task |= {name} if kind.reads_task else set()
+        presenter = presenters[name]
+        of_task |= {name} if view.shown.reads_task else set()
         try:
-            section = kind.describe(view)
-            scalars |= kind.scalars(view)
-            curves |= kind.curves(view)
+            section = presenter.section(view)
+            scalars |= presenter.scalars(view)
+            curves |= presenter.curves(view)
         except MissingColumnError as error:
             advice = f"It was measured by another version ({error}); repeat the analysis to see it here."
             section = Section(view.title, paragraphs=[advice])
@@ -162,7 +164,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     firsts = [lines[0] for name, lines in findings.items() if lines and name not in compared]
     if leads:
         firsts = [lines[0] for name, lines in findings.items() if lines and name in compared][:1] + firsts
-    together = heads_together([(view, kinds[name]) for name, view in views.items()])
+    together = heads_together([(view, presenters[name]) for name, view in views.items()])
     of_scores = [_scores_section(scores)] if scores.lines() else []
     of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
     all_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]

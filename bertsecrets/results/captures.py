@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bertsecrets.errors import UserError
+from bertsecrets.present.report.content import TellingExample
 from bertsecrets.results.files import atomic_write, write_text
-from bertsecrets.results.report.content import TellingExample
 
 EXAMPLES = "examples.json"
 TELLING = "telling"

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bertsecrets.present.report.content import Highlights, NextStep
 from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.report.content import Highlights, NextStep
 from bertsecrets.results.scores import Score
 
 _PRINTED = 5

@@ -158,6 +158,24 @@ def head_code(layer: int, head: int | None) -> str:
     return f"l{layer:02d}" if head is None else f"l{layer:02d}h{head:02d}"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number of things.
+
+    >>> counted(1, "relation"), counted(1200, "relation"), counted(0, "head"), counted(2, "class", "classes")
+    ('1 relation', '1,200 relations', 'no head', '2 classes')
+    """
+    return f"no {noun}" if count == 0 else f"1 {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
+
+
+def listed(names: Sequence[str], word: str = "and") -> str:
+    """Names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")
+    ('a', 'a and b', 'a, b or c')
+    """
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
+
+
 def heads_label(heads: Iterable[tuple[int, int]]) -> str:
     """Several heads' label on pages, in order of layer and head.
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from pydantic import TypeAdapter, ValidationError
 
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
 from bertsecrets.results.files import copied, on_page, write_text
+from bertsecrets.results.rows import Identity, write_rows
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import shown
 
@@ -65,14 +67,18 @@ class Declaration:
     Args:
         name: Name of the measure in the head table.
         title: Heading of its section.
-        experiment: The class that describes it, ``module:class``.
+        experiment: The class that made it, ``module:class``.
         columns: The columns.
+        shown: How pages show them; None in a run of version 0.1, whose class says so.
+        presenter: What makes its pages, ``module:object``; empty for those of any grid.
     """
 
     name: str
     title: str
     experiment: str
     columns: tuple[Column, ...] = ()
+    shown: Shown | None = None
+    presenter: str = ""
 
 
 class _Place:
@@ -97,6 +103,7 @@ class Run:
         folder: The folder for all results.
         name, model, task, init: Identity, written to every row of the head table.
         writes: Whether this process writes (the first one of a distributed run).
+        seed: The seed of the fine-tuning, written to rows of findings.
     """
 
     folder: Path
@@ -105,6 +112,7 @@ class Run:
     task: str
     init: str
     writes: bool = True
+    seed: int = 0
 
     config_path = _Place(CONFIG_COPY)
     heads_path = _Place("heads.parquet")
@@ -140,7 +148,8 @@ class Run:
                     f"'{run.config_path}' has {shown(name)} as the name of a run, a model, a task or an initialisation; "
                     "expected a text."
                 )
-        return cls(folder, *names)
+        seed = trained.get("seed")
+        return cls(folder, *names, seed=seed if type(seed) is int else 0)
 
     def config(self) -> dict[str, Any]:
         """The run's copy of its resolved configuration, as plain values.
@@ -216,9 +225,19 @@ class Run:
         if not self.experiments_path.is_file():
             return []
         try:
-            return [_declaration(**entry) for entry in json.loads(self.experiments_path.read_text("utf-8"))]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"'{self.experiments_path}' cannot be read ({error}); run the analysis again.") from error
+            declarations = _DECLARATIONS.validate_json(self.experiments_path.read_bytes())
+        except ValidationError as error:
+            reason = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
+            raise UserError(f"'{self.experiments_path}' cannot be read ({reason}); run the analysis again.") from error
+        for declaration in declarations:
+            check_name(declaration.name)
+        return declarations
+
+    def write_rows(self, experiment: str, stage: str, step: int, rows: Sequence[Any]) -> None:
+        """Write an experiment's rows of findings; does nothing in a process that does not write."""
+        if self.writes and rows:
+            identity = Identity(self.name, self.model, self.task, self.init, self.seed, stage, step)
+            write_rows(self.folder, experiment, identity, rows)
 
     def rows(self, grid: HeadGrid, stage: str, step: int) -> HeadTable:
         """A grid as rows of the head table."""
@@ -282,9 +301,4 @@ def check_name(name: str) -> None:
         raise UserError(f"An experiment is called {shown(name)}, {reason}; give its class another name.")
 
 
-def _declaration(name: str, title: str, experiment: str, columns: Sequence[Mapping[str, Any]]) -> Declaration:
-    if Path(name).name != name:
-        raise ValueError(f"{shown(name)} is not the name of an experiment")
-    limits = [None if column["limits"] is None else tuple(column["limits"]) for column in columns]
-    described = [Column(**{**column, "limits": ends}) for column, ends in zip(columns, limits, strict=True)]
-    return Declaration(str(name), str(title), str(experiment), tuple(described))
+_DECLARATIONS = TypeAdapter(list[Declaration])

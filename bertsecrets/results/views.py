@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import Self
 
-from bertsecrets.errors import UserError
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
+from bertsecrets.results.earlier import earlier_lines
+from bertsecrets.results.rows import RecordError, Row, as_rows, kind_name, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import corrected
@@ -27,10 +28,6 @@ MODEL_KEY = "model"
 
 LEVEL = 0.05
 """Level of tests of heads, mostly their false discovery rate."""
-
-
-class RecordError(UserError):
-    """What an experiment keeps beside the head table is damaged, or of another version."""
 
 
 class ExtrasRecord:
@@ -114,6 +111,7 @@ class MeasureView:
         self.run = run
         self.name = declaration.name
         self.title = declaration.title
+        self.shown = declaration.shown or Shown()
         self.rows = (run.table() if table is None else table).select(measure=declaration.name)
         stages = pc.unique(self.rows.table["stage"]).to_pylist()
         self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
@@ -227,6 +225,36 @@ class MeasureView:
         models = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         content: dict[str, Any] = models.get(self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY, {})
         return content
+
+    def lines(self, kind: str) -> list[Mapping[str, Any]]:
+        """The experiment's rows of one kind at its last step, as plain values; none if it found none, or keeps none.
+
+        Raises:
+            RecordError: If their file cannot be read, or is of another run.
+        """
+        stages = (self.stage,) if self.stage in (INITIAL, RANDOM) else (TRAINING, CHECKPOINT)
+        lines = [
+            ((identity.stage == CHECKPOINT, identity.step), line)
+            for identity, line in read_lines(self.run.folder, self.name, kind, self.run.name)
+            if identity.stage in stages
+        ]
+        if not lines:
+            return list(earlier_lines(self.name, kind, self.extras))
+        last = max(moment for moment, _ in lines)
+        return [line for moment, line in lines if moment == last]
+
+    def found(self, kind: type[Row]) -> list[Row]:
+        """:meth:`lines` as rows.
+
+        Raises:
+            RecordError: If their file is damaged, of another version or of another run.
+        """
+        name = kind_name(kind)
+        return as_rows(kind, self.lines(name), f"'{rows_path(self.run.folder, self.name, name)}'")
+
+    def fact(self, kind: type[Row]) -> Row | None:
+        """The only row of a kind that has one; None without it."""
+        return next(iter(self.found(kind)), None)
 
     @cached_property
     def compared(self) -> dict[str, dict[str, Change]]:

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
+from bertsecrets.present.figures.saving import png
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.report.content import FigureBlock
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
-from bertsecrets.results.figures.saving import png
-from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import head_code
-from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
 
 # Slow to import, and needed only where a run logs to it: pages describe experiments without it.

@@ -7,8 +7,8 @@ import pytest
 
 from bertsecrets.ablation.redundancy import groups_of
 from bertsecrets.ablation.section import ONE_SIDED, ablation_scalars, ablation_sections, points_in_words
+from bertsecrets.present.report.content import Report
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.report.content import Report
 
 
 def row(variant: str, delta: float, significant: bool = False, **other: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
         "csv/attempt_0/metrics.csv",
         "captures/examples.json",
         "captures/step-00000000.safetensors",
-        "figures/drift_cosine.png",
+        "figures/drift.png",
         "figures/drift_trajectory.svg",
         "figures/gradient_flow.png",
         "figures/maps.png",

@@ -23,11 +23,13 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from bertsecrets.attention.gradients import attention_gradients
 from bertsecrets.data.sources.demo import demo_examples
 from bertsecrets.measures.coreference.record import CoreferenceRecord
-from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.shows import published
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
 
 THEIRS = published("clark2019")
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(1800)]
@@ -100,10 +102,9 @@ def test_gradients_of_masked_words_by_attention_to_separators() -> None:
 
 
 def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
-    content = analysed("dependency", "BERTSECRETS_WSJ", "treebank", tmp_path)
-    record = DependencyRecord.read(content)
-    assert record is not None
-    scores = {score.relation: score for score in record.relations}
+    run = Run.open(analysed("dependency", "BERTSECRETS_WSJ", "treebank", tmp_path))
+    view = MeasureView(run, next(declaration for declaration in run.declarations() if declaration.name == "dependency"))
+    scores = {row.relation: row for row in view.found(Relation)}
     for relation, (accuracy, baseline, *_) in THEIRS["relations"].items():
         score = scores[relation]
         assert 100 * score.chosen_on_all == pytest.approx(accuracy, abs=2.0), relation
@@ -114,7 +115,9 @@ def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
 
 def test_table_2_on_conll_2012(tmp_path: Path) -> None:
     settings = ["task.training.max_length=128", "measure.coreference.windows=first"]
-    content = analysed("coreference", "BERTSECRETS_ONTONOTES", "coreference", tmp_path, *settings)
+    content = recorded(
+        analysed("coreference", "BERTSECRETS_ONTONOTES", "coreference", tmp_path, *settings), "coreference"
+    )
     record = CoreferenceRecord.read(content)
     assert record is not None
     scores = {score.kind: score for score in record.kinds}
@@ -132,14 +135,14 @@ def test_table_3_on_the_wall_street_journal(tmp_path: Path) -> None:
     if vectors is None:
         pytest.skip("BERTSECRETS_GLOVE names no file of GloVe's vectors")
     settings = [f"analysis.probes.glove={vectors}", "analysis.probes.control=false"]
-    content = analysed("probes", "BERTSECRETS_WSJ", "treebank", tmp_path, *settings)
+    content = recorded(analysed("probes", "BERTSECRETS_WSJ", "treebank", tmp_path, *settings), "probes")
     scores = {score["name"]: 100 * score["uas"]["value"] for score in content["scores"]}
     for name, theirs in THEIRS["probes"].items():
         assert scores[name] == pytest.approx(theirs, abs=4), name
 
 
-def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: str) -> dict[str, Any]:
-    """The record of an analysis of bert-base-uncased on the texts that an environment variable names."""
+def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: str) -> Path:
+    """The folder of an analysis of bert-base-uncased on the texts that an environment variable names."""
     texts = os.environ.get(variable)
     if texts is None:
         pytest.skip(f"{variable} names no folder of the paper's texts")
@@ -148,5 +151,10 @@ def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: s
     run = [f"model.path={weights}", "logger=none", f"hydra.run.dir={folder}/run"]
     done = door("analyze", *words, *run, *settings, timeout=1800)
     assert done.returncode == 0, done.stderr
-    record: dict[str, Any] = json.loads((folder / "run" / f"{analysis}.json").read_text("utf-8"))["model"]
+    return folder / "run"
+
+
+def recorded(folder: Path, analysis: str) -> dict[str, Any]:
+    """What an analysis keeps beside the head table."""
+    record: dict[str, Any] = json.loads((folder / f"{analysis}.json").read_text("utf-8"))["model"]
     return record

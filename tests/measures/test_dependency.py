@@ -10,7 +10,6 @@ import torch
 from data.tasks import task
 from data.toy import wordpiece
 from measures.naive import bert_tokenizer, demo, maps
-from measures.toy import view_of
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -21,12 +20,11 @@ from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.dependency.measure import Dependency
-from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.dependency.words import pointed_to, word_maps
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.statistics.splits import choosing_units
 
 Array = NDArray[np.float64]
@@ -247,10 +245,10 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
         measure.prepare(split)
         for batch, attention in one_layer(split, sizes):
             measure.update(0, attention, batch)
-    records = [measure.extras(measure.compute(), torch.nn.Identity()) for measure in measures]
+    found = [measure.findings(measure.compute(), torch.nn.Identity()) for measure in measures]
     # Neither the counts nor the splits depend on batches.
-    assert records[0] == records[1]
-    relations = {entry["relation"]: entry for entry in records[0]["relations"]}
+    assert found[0] == found[1]
+    relations = {row.relation: row for row in found[0] if isinstance(row, Relation)}
     det = relations["det"]
     map_of = [attention[0].numpy() for _, attention in one_layer(split, (1,) * 120)]
     rows = [naive(split, [index], [map_of[index]]) for index in range(120)]
@@ -281,15 +279,15 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
                 gains.append(ratio)
         p_values.append(max(against))
     head, direction = Counter(choices).most_common(1)[0][0]
-    assert (det["head"], det["from_head"]) == (head, bool(direction))
-    assert det["chosen"] == Counter(choices).most_common(1)[0][1] / 7
-    assert det["accuracy"] == pytest.approx(np.median(accuracies))
-    assert det["gain"] == pytest.approx(np.median(gains))
-    assert (det["offset"], det["baseline"]) == (OFFSETS[best], pytest.approx(offsets[best] / det["count"]))
-    assert det["low"] < det["accuracy"] < det["high"]
+    assert (det.head, det.from_head) == (head, bool(direction))
+    assert det.chosen == Counter(choices).most_common(1)[0][1] / 7
+    assert det.accuracy.value == pytest.approx(np.median(accuracies))
+    assert det.gain.value == pytest.approx(np.median(gains))
+    assert (det.offset, det.baseline) == (OFFSETS[best], pytest.approx(offsets[best] / det.words))
+    assert det.accuracy.low < det.accuracy.value < det.accuracy.high
     # Holm over the relations that are scored: at least the p-value itself, at most Bonferroni's.
     combined = min(1, 2 * np.median(p_values))
-    assert combined <= det["p_value"] + 1e-12 <= min(1, combined * (len(relations) - 1)) + 1e-9
+    assert combined <= det.p_gain + 1e-12 <= min(1, combined * (len(relations) - 1)) + 1e-9
     assert "root" not in relations
     assert "punct" not in relations
 
@@ -306,37 +304,6 @@ def one_layer(split: EncodedSplit, sizes: tuple[int, ...]) -> Iterator[tuple[Bat
             attention[row, :, :length, :length] = maps(single, 2, seed=start + row)[0]
         yield batch, attention
         start += size
-
-
-def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
-    split = EncodedSplit(demo("demo_sentiment", 60), bert_tokenizer(), 64)
-    measure = Dependency(1, 2, min_count=10)
-    measure.prepare(split)
-    for batch, attention in one_layer(split, (60,)):
-        measure.update(0, attention, batch)
-    grid = measure.compute()
-    view = view_of(tmp_path, measure, grid, measure.extras(grid, torch.nn.Identity()))
-    record = DependencyRecord.read(view.extras)
-    assert record is not None
-    section = Dependency.describe(view)
-    assert section is not None
-    [table] = section.tables
-    assert [row[0] for row in table.rows] == [score.relation for score in record.relations]
-    assert table.rows[0][0] == "all"
-    counts = [score.count for score in record.relations[1:]]
-    assert counts[0] == max(counts)
-    assert [block.name for block in section.figures] == ["dependency", "dependency_heads"]
-    assert " the syntactic head of a word significantly more often" in section.findings[0]
-    assert "(50 splits together, corrected over relations; one split alone would say 0)" in section.findings[0]
-    compared = Dependency.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
-    assert compared is not None
-    assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
-    [relations] = compared.tables
-    assert list(relations.header) == ["relation", "a", "b"]
-    first = record.relations[0]
-    text = f"{100 * first.accuracy:.1f} layer 0 · head {first.head} ({100 * first.baseline:.1f})"
-    assert list(relations.rows[0]) == ["all", text, text]
-    assert {row["condition"] for row in compared.rows} == {"a", "b"}
 
 
 def test_a_relation_that_nobody_has_is_reported() -> None:

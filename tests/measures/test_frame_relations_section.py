@@ -11,7 +11,7 @@ import torch
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.frame_relations.record import BASELINES, HeadMap, RelationExample, RelationRecord
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable, MissingColumnError
 from bertsecrets.results.views import MeasureView

@@ -11,7 +11,7 @@ from scipy import stats
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView

@@ -1,6 +1,6 @@
 """A toy measure and batches for it, and measures as pages see them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,18 @@ def batches() -> list[Batch]:
     return built
 
 
-def view_of(folder: Path, measure: Measure, grid: HeadGrid, extras: Mapping[str, Any] | None = None) -> MeasureView:
-    """A measure's numbers, and what does not fit its grid, in the folder of a run."""
+def view_of(
+    folder: Path,
+    measure: Measure,
+    grid: HeadGrid,
+    extras: Mapping[str, Any] | None = None,
+    found: Sequence[object] = (),
+) -> MeasureView:
+    """A measure's numbers, and what it found beside its grid, in the folder of a run."""
     run = Run(folder, "run", "toy", "demo", "pretrained")
     run.declare(measure.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
     if extras is not None:
         run.write_json(run.extras_path(measure.name), {MODEL_KEY: extras})
+    run.write_rows(measure.name, "checkpoint", 0, found)
     return MeasureView(run, measure.declaration())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
-from bertsecrets.measures.dependency.record import RelationScore
+from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.statements.kinds import KINDS
@@ -16,6 +16,7 @@ from bertsecrets.papers.statements.statement import Statement
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.gates_experiment import CausalGates
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 
 BERT = {"name": "bert_base", "path": "model"}
@@ -52,10 +53,19 @@ def with_extras(folder: Path, name: str, extras: Mapping[str, Any], columns: Map
     run.write_json(run.extras_path(name), {"initial": extras})
 
 
-def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False, reach: float = 0.02) -> RelationScore:
-    around = (accuracy - reach, accuracy + reach, 1, accuracy - gain, gain, gain - reach, gain + reach)
-    p_value = 0.01 if gain > reach else 0.5
-    return RelationScore(name, 200, 7, 10, from_head, 1.0, accuracy, *around, p_value, accuracy)
+def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False, reach: float = 0.02) -> Relation:
+    found = (Estimate(number, number - reach, number + reach, n=200) for number in (accuracy, gain))
+    p_gain = 0.01 if gain > reach else 0.5
+    return Relation(name, 200, 7, 10, from_head, 1.0, next(found), 1, accuracy - gain, next(found), p_gain, accuracy)
+
+
+TREEBANK = Treebank("treebank", 100, 0, 0, 50, 2, 3, "mean", True, True, True, 10)
+
+
+def with_rows(folder: Path, name: str, rows: Sequence[object], columns: Mapping[str, ArrayLike]) -> None:
+    """A run with rows of the model before fine-tuning."""
+    run = Run.open(make_run(folder / "run", model=BERT, measured=[("initial", name, columns)]))
+    run.write_rows(name, "initial", 0, rows)
 
 
 def pruned_run(folder: Path, seed: int, changes: Mapping[str, float], *, slowest: float = 8.0) -> None:

@@ -14,6 +14,7 @@ from ablation.test_over_examples import TASK, outcomes_of
 from numpy.typing import NDArray
 from papers.paper_runs import (
     BERT,
+    TREEBANK,
     VOITA_EXTRAS,
     by_layer,
     gated_run,
@@ -23,6 +24,7 @@ from papers.paper_runs import (
     roles_measured,
     statement_of,
     with_extras,
+    with_rows,
 )
 from reporting.finished_runs import make_run
 from scipy import stats
@@ -30,7 +32,6 @@ from scipy import stats
 from bertsecrets.ablation.over_examples import over_examples_check
 from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters.measure import ClusterRecord
-from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.papers.statements import statement as statement_module
 from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD, Cell, judge
 from bertsecrets.papers.statements.kinds import KINDS
@@ -58,8 +59,7 @@ def treebank(folder: Path, **changes: Mapping[str, Any]) -> None:
     scores = [relation("all", 0.35, 0.1)]
     for name in ("det", "obj", "case", "aux", "mark", "cc"):
         scores.append(relation(name, **{"accuracy": 0.9, "gain": 0.3, **changes.get(name, {})}))
-    record = DependencyRecord("treebank", 100, 0, 0, 50, [2, 3], {}, scores)
-    with_extras(folder, "dependency", asdict(record), {"all": np.full((2, 2), 0.3)})
+    with_rows(folder, "dependency", [TREEBANK, *scores], {"all": np.full((2, 2), 0.3)})
 
 
 def test_the_share_over_examples_is_that_of_the_losses_of_the_mode(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_a_record_is_read_along_its_way(tmp_path: Path) -> None:
 def test_sentences_with_too_few_words_are_named_before_those_without_the_analysis(tmp_path: Path) -> None:
     treebank(tmp_path)
     make_run(tmp_path / "other", model=BERT, task="cola", measured=[("initial", "surface", {"cls": np.ones((2, 2))})])
-    way = ["relations", {"relation": "nmod:poss"}]
-    cell = cell_of(tmp_path, "before", kind="record", experiment="dependency", at=way, above=0.0)
+    rows = {"experiment": "dependency", "rows": "relation", "where": {"relation": "nmod:poss"}}
+    cell = cell_of(tmp_path, "before", kind="found", **rows, value="gain", above=0.0)
     assert (cell.task, cell.finding) == ("mrpc", None)
-    assert cell.reason == "No run has value of dependency (relations; nmod:poss) (too few, or not measured)."
+    assert cell.reason == "No run has gain of dependency (relation; nmod:poss) (too few, or not measured)."
 
 
 def test_relations_are_counted_with_the_interval_of_their_gains(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from packages import installed, write_package
 from papers.paper_runs import (
     BERT,
+    TREEBANK,
     VOITA_EXTRAS,
     by_layer,
     gated_run,
@@ -26,6 +27,7 @@ from papers.paper_runs import (
     roles_measured,
     statement_of,
     with_extras,
+    with_rows,
 )
 from reporting.finished_runs import make_run
 from scipy import integrate, optimize, stats
@@ -35,7 +37,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.sinks.kinds import Limits
-from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.measures.surface import Surface
@@ -47,6 +48,7 @@ from bertsecrets.papers.page import find_page, read_page
 from bertsecrets.papers.statements.judge import HOLDS, judge, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.present.report.content import Section
 from bertsecrets.probes.record import ProbeScore, ProbesRecord, Share, StructuralScore
 from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gates_experiment import LearnedGates
@@ -55,7 +57,6 @@ from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations
@@ -278,7 +279,7 @@ def test_an_installed_package_brings_statements_and_a_page(tmp_path: Path, caplo
         tmp_path / "their-heads",
         {
             "their_heads/__init__.py": "",
-            "their_heads/shows.py": "from bertsecrets.results.report.content import Section, Table\n"
+            "their_heads/shows.py": "from bertsecrets.present.report.content import Section, Table\n"
             "def table(models):\n    return Section('', tables=[Table(['a'], [['their cell']])])\n",
             "their_heads/statements/theirs_early.yaml": yaml.safe_dump(statement),
             "their_heads/statements/clark_sep_half.yaml": yaml.safe_dump(statement),
@@ -583,9 +584,8 @@ def test_heads_that_attend_to_neighbours_stand_beside_the_papers(tmp_path: Path)
 
 def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     scores = [relation(name, 0.9, 0.3) for name in ("all", "obj", "cc")]
-    record = asdict(DependencyRecord("treebank", 100, 0, 0, 50, [2, 3], {}, scores))
     columns = {"all": np.full((2, 2), 0.3)}
-    with_extras(tmp_path / "dependency", "dependency", record, columns)
+    with_rows(tmp_path / "dependency", "dependency", [TREEBANK, *scores], columns)
     section = clark2019.dependency(models_in(tmp_path / "dependency"))
     rows = {row[0]: row for row in rows_of(section)}
     # Universal Dependencies call dobj obj, and have no prep.

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import numpy as np
 import pytest
 import yaml
 from numpy.typing import ArrayLike
-from papers.paper_runs import BERT, relation, statement_of, with_extras
+from papers.paper_runs import BERT, TREEBANK, relation, statement_of, with_extras, with_rows
 from reporting.finished_runs import make_run
 from scipy import stats
 
 from bertsecrets.cli.composition import check
 from bertsecrets.cli.pages import compare_sweep
 from bertsecrets.errors import UserError
-from bertsecrets.measures.dependency.record import DependencyRecord
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.ledger import Ledger
@@ -119,8 +117,13 @@ def pruned(*curves: tuple[str, int, float], **settings: object) -> Maker:
 
 
 def related(gain: float, reach: float) -> Maker:
-    record = DependencyRecord("x", 9, 0, 0, 9, [0, 1], {}, [relation("det", 0.9, gain, reach=reach)])
-    return lambda folder: with_extras(folder.parent, "dependency", asdict(record), {"all": LAYERS})
+    rows = [TREEBANK, relation("det", 0.9, gain, reach=reach)]
+    return lambda folder: with_rows(folder.parent, "dependency", rows, {"all": LAYERS})
+
+
+def nearest(gain: float, reach: float) -> Maker:
+    entry = {"name": "nearest", "gain": gain, "gain_low": gain - reach, "gain_high": gain + reach}
+    return lambda folder: with_extras(folder.parent, "coreference", {"baselines": [entry]}, {"all": LAYERS})
 
 
 TRAINED = {"name": "x", "init": "pretrained", "seed": 1}
@@ -130,7 +133,13 @@ SHUFFLED = np.random.default_rng(0).permutation(ORDERED.ravel()).reshape(4, 10)
 
 RELATION = {
     "experiment": "dependency",
-    "at": ["relations", {"relation": "det"}],
+    "rows": "relation",
+    "where": {"relation": "det"},
+    "value": "gain",
+}
+NEAREST = {
+    "experiment": "coreference",
+    "at": ["baselines", {"name": "nearest"}],
     "value": "gain",
     "low": "gain_low",
     "high": "gain_high",
@@ -298,9 +307,10 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         8,
         HOLDS,
     ),
-    "relation": ({"kind": "record", **RELATION, "above": 0}, related(0.4, 0.1), 0.4, HOLDS),
-    "relation refuted": ({"kind": "record", **RELATION, "above": 0}, related(-0.4, 0.1), -0.4, FAILS),
-    "relation uncertain": ({"kind": "record", **RELATION, "above": 0}, related(0.1, 0.2), 0.1, UNTOLD),
+    "record": ({"kind": "record", **NEAREST, "above": 0}, nearest(0.4, 0.1), 0.4, HOLDS),
+    "relation": ({"kind": "found", **RELATION, "above": 0}, related(0.4, 0.1), 0.4, HOLDS),
+    "relation refuted": ({"kind": "found", **RELATION, "above": 0}, related(-0.4, 0.1), -0.4, FAILS),
+    "relation uncertain": ({"kind": "found", **RELATION, "above": 0}, related(0.1, 0.2), 0.1, UNTOLD),
 }
 
 
@@ -308,7 +318,7 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
 def test_each_kind_of_test_on_a_table_worked_by_hand(tmp_path: Path, name: str) -> None:
     test, make, value, verdict = CASES[name]
     make(tmp_path / "run")
-    cell = only(ledger(tmp_path, statement_of(test, "before" if test["kind"] == "record" else "tuned"))[0])
+    cell = only(ledger(tmp_path, statement_of(test, "before" if test["kind"] in ("found", "record") else "tuned"))[0])
     assert cell.finding.value == pytest.approx(value, nan_ok=True)
     # One seed speaks for its model alone.
     assert cell.verdict == {HOLDS: HOLDS_HERE, FAILS: FAILS_HERE}.get(verdict, verdict)
@@ -502,7 +512,7 @@ def test_what_is_lacking_names_its_command(tmp_path: Path) -> None:
         statement_of({"kind": "mean", "column": "disable/zero/layer", "above": 3}, name="layers"),
         statement_of({"kind": "pruning", "order": "exact", "share": 0.5, "above": 3}, name="pruning"),
     ]
-    relation = statement_of({"kind": "record", **RELATION, "above": 0}, "before")
+    relation = statement_of({"kind": "found", **RELATION, "above": 0}, "before")
     groups = {"kind": "correlation", "column": "surface/cls", "other": "initial:clusters/within_layer", "above": 0.5}
     before = "checkpoint=initial model=minilm task=mrpc 'measure=[clusters]'"
     assert only(ledger(tmp_path, statement_of(groups))[0]).command == f"python -m bertsecrets analyze {before}"

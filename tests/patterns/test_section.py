@@ -11,9 +11,9 @@ from reporting.finished_runs import make_run
 from bertsecrets.grid import HeadGrid
 from bertsecrets.papers.page import find_page
 from bertsecrets.patterns.measure import Patterns, over_heads
+from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs
-from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView

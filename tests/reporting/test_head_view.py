@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS
-from results.test_report import CHROMIUM, Page, add_probe, browse
+from present.test_report import CHROMIUM, Page, add_probe, browse
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, GPT2Config, GPT2Model
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from present.test_report import CHROMIUM, add_probe, browse, example
 from reporting.finished_runs import make_run
-from results.test_report import CHROMIUM, add_probe, browse, example
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.present.presenter import presenter_of
+from bertsecrets.present.report.content import HeadViewer, Report, Section
+from bertsecrets.present.report.page import write_report
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
 from bertsecrets.reporting.run_report import report_run, views_of
-from bertsecrets.results.experiment import experiment_of
-from bertsecrets.results.report.content import HeadViewer, Report, Section
-from bertsecrets.results.report.page import write_report
 from bertsecrets.results.run import Run
 from bertsecrets.results.verdicts import WORDS
 
@@ -30,7 +30,7 @@ def column(name: str, label: str, value_LH: np.ndarray, experiment: str = "drift
 
 
 def together(run: Run) -> HeadsTogether:
-    experiments = [(view, experiment_of(declaration)) for declaration, view in views_of(run).values()]
+    experiments = [(view, presenter_of(declaration)) for declaration, view in views_of(run).values()]
     joint = heads_together(experiments)
     assert joint is not None
     return joint

@@ -9,10 +9,10 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.patterns.measure import Patterns
+from bertsecrets.present.report.content import Section
 from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.reporting.joins import distances_and_classes, roles_of_kept_heads
 from bertsecrets.reporting.run_report import views_of
-from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Run
 
 

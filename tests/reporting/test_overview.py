@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
-from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
 from bertsecrets.ablation.section import ONE_SIDED
 from bertsecrets.grid import Column
+from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.viewer import overview_data
 from bertsecrets.reporting.overview import DisabledHeads, next_steps
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.report.viewer import overview_data
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import MeasureView
 

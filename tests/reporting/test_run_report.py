@@ -94,7 +94,7 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
     )
     report = report_run(run, heads=2)
     assert [section.title for section in report.report.sections] == [
-        "How each head's attention changed",
+        "Drift of attention",
         "What disabling does to accuracy (mode: uniform)",
         "Entropy of somebody",
         "Changed and needed",
@@ -104,7 +104,7 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
     ]
     names = [block.name for block in report.report.figures]
     assert len(names) == len(set(names))
-    assert {"scores", "drift_cosine", "drift_trajectory", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
+    assert {"scores", "drift", "drift_cosine_steps", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
     assert report.highlights is not None
     assert [(line.layer, line.head) for line in report.highlights.heads[:2]] == [(1, 2), (1, 1)]
     assert report.scalars["ablation/worst_delta"] == -0.05
@@ -120,7 +120,7 @@ def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(
         run.declare(*(measure.declaration() for measure in measures))
         present(run, RunScores.read(run.scores_path), [], report=ReportSettings(heads=2, figures=0), trusted=())
         sections = report_run(run, heads=2).report.sections
-        asked = ("How each", "What disabling", *(measure.title for measure in measures))
+        asked = ("Drift of", "What disabling", *(measure.title for measure in measures))
         firsts = [section.findings[0] for section in sections if section.title.startswith(asked)]
         return firsts, " ".join(capsys.readouterr().out.split())
 
@@ -243,7 +243,7 @@ def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone(tmp_pa
     assert not section.tables
     assert not section.figures
     assert not section.findings
-    assert "How each head's attention changed" in [section.title for section in sections]
+    assert "Drift of attention" in [section.title for section in sections]
     columns |= {f"nouns_{end}": np.full((2, 2), 0.05) for end in ("random", "over_random")}
     newer = trained(tmp_path / "newer", measured=[("training", "features", columns)])
     (section,) = report_run(newer, heads=2).report.sections[:-3]
@@ -262,7 +262,7 @@ def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(record: dict[str, o
     (section,) = [section for section in sections if section.title == Clusters.title]
     assert "no valid 'distances'" in section.paragraphs[0] or "no valid 'rows'" in section.paragraphs[0]
     assert section.paragraphs[0].endswith("repeat the analysis.")
-    assert "How each head's attention changed" in [section.title for section in sections]
+    assert "Drift of attention" in [section.title for section in sections]
 
 
 def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted(
@@ -270,7 +270,7 @@ def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted
 ) -> None:
     (tmp_path / "theirs_package.py").write_text(
         "from bertsecrets.results.experiment import Experiment\n"
-        "from bertsecrets.results.report.content import Section\n"
+        "from bertsecrets.present.report.content import Section\n"
         "class Theirs(Experiment):\n"
         "    @classmethod\n"
         "    def describe(cls, view):\n"

@@ -9,10 +9,10 @@ from results.test_ablation_table import row
 from wandb_log import leaves, read_log
 
 from bertsecrets.grid import HeadGrid
+from bertsecrets.present.figures.grids import heatmap
+from bertsecrets.present.report.content import FigureBlock
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.figures.grids import heatmap
 from bertsecrets.results.formatting import head_code
-from bertsecrets.results.report.content import FigureBlock
 from bertsecrets.results.table import SCHEMA, HeadTable
 from bertsecrets.results.wandb import (
     STEP,

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.figures import count_table
-from bertsecrets.results.figures.maps import TitledMap, map_sheet
-from bertsecrets.results.figures.saving import save_figure
-from bertsecrets.results.report.content import FigureBlock, Report, Section, Table
-from bertsecrets.results.report.page import write_report
+from bertsecrets.present.figures.maps import TitledMap, map_sheet
+from bertsecrets.present.figures.saving import save_figure
+from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
+from bertsecrets.present.report.page import write_report
 from tools.pattern_classifier.annotated_maps import AnnotatedMaps
 from tools.pattern_classifier.crossvalidation import HeldOutAnswers, Scheme
 from tools.pattern_classifier.evaluation import Evaluation, RulesComparison

@@ -6,7 +6,7 @@ from dataclasses import astuple
 from matplotlib.figure import Figure
 from scipy import stats
 
-from bertsecrets.results.figures.style import ACCENTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.present.figures.style import ACCENTS, QUIET, footnote, house_style, new_figure
 from tools.pattern_classifier.scoring import ReliabilityBin
 
 _MARKERS = "os^D"

@@ -10,12 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.importance.sinks.interventions import effect_columns
 from bertsecrets.importance.sinks.kinds import KINDS, Limits, SinkHead, TokenSinks, sinks_of
 from bertsecrets.importance.sinks.norms import ATTENTION, norm_columns
-from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
@@ -25,8 +24,9 @@ from bertsecrets.results.figures.style import (
     new_figure,
     sample_size,
 )
+from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, with_error
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, MeasureView
 
 _MARKERS = "os^"
@@ -39,8 +39,7 @@ class Sinks(Experiment):
 
     name = "sinks"
     title = "Is attention to special tokens a no-op?"
-    of_one_run = True
-    reads_task = True
+    shown = Shown(compared=False, reads_task=True)
 
     def __init__(self, tokens: Sequence[str] = tuple(SPECIAL_TOKENS)) -> None:
         self.columns: tuple[Column, ...] = tuple(

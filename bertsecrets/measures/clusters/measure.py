@@ -16,9 +16,9 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, Need
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same_label_is_close, stability
-from bertsecrets.results.figures.scatters import head_space, moved_heads
+from bertsecrets.present.figures.scatters import head_space, moved_heads
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import head_label, heads_label, number, p_value
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, ExtrasRecord, MeasureView
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman

@@ -24,7 +24,7 @@ from bertsecrets.measures.coreference.record import (
     coreference_comparison,
     coreference_section,
 )
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.views import Comparison, MeasureView
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertsecrets.measures.best_heads import BestHead, compare_best_heads
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import head_label, percent, percents
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, Comparison, ExtrasRecord, MeasureView
 
 

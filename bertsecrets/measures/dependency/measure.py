@@ -1,8 +1,8 @@
 """Dependency heads: how often a head points from a word to its syntactic head, or back (methods C5)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,13 +17,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, once_per_batch
-from bertsecrets.measures.dependency.record import (
-    DependencyRecord,
-    RelationScore,
-    dependency_comparison,
-    dependency_section,
-    relation_classes,
-)
+from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.dependency.words import (
     Counting,
     FromWord,
@@ -33,8 +27,8 @@ from bertsecrets.measures.dependency.words import (
     relation_counts,
     word_maps,
 )
-from bertsecrets.results.report.content import Section
-from bertsecrets.results.views import LEVEL, Comparison, MeasureView
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.views import LEVEL
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
@@ -89,6 +83,7 @@ class Dependency(Measure):
         Column(ALL, "all words", _UNIT),
         Column(ALL + FROM_HEAD, "all words, from their heads", _UNIT),
     )
+    presenter = "bertsecrets.present.dependency:PRESENTER"
     needs = frozenset({Need.ANNOTATION})
     tracked = (ALL,)
 
@@ -251,43 +246,39 @@ class Dependency(Measure):
             count_LHDR.flatten(2).to(torch.int64),
         )
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """The table of the paper, :class:`DependencyRecord`."""
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Relation | Treebank]:
+        """Table 1 of the paper: all words first, then relations in descending order of frequency."""
         assert self.counting is not None
         names = (ALL, *self.counting.relations)
-        words_NR = self.words_NR.cpu().numpy()
-        seen = np.flatnonzero(words_NR[:, 0])
+        seen = np.flatnonzero(self.words_NR[:, 0].cpu().numpy())
         chooses_SN = choosing_units(len(seen), self.splits, self.seed) if len(seen) > 1 else None
-        scores: list[RelationScore] = []
+        relations: list[Relation] = []
         tests: list[Array] = []
         for column, name in enumerate(names):
             scored = None if chooses_SN is None else self._score(name, column, seen, chooses_SN)
             if scored is not None:
-                scores.append(scored[0])
+                relations.append(scored[0])
                 tests.append(scored[1])
-        single, scores = _corrected(scores, tests)
-        record = DependencyRecord(
-            task=self.task,
+        (single_low, single_high), relations = _corrected(relations, tests)
+        treebank = Treebank(
+            corpus=self.task,
             sentences=len(seen),
             truncated=len(self.counting.left_out),
             vanished=int(self.vanished),
             splits=self.splits,
-            single=single,
-            settings={
-                "from_word": self.from_word,
-                "possessive": self.possessive,
-                "punctuation": self.punctuation,
-                "root": self.root,
-                "offsets": list(self.offsets),
-                "min_count": None if self.relations is not None else self.min_count,
-            },
-            relations=sorted(scores, key=lambda score: (score.relation != ALL, -score.count)),
+            single_low=single_low,
+            single_high=single_high,
+            from_word=self.from_word,
+            possessive=self.possessive,
+            punctuation=self.punctuation,
+            root=self.root,
+            min_count=None if self.relations is not None else self.min_count,
         )
-        return asdict(record)
+        return [treebank, *sorted(relations, key=lambda row: (row.relation != ALL, -row.words))]
 
     def _score(
         self, relation: str, column: int, seen: NDArray[np.int64], chooses_SN: NDArray[np.bool_]
-    ) -> tuple[RelationScore, Array] | None:
+    ) -> tuple[Relation, Array] | None:
         """The best head of a relation and its p-value in each split; None if a split has too few of its words."""
         words_N = self.words_NR[:, column].cpu().numpy()[seen].astype(np.float64)
         if not (chooses_SN @ words_N).all() or (~chooses_SN @ (words_N > 0).astype(int)).min() < 2:
@@ -306,41 +297,21 @@ class Dependency(Measure):
         layer, head, direction = (int(axis) for axis in np.unravel_index(counts_C.argmax(), shape))
         # Better than every offset: the largest p-value (Berger 1982), so that no offset has to be chosen.
         p_S = gains.exceeds_zero().max(1)
-        score = RelationScore(
+        row = Relation(
             relation=relation,
-            count=int(words_N.sum()),
+            words=int(words_N.sum()),
             layer=layer,
             head=head,
             from_head=bool(direction),
             chosen=float(counts_C.max() / len(choice_S)),
-            accuracy=accuracy.value,
-            low=accuracy.low,
-            high=accuracy.high,
+            accuracy=Estimate(accuracy.value, accuracy.low, accuracy.high, n=len(words_N)),
             offset=self.offsets[best],
             baseline=float(offset_NO[:, best].sum() / words_N.sum()),
-            gain=gain.value,
-            gain_low=gain.low,
-            gain_high=gain.high,
-            p_value=float(combined_p(p_S)),
+            gain=Estimate(gain.value, gain.low, gain.high, n=len(words_N)),
+            p_gain=float(combined_p(p_S)),
             chosen_on_all=float(correct_NC.sum(0).max() / words_N.sum()),
         )
-        return score, p_S
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Table 1 of the paper, with heads chosen and scored on different sentences."""
-        return dependency_section(view)
-
-    @classmethod
-    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-        """The relation that a head follows most beyond the best fixed offset, if any."""
-        relations = relation_classes(view)
-        return {} if relations is None else {"relation": relations}
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """The best head of each relation by condition."""
-        return dependency_comparison(comparison)
+        return row, p_S
 
 
 def _sum_as_it_is(state: Tensor) -> Tensor:
@@ -348,13 +319,12 @@ def _sum_as_it_is(state: Tensor) -> Tensor:
     return state.sum(0, dtype=state.dtype)
 
 
-def _corrected(scores: Sequence[RelationScore], tests: Sequence[Array]) -> tuple[list[int], list[RelationScore]]:
-    """Scores whose p-values are corrected over the relations, and how many are significant in a single split, from and to."""
-    apart = [index for index, score in enumerate(scores) if score.relation != ALL]
+def _corrected(rows: Sequence[Relation], tests: Sequence[Array]) -> tuple[tuple[int, int], list[Relation]]:
+    """How many relations are significant in a single split, from and to, and rows whose p-values are corrected over them."""
+    apart = [index for index, row in enumerate(rows) if row.relation != ALL]
     if not apart:
-        return [0, 0], list(scores)
-    adjusted = dict(zip(apart, holm(np.array([scores[index].p_value for index in apart])).tolist(), strict=True))
+        return (0, 0), list(rows)
+    adjusted = dict(zip(apart, holm(np.array([rows[index].p_gain for index in apart])).tolist(), strict=True))
     significant_S = [int((holm(p_R) <= LEVEL).sum()) for p_R in np.stack([tests[index] for index in apart], 1)]
-    return [min(significant_S), max(significant_S)], [
-        replace(score, p_value=adjusted.get(index, score.p_value)) for index, score in enumerate(scores)
-    ]
+    corrected = [replace(row, p_gain=adjusted.get(index, row.p_gain)) for index, row in enumerate(rows)]
+    return (min(significant_S), max(significant_S)), corrected

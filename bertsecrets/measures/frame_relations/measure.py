@@ -42,7 +42,7 @@ from bertsecrets.measures.frame_relations.record import (
     RelationRecord,
     relation_section,
 )
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from typing_extensions import Self
 
-from bertsecrets.results.figures.grids import heatmap
-from bertsecrets.results.figures.maps import MapPanel, gallery
-from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.figures.grids import heatmap
+from bertsecrets.present.figures.maps import MapPanel, gallery
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.ranking import picked
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import head_label, number, p_value, with_error
-from bertsecrets.results.ranking import picked
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.views import LEVEL, ExtrasRecord, MeasureView
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bertsecrets.present.grid import highest
+from bertsecrets.present.ranking import picked
 from bertsecrets.results.formatting import head_label
-from bertsecrets.results.ranking import picked
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import MeasureView
 
 SPECIAL = {"cls": "[CLS]", "sep": "[SEP]", "sep_total": "all [SEP] together"}

@@ -18,13 +18,13 @@ from bertsecrets.measures.linguistic.baselines import RandomWords
 from bertsecrets.measures.linguistic.columns import SPECIAL, counted, feature_label, occurring, strongest
 from bertsecrets.measures.linguistic.matching import matching_of
 from bertsecrets.measures.linguistic.word_features import Feature, check_occurs, features_from_config
-from bertsecrets.results.figures.grids import HeadPanel, head_panels
-from bertsecrets.results.figures.layers import LayerLine, layer_scatter
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest
+from bertsecrets.present.ranking import like_the_extreme
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.ranking import like_the_extreme
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 

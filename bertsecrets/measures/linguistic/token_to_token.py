@@ -29,12 +29,12 @@ from bertsecrets.measures.linguistic.word_pairs import (
     WordPair,
     check_pairs_occur,
 )
-from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest
+from bertsecrets.present.ranking import like_the_extreme, picked
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.ranking import like_the_extreme, picked
-from bertsecrets.results.report.content import FigureBlock, Section, Table
-from bertsecrets.results.sections import highest
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 

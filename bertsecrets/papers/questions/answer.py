@@ -9,8 +9,8 @@ from scipy import stats
 
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD
+from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.formatting import MISSING, low_to_high, number
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.statistics.replicates import mean_interval
 
 Array = NDArray[np.float64]

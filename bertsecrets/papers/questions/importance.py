@@ -13,16 +13,16 @@ from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import correlation_in_words
+from bertsecrets.present.report.content import FigureBlock, Table
 from bertsecrets.pruning.experiment import guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.results.components import GROUP
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
-from bertsecrets.results.figures.style import sample_size
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, with_limits
-from bertsecrets.results.report.content import FigureBlock, Table
-from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation

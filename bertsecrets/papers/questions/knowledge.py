@@ -10,11 +10,11 @@ from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Mi
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.patterns.figures import ShareBar, pattern_bars
 from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
-from bertsecrets.results.figures.style import sample_size
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import compared_section
+from bertsecrets.present.report.content import FigureBlock, Table
 from bertsecrets.results.formatting import number
-from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import INITIAL
-from bertsecrets.results.sections import compared_section
 from bertsecrets.results.views import Change, MeasureView
 
 _NAMES = tuple(column.name for column in Patterns.columns)

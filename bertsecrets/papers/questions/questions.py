@@ -10,7 +10,7 @@ from bertsecrets.papers.questions.importance import more_than_needed, redundant_
 from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
 from bertsecrets.papers.questions.separators import what_sep_is_for
 from bertsecrets.papers.questions.training import gradients, reasons, without_attention_dropout
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.report.content import Section
 
 _QUESTIONS: Mapping[str, Question] = {
     question.__name__: question

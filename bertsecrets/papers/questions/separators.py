@@ -10,7 +10,7 @@ from bertsecrets.importance.sinks.norms import RATIO
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
-from bertsecrets.results.report.content import FigureBlock
+from bertsecrets.present.report.content import FigureBlock
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
 from bertsecrets.results.views import MeasureView
 

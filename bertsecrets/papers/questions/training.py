@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.grid import correlation_in_words
+from bertsecrets.present.report.content import FigureBlock, Table
 from bertsecrets.reporting.controls import DROPOUT, LAYER_DECAY, ONLY, PERMUTED, controls
 from bertsecrets.reporting.runs import constant_score
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.scatters import ScatterPanel, head_scatter
-from bertsecrets.results.figures.style import seeds_in_words
 from bertsecrets.results.formatting import MISSING, low_to_high, number
-from bertsecrets.results.report.content import FigureBlock, Table
 from bertsecrets.results.run import PREDICTIONS, TRAINING
 from bertsecrets.results.scores import score_interval
-from bertsecrets.results.sections import correlation_in_words
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import paired_proportions
 from bertsecrets.statistics.ranks import rank_correlation, spearman

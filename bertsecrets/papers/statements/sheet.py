@@ -23,6 +23,7 @@ from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
 from bertsecrets.results.files import copied
+from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.intervals import stderr_of_width
@@ -181,13 +182,8 @@ class Sheet:
         raise LackingError(f"the column {column} between two seeds", settings)
 
     def records(self, experiment: str) -> list[dict[str, Any]]:
-        """What an experiment keeps beside the table, of each run that has it.
-
-        Raises:
-            LackingError: If no run has it.
-        """
-        records = [view.extras for view in self._views(experiment) if view.extras]
-        if records:
+        """What an experiment keeps beside the table, of each run that has it; raises as :meth:`views`."""
+        if records := [view.extras for view in self._views(experiment) if view.extras]:
             return records
         raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
 
@@ -197,8 +193,16 @@ class Sheet:
         Raises:
             LackingError: If no run has it.
         """
-        for view in self._views(experiment):
-            return view
+        return self.views(experiment)[0]
+
+    def views(self, experiment: str) -> list[MeasureView]:
+        """An experiment in the state that the sheet is about, of each run that has it.
+
+        Raises:
+            LackingError: If no run has it.
+        """
+        if views := list(self._views(experiment)):
+            return views
         raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
 
     def columns(self, prefix: str) -> list[str]:
@@ -242,6 +246,7 @@ class Sheet:
             opened = Run.open(run.folder)
             paths = [opened.scores_path, opened.heads_path, opened.ablation_path]
             paths += [opened.extras_path(name) for name in run.experiments]
+            paths += sorted((run.folder / FINDINGS).glob("*.parquet"))
             for path in paths:
                 if path.is_file():
                     digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())

@@ -32,10 +32,10 @@ from bertsecrets.papers.statements.test import (
     reliability,
     summed,
 )
+from bertsecrets.present.grid import highest
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import LEVEL
-from bertsecrets.results.sections import highest
 from bertsecrets.settings import Settings
 from bertsecrets.statistics.ranks import agreement, rank_correlation
 

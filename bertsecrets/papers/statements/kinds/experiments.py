@@ -14,7 +14,7 @@ from bertsecrets.ablation.over_examples import effects_on_losses, share_over_exa
 from bertsecrets.data.task import task_from_config
 from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.measures.dependency.measure import Dependency
-from bertsecrets.measures.dependency.record import DependencyRecord
+from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles_of
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
@@ -62,6 +62,39 @@ class Record(Test):
         )
 
 
+class Found(Test):
+    """A number of a row that an experiment found; its standard error is that of its 95 % interval.
+
+    Args:
+        experiment: The experiment.
+        rows: The kind of rows.
+        where: Values of the row's fields.
+        value: Field of the number, with its limits.
+    """
+
+    experiment: str = Field(description="the name of an experiment")
+    rows: str = Field(description="the name of a kind of rows")
+    where: dict[str, str] = Field(default={}, description="values of fields")
+    value: str = Field(description="a field")
+
+    @property
+    def number(self) -> str:
+        return f"{self.value} of {self.experiment} ({'; '.join([self.rows, *self.where.values()])})"
+
+    def reading(self, sheet: Sheet) -> Reading:
+        for view in sheet.views(self.experiment):
+            for line in view.lines(self.rows):
+                found = line.get(self.value)
+                if all(line.get(name) == value for name, value in self.where.items()) and isinstance(found, Mapping):
+                    reach = found["high"] - found["low"]
+                    stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
+                    detail = head_label(line["layer"], line["head"]) if {"layer", "head"} <= set(line) else ""
+                    return Reading(found["value"], stderr, int(found["n"]), detail)
+        raise LackingError(
+            f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
+        )
+
+
 def _step(entry: Any, step: str | Mapping[str, str]) -> Any:
     if isinstance(step, str):
         return entry.get(step) if isinstance(entry, Mapping) else None
@@ -97,24 +130,24 @@ class Relations(Test):
         return f"{quantity} ({relations})"
 
     def reading(self, sheet: Sheet) -> Reading:
-        for content in sheet.records(Dependency.name):
-            record = DependencyRecord.read(content)
-            scores = [] if record is None else [score for score in record.relations if score.relation != "all"]
-            scores = [score for score in scores if not self.relations or score.relation in self.relations]
+        for view in sheet.views(Dependency.name):
+            scores = [row for row in view.found(Relation) if row.relation != "all"]
+            scores = [row for row in scores if not self.relations or row.relation in self.relations]
             if scores:
                 break
         else:
             raise LackingError(f"{self.number} (too few words)", sheet.settings_of(Dependency.name), too_few=True)
-        count, number = sum(score.count for score in scores), len(scores)
+        count, number = sum(score.words for score in scores), len(scores)
         if self.value == "lowest_accuracy":
-            lowest = min(scores, key=lambda score: score.accuracy)
-            return Reading(lowest.accuracy, (lowest.high - lowest.low) / (2 * REACH), count, lowest.relation)
+            lowest = min(scores, key=lambda score: score.accuracy.value)
+            accuracy = lowest.accuracy
+            return Reading(accuracy.value, (accuracy.high - accuracy.low) / (2 * REACH), count, lowest.relation)
         if self.value == "to_head":
             to_head = sum(not score.from_head for score in scores)
             p = float(stats.binomtest(to_head, number, self.threshold).pvalue)
             return Reading(to_head / number, math.nan, count, f"{to_head} of {number} relations", p_value=p)
-        above = sum(score.gain > 0 for score in scores)
-        ends = [sum(score.beats_offsets for score in scores), sum(score.gain_high > 0 for score in scores)]
+        above = sum(score.gain.value > 0 for score in scores)
+        ends = [sum(score.beats_offsets for score in scores), sum(score.gain.high > 0 for score in scores)]
         # At least one relation on either side, as for shares of heads.
         reach = max(1, *(abs(end - above) for end in ends)) / number
         return Reading(above / number, reach / REACH, count, f"{above} of {number} relations")

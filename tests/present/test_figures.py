@@ -16,13 +16,13 @@ from PIL import Image
 from scipy.ndimage import generic_filter
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.figures.curves import gradient_flow, most_changed, running_median, spread_apart, trajectory
-from bertsecrets.results.figures.grids import HeadPanel, head_cells, head_panels, heatmap
-from bertsecrets.results.figures.maps import MapPanel, gallery, labelled_positions
-from bertsecrets.results.figures.rows import IntervalRow, interval_rows
-from bertsecrets.results.figures.saving import png, save_figure, svg
-from bertsecrets.results.figures.scatters import gradient_against_drift, head_space
-from bertsecrets.results.figures.style import effect_scale, new_figure, scale, seeds_in_words
+from bertsecrets.present.figures.curves import gradient_flow, most_changed, running_median, spread_apart, trajectory
+from bertsecrets.present.figures.grids import HeadPanel, head_cells, head_panels, heatmap
+from bertsecrets.present.figures.maps import MapPanel, gallery, labelled_positions
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.saving import png, save_figure, svg
+from bertsecrets.present.figures.scatters import gradient_against_drift, head_space
+from bertsecrets.present.figures.style import effect_scale, new_figure, scale, seeds_in_words
 
 RNG = np.random.default_rng(0)
 SMALLEST_FONT = 8.0

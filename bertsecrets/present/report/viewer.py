@@ -11,9 +11,9 @@ from jinja2.utils import htmlsafe_json_dumps
 from matplotlib.colors import to_hex
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.style import DIVERGING, SEQUENTIAL, effect_scale
+from bertsecrets.present.figures.style import DIVERGING, SEQUENTIAL, effect_scale
+from bertsecrets.present.report.content import HeadHistory, JointTable, Overview, ViewerExample
 from bertsecrets.results.formatting import MISSING, number, visible
-from bertsecrets.results.report.content import HeadHistory, JointTable, Overview, ViewerExample
 from bertsecrets.results.verdicts import WORDS
 
 _STOPS = 33
@@ -63,7 +63,7 @@ def colour_stops() -> dict[str, list[str]]:
 def head_columns(table: JointTable | None) -> list[Mapping[str, Any]]:
     """The columns by which the viewer colours heads: ``{"label", "cells", "effects"}``, with numbers, texts, or None.
 
-    >>> from bertsecrets.results.report.content import JointColumn
+    >>> from bertsecrets.present.report.content import JointColumn
     >>> table = JointTable([(0, 0), (0, 1)], [JointColumn("drift/cosine", "Drift", "cosine", ["−0.5", "–"])])
     >>> head_columns(table)
     [{'label': 'Drift: cosine', 'cells': {'0.0': -0.5, '0.1': None}, 'effects': False}]

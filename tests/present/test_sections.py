@@ -9,14 +9,20 @@ import pytest
 import torch
 from scipy import stats
 
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.frame_relations.measure import FrameRelations
 from bertsecrets.measures.linguistic.features import Features
+from bertsecrets.present.grid import (
+    agreement_table,
+    compared_section,
+    correlation_in_words,
+    grid_comparison,
+    grid_section,
+)
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import p_value, with_limits
-from bertsecrets.results.report.content import Section
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.sections import agreement_table, compared_section, correlation_in_words, describe_columns
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import Comparison, Contrast, MeasureView, Replicates
 from bertsecrets.statistics.ranks import rank_correlation
@@ -186,7 +192,7 @@ VALUES = np.stack(
 
 
 def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_finding() -> None:
-    section = Toy.describe(toy_view(VALUES))
+    section = grid_section(toy_view(VALUES))
     assert section is not None
     assert section.title == "Toy numbers"
     assert section.findings == [
@@ -210,7 +216,6 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
 
 
 class Losses(Toy):
-    effects = True
     # Changes of a score may be negative.
     columns = tuple(replace(column, limits=None) for column in Toy.columns)
 
@@ -219,7 +224,9 @@ def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them()
     value = torch.tensor([0.0, -0.05, -0.075], dtype=torch.float64)[:, None, None]
     grid = HeadGrid("toy", ("bits",), value, torch.full_like(value, 0.001), torch.full(value.shape, 20), True)
     table = HeadTable.from_grid(grid, **IDENTITY, stage="training", step=9)
-    section = Losses.describe(view_of(table, "toy", Toy.title, Losses.columns))
+    shown = Shown(lowest=True, effects=True)
+    run = Run(Path("nowhere"), "r", "m", "t", "pretrained")
+    section = grid_section(MeasureView(run, Declaration("toy", Toy.title, "", Losses.columns, shown), table))
     assert section is not None
     # Of changes of a score the largest loss is what a reader looks for.
     assert section.findings == [
@@ -232,7 +239,7 @@ def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them()
 
 
 def test_an_experiment_without_numbers_has_no_section() -> None:
-    assert describe_columns(view_of(HeadTable.empty(), "toy", Toy.title, Toy.columns)) is None
+    assert grid_section(view_of(HeadTable.empty(), "toy", Toy.title, Toy.columns)) is None
 
 
 def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Section:
@@ -240,7 +247,7 @@ def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Secti
         label: Replicates([toy_view(VALUES + np.asarray(shift)) for shift in shifts])
         for label, shifts in (("a", first), ("b", second))
     }
-    section = Toy.compare(Comparison(replicates, [Contrast("a − b", "a", "b")]))
+    section = grid_comparison(Comparison(replicates, [Contrast("a − b", "a", "b")]))
     assert section is not None
     return section
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from PIL import Image as Picture
 
-from bertsecrets.results.figures.grids import HeadCells, head_cells
-from bertsecrets.results.figures.saving import png, svg
+from bertsecrets.present.figures.grids import HeadCells, head_cells
+from bertsecrets.present.figures.saving import png, svg
 
 _CRISP = 150
 _COARSER = (110, 80, 60)

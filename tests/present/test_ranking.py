@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertsecrets.results.ranking import like_the_extreme
+from bertsecrets.present.ranking import like_the_extreme
 
 VALUE = np.array([[0.30, 0.32, 0.10], [0.29, np.nan, 0.31]])
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from bertsecrets.results.figures.saving import save_figure
+from bertsecrets.present.figures.saving import save_figure
+from bertsecrets.present.report.content import FigureBlock, Report, Table
+from bertsecrets.present.report.images import Image, encode
+from bertsecrets.present.report.viewer import colour_stops, encode_prefix, head_columns, histories, overview_data
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import head_code, number, visible
-from bertsecrets.results.report.content import FigureBlock, Report, Table
-from bertsecrets.results.report.images import Image, encode
-from bertsecrets.results.report.viewer import colour_stops, encode_prefix, head_columns, histories, overview_data
 from bertsecrets.results.verdicts import COLOURS, WORDS
 
 MAX_BYTES = 3_000_000
@@ -101,7 +101,7 @@ def _render(report: Report, images: list[Image | None], examples: list[str], not
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
-    folder = files("bertsecrets.results.report")
+    folder = files("bertsecrets.present.report")
     names = ("report.html.jinja", "report.css", "viewer.js", "head_views.js", *_SCRIPTS)
     parts = {name: (folder / name).read_text("utf-8") for name in names}
     widths = sorted({image.width for image in images if image is not None})

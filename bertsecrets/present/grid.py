@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -10,10 +11,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.grid import Column
-from bertsecrets.results.figures.grids import HeadPanel, head_panels, heatmap
-from bertsecrets.results.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.figures.curves import trajectory
+from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
+from bertsecrets.present.figures.layers import LayerLine, layer_scatter
+from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.ranking import like_the_extreme, picked, ties_in_words
+from bertsecrets.present.report.content import FigureBlock, HeadLine, Highlights, Section, Table
 from bertsecrets.results.formatting import (
     MISSING,
+    counted,
     head_label,
     heads_label,
     low_to_high,
@@ -22,8 +28,6 @@ from bertsecrets.results.formatting import (
     p_value,
     with_error,
 )
-from bertsecrets.results.ranking import like_the_extreme, picked
-from bertsecrets.results.report.content import FigureBlock, Section, Table
 from bertsecrets.results.run import INITIAL, RANDOM
 from bertsecrets.results.views import LEVEL, Array, Change, Comparison, Contrast, Grids, MeasureView, Replicates
 from bertsecrets.statistics.ranks import FEWEST_POINTS, RankCorrelation, spearman_within
@@ -44,47 +48,180 @@ MOST_PANELS = 21
 
 _MOST_CONTRASTS, _MOST_CHANGES = 12, 12
 _TOP = 5
+_LISTED, _OUTLINED = 10, 5
+_ROUNDING = 3e-7
+"""Largest difference of a number from its reference by float32 rounding alone."""
+
 SHORT = {INITIAL: "before fine-tuning", RANDOM: "random weights"}
 """What a model that a measure is compared with is called in a heading."""
 
 _LONG = {INITIAL: "the model before fine-tuning", RANDOM: "a model with random weights"}
 
 
-def describe_columns(view: MeasureView, *, lowest: bool = False, about: str = "") -> Section | None:
-    """Every column as a heatmap and a row of a table, and the highest head of the first column as a sentence.
+def grid_section(view: MeasureView) -> Section | None:
+    """Every column as a heatmap and a row of a table, a sentence on the first head, and what ``view.shown`` asks for.
 
     Of whole layers the table has a row for each, since they are few and a heatmap of one column is hard to read.
-
-    Args:
-        view: The numbers.
-        lowest: Whether the lowest values are those to name, as for changes of a score.
-        about: The last paragraph.
     """
+    shown = view.shown
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
     if not columns:
         return None
+    first = columns[0]
     grids = {column: view.grid(column.name) for column in columns}
     drawn = {column: grid for column, grid in grids.items() if np.isfinite(grid[0]).any()}
+    listed = _listed(view, first) if shown.verb and first in drawn else []
+    marked = [(line.layer, line.head) for line in listed[:_OUTLINED]]
     blocks = [
         FigureBlock(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
-            partial(_draw, view, group),
+            partial(_draw, view, group, marked if group == [first] else None),
             f"{view.title}, {group[0].label if len(group) == 1 else 'all on one scale'}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
-        for index, group in enumerate(_by_unit(list(drawn)))
+        for index, group in enumerate(_by_unit(list(drawn), apart=first if marked else None))
     ]
     undefined = [column.label for column in columns if column not in drawn]
-    first = columns[0]
-    return Section(
+    section = Section(
         view.title,
-        [_extreme_in_words(view, first, lowest)],
-        [*([_without_values(undefined)] if undefined else []), *([about] if about else [])],
-        [_layers_table(drawn) if view.of_layers else _heads_table(drawn, lowest)] if drawn else [],
-        blocks,
+        [_extreme_in_words(view, first, shown.lowest)],
+        [*([_without_values(undefined)] if undefined else []), *([shown.about] if shown.about else [])],
+        [_layers_table(drawn) if view.of_layers else _heads_table(drawn, shown.lowest)] if drawn else [],
+        [*blocks, *_by_layer(view), *_over_steps(view, marked)],
         descriptive=True,
-        head=_extreme(grids[first][0], lowest) if first in drawn and not view.of_layers else None,
+        head=_extreme(grids[first][0], shown.lowest) if first in drawn and not view.of_layers else None,
     )
+    return _ranked(view, first, listed, section) if shown.verb and first in drawn else section
+
+
+def _listed(view: MeasureView, column: Column) -> list[HeadLine]:
+    """The first heads by a column; none if no head differs from its reference beyond rounding."""
+    value_LH, stderr_LH, _ = view.grid(column.name)
+    unchanged = view.shown.unchanged
+    if unchanged is not None and np.nanmax(np.abs(value_LH - unchanged)) < _ROUNDING:
+        return []
+    order = np.argsort(value_LH if view.shown.lowest else -value_LH, axis=None, kind="stable")
+    heads = [divmod(int(index), value_LH.shape[1]) for index in order if np.isfinite(value_LH.flat[index])]
+    return [
+        HeadLine(head[0], head[1], column.name, float(value_LH[head]), float(stderr_LH[head]))
+        for head in heads[:_LISTED]
+    ]
+
+
+def _ranked(view: MeasureView, column: Column, listed: Sequence[HeadLine], section: Section) -> Section:
+    """A section with a list of the first heads, and sentences on the first head, those like it, and layers."""
+    shown = view.shown
+    value_LH, stderr_LH, count_LH = view.grid(column.name)
+    examples = counted(int(count_LH.max()), "example")
+    if not listed:
+        heads = (
+            f"None of {count} heads differs from its"
+            if (count := np.isfinite(value_LH).sum()) > 1
+            else "The only head equals its"
+        )
+        finding = f"{heads} reference beyond rounding on {examples}: {column.label} {shown.unchanged:g}."
+        return replace(section, findings=[finding], descriptive=False, head=None)
+    top = listed[0].layer, listed[0].head
+    number_of_top = f"{column.name} {picked(top, value_LH, stderr_LH, count_LH, bounds=column.limits)} over {examples}"
+    if value_LH.size == 1:
+        findings = [f"The only head, {head_label(*top)}, has a {number_of_top}: {column.label}."]
+    else:
+        ties = like_the_extreme(value_LH, stderr_LH, count_LH, lowest=shown.lowest)
+        if shown.first and view.has(shown.first):
+            p_LH, _, tested_LH = view.grid(shown.first)
+            ahead = f"It {shown.verb}, significantly ahead of every other head"
+            ties = ties_in_words(
+                -value_LH if shown.lowest else value_LH, p_LH, tested_LH, tests="paired t tests", ahead=ahead
+            )
+        findings = [f"The head that {shown.verb} is {head_label(*top)}: {number_of_top}. {ties}".strip()]
+        if layers := _layers_in_words(value_LH, column):
+            findings.insert(0, layers)
+    rows = [[head_label(line.layer, line.head), with_error(line.value, line.stderr)] for line in listed]
+    table = Table(["head", f"{column.name} ± standard error"], rows, f"The heads that {shown.verb}")
+    by_layer = Table(
+        ["layer", f"mean {column.name} over heads", "lowest head", "highest head"],
+        [
+            [str(layer), *(number(float(summary(value_H))) for summary in (np.nanmean, np.nanmin, np.nanmax))]
+            for layer, value_H in enumerate(value_LH)
+            if np.isfinite(value_H).any()
+        ],
+        "By layer",
+        folded=True,
+    )
+    return replace(
+        section,
+        findings=findings,
+        tables=[table, by_layer, *section.tables],
+        highlights=Highlights(f"Heads that {shown.verb}", listed),
+        head=top,
+        descriptive=False,
+    )
+
+
+def _layers_in_words(value_LH: Array, column: Column) -> str:
+    """A sentence on the layers with the lowest and the highest mean; empty for one layer."""
+    mean_L = {layer: float(np.nanmean(value_H)) for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()}
+    low, high = min(mean_L, key=lambda layer: mean_L[layer]), max(mean_L, key=lambda layer: mean_L[layer])
+    if len(mean_L) == 1:
+        return ""
+    if number(mean_L[low]) == number(mean_L[high]):
+        return f"All {len(mean_L)} layers have the same mean {column.label}, {number(mean_L[low])}."
+    return (
+        f"By layer, the mean {column.label} is lowest in layer {low} ({number(mean_L[low])}) and highest in layer {high} "
+        f"({number(mean_L[high])})."
+    )
+
+
+def _by_layer(view: MeasureView) -> list[FigureBlock]:
+    """Heads as dots by layer, of the columns that ``view.shown`` names."""
+    names = {column: name for column, name in view.shown.by_layer.items() if view.has(column)}
+    if not names:
+        return []
+    first = next(iter(names))
+    column, level_name = view.shown.level or ("", "")
+    figure = partial(
+        layer_scatter,
+        {name: [LayerLine(name, view.value(column))] for column, name in names.items()},
+        title=f"{view.title}, by layer",
+        unit=view.column(first).unit,
+        note=sample_size(view.count(first)),
+        level=float(np.nanmean(view.value(column))) if view.has(column) else None,
+        level_name=level_name,
+    )
+    caption = f"{view.title}, by layer: a dot for each head" + (
+        f", the dashed line for {level_name}." if level_name else "."
+    )
+    return [FigureBlock(f"{view.name}_layers", figure, caption, "Scatter of heads by layer.")]
+
+
+def _over_steps(view: MeasureView, named: Sequence[tuple[int, int]]) -> list[FigureBlock]:
+    """The columns that ``view.shown`` names at every validation."""
+    blocks = []
+    for name in view.shown.history:
+        history = [(step, value_LH) for step, value_LH in view.history(name) if step > 0]
+        if not history:
+            continue
+        start = view.shown.start
+        if start is not None:
+            history.insert(0, (0, np.where(np.isfinite(history[0][1]), start, np.nan)))
+        steps, values = zip(*history, strict=True)
+        column = view.column(name)
+        figure = partial(
+            trajectory,
+            steps,
+            np.stack(values),
+            title=f"{view.title} during training",
+            unit=column.unit,
+            count=view.grid(name)[2],
+            named=named,
+        )
+        caption = f"{column.label[:1].upper()}{column.label[1:]} over every validation"
+        caption += f", from step 0 ({start:g} by definition)" if start is not None else ""
+        caption += "; named: the heads of the list." if named else "."
+        blocks.append(
+            FigureBlock(f"{view.name}_{name}_steps", figure, caption, "Line chart by layer and head over steps.")
+        )
+    return blocks
 
 
 def _heads_table(grids: Mapping[Column, _Grid], lowest: bool) -> Table:
@@ -145,15 +282,15 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}{tail}"
 
 
-def _by_unit(columns: Sequence[Column]) -> list[list[Column]]:
-    """Columns grouped by unit, which share a colour scale."""
-    groups: dict[tuple[str, tuple[float, float] | None], list[Column]] = {}
+def _by_unit(columns: Sequence[Column], apart: Column | None = None) -> list[list[Column]]:
+    """Columns grouped by unit, which share a colour scale, but for one that is drawn apart."""
+    groups: dict[tuple[object, ...], list[Column]] = {}
     for column in columns:
-        groups.setdefault((column.unit, column.limits), []).append(column)
+        groups.setdefault((column.unit, column.limits, column == apart), []).append(column)
     return list(groups.values())
 
 
-def _draw(view: MeasureView, columns: Sequence[Column]) -> Figure:
+def _draw(view: MeasureView, columns: Sequence[Column], marked: Sequence[tuple[int, int]] | None) -> Figure:
     unit, limits = columns[0].unit or columns[0].label, columns[0].limits
     if len(columns) == 1:
         value_LH, stderr_LH, count_LH = view.grid(columns[0].name)
@@ -166,6 +303,7 @@ def _draw(view: MeasureView, columns: Sequence[Column]) -> Figure:
             stderr_LH=stderr_LH,
             limits=limits,
             whole_layers=view.of_layers,
+            marked=marked,
         )
     counts = [view.count(column.name) for column in columns]
     panels = [
@@ -298,9 +436,11 @@ def _mean(value_LH: Array) -> str:
     return number(float(np.nanmean(value_LH))) if np.isfinite(value_LH).any() else number(math.nan)
 
 
-def compare_conditions(comparison: Comparison) -> Section | None:
+def grid_comparison(comparison: Comparison) -> Section | None:
     """Every value column of a measure by condition, with agreement between seeds, and differences in the first column."""
     replicates = comparison.replicates
+    if not next(iter(replicates.values())).views[0].shown.compared:
+        return None
     title = next(iter(replicates.values())).title
     columns = {
         column.name: column

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
     QUIET,
     SMALL,

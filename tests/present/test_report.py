@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bertsecrets.results.figures.grids import heatmap
-from bertsecrets.results.report.content import (
+from bertsecrets.present.figures.grids import heatmap
+from bertsecrets.present.report.content import (
     FigureBlock,
     HeadHistory,
     HeadViewer,
@@ -28,7 +28,7 @@ from bertsecrets.results.report.content import (
     ViewerExample,
     joined,
 )
-from bertsecrets.results.report.page import _column_classes, save_figures, write_report
+from bertsecrets.present.report.page import _column_classes, save_figures, write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
 VOID = {"meta", "link", "img", "br", "input"}
@@ -319,7 +319,7 @@ def test_sparse_maps_of_full_size_fit(tmp_path: Path) -> None:
 
 
 def test_large_figures_become_coarser_and_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 400_000)
+    monkeypatch.setattr("bertsecrets.present.report.page.MAX_BYTES", 400_000)
     path = tmp_path / "r.html"
     write_report(path, Report("Big", sections=[Section("s", figures=[block(12), block(12)])]))
     page = Page(path)
@@ -331,7 +331,7 @@ def test_large_figures_become_coarser_and_the_page_says_so(tmp_path: Path, monke
 
 @pytest.mark.slow
 def test_figures_that_never_fit_are_left_out_from_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsecrets.results.report.page.MAX_BYTES", 70_000)
+    monkeypatch.setattr("bertsecrets.present.report.page.MAX_BYTES", 70_000)
     path = tmp_path / "r.html"
     write_report(path, Report("Big", sections=[Section("s", figures=[block(2), *[block(12, alt="gone")] * 3])]))
     page = Page(path)

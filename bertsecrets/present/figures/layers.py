@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from bertsecrets.results.figures.style import (
+from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     POINTS,

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from matplotlib.figure import Figure
 
 from bertsecrets.errors import UserError
-from bertsecrets.results.figures.style import house_style
+from bertsecrets.present.figures.style import house_style
 from bertsecrets.results.files import atomic_write
 
 _DPI = 150

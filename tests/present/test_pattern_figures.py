@@ -13,7 +13,7 @@ from bertsecrets.patterns.figures import (
     pattern_steps,
     pattern_transitions,
 )
-from bertsecrets.results.figures.maps import TitledMap, map_sheet
+from bertsecrets.present.figures.maps import TitledMap, map_sheet
 
 NAMES = tuple(COLOURS)
 

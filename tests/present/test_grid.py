@@ -1,4 +1,4 @@
-"""The section on drift, against numbers put into a table by hand."""
+"""The section of a grid with a list of its first heads, drift, against numbers put into a table by hand."""
 
 import math
 from pathlib import Path
@@ -9,7 +9,8 @@ import torch
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
-from bertsecrets.results.report.content import Section
+from bertsecrets.present.grid import grid_section
+from bertsecrets.present.report.content import Section
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
@@ -27,7 +28,7 @@ def section_of(*tables: HeadTable) -> Section:
     # The folder holds nothing: the section reads the table alone.
     run = Run(Path("nowhere"), "r", "m", "t", "pretrained")
     declaration = Drift(1, 1).declaration()
-    section = Drift.describe(MeasureView(run, declaration, HeadTable.concat(tables)))
+    section = grid_section(MeasureView(run, declaration, HeadTable.concat(tables)))
     assert section is not None
     return section
 
@@ -40,13 +41,14 @@ def test_the_most_changed_heads_come_first() -> None:
     assert heads == [(0, 1), (1, 0), (1, 1), (0, 0), (1, 2)]
     first = section.highlights.heads[0]
     assert (first.quantity, first.value, first.stderr) == ("cosine", 0.1, 0.01)
-    most_changed, by_layer = section.tables
+    most_changed, by_layer, _ = section.tables
     assert most_changed.rows[:2] == [["layer 0 · head 1", "0.100 ± 0.010"], ["layer 1 · head 0", "0.200 ± 0.020"]]
     assert by_layer.rows == [["0", "0.500", "0.100", "0.900"], ["1", "0.550", "0.200", "0.950"]]
     assert section.findings == [
-        "The mean cosine with the maps before fine-tuning is lowest, that is attention changed most, in layer 0 (0.500), and "
-        "highest in layer 1 (0.550).",
-        "The head that changed most is layer 0 · head 1: cosine 0.100 (0.073 to 0.127) over 30 examples.",
+        "By layer, the mean cosine similarity with the maps before fine-tuning is lowest in layer 0 (0.500) and highest in layer 1 "
+        "(0.550).",
+        "The head that changed most is layer 0 · head 1: cosine 0.100 (0.073 to 0.127) over 30 examples. The lowest head is "
+        "significantly lower than every other (standard errors, Holm-corrected).",
     ]
 
 
@@ -61,15 +63,14 @@ def test_every_column_is_drawn_on_its_own_scale_and_the_last_step_counts() -> No
     names = tuple(column.name for column in Drift.columns if column.role == "value")
     section = section_of(rows(COSINE, 4, names), rows(COSINE / 2, 9, names))
     figures = {block.name: block.figure for block in section.figures}
-    assert list(figures) == [*(f"drift_{name}" for name in names), "drift_trajectory"]
-    limits = {name: figures[f"drift_{name}"].axes[0].collections[0].get_clim() for name in names}
-    assert limits["cosine"] == limits["cls_cosine"] == (0.0, 1.0)
-    assert limits["jensen_shannon"] == limits["cls_jensen_shannon"] == (0.0, math.log(2))
-    shown_LH = figures["drift_cosine"].axes[0].collections[0].get_array().reshape(2, 3)
+    # Columns of one unit share a scale; the first, whose heads are outlined, is drawn apart.
+    assert list(figures) == ["drift", "drift_jensen_shannon", "drift_cls_cosine", "drift_cosine_steps"]
+    limits = [figures[name].axes[0].collections[0].get_clim() for name in list(figures)[:3]]
+    assert limits == [(0.0, 1.0), (0.0, math.log(2)), (0.0, 1.0)]
+    shown_LH = figures["drift"].axes[0].collections[0].get_array().reshape(2, 3)
     np.testing.assert_array_equal(shown_LH.filled(math.nan), COSINE / 2)
-    assert "step 9" in section.figures[0].caption
     # One step makes a line from step 0, where nothing has changed yet.
-    alone = {block.name: block.figure for block in section_of(rows(COSINE, 4)).figures}["drift_trajectory"]
+    alone = {block.name: block.figure for block in section_of(rows(COSINE, 4)).figures}["drift_cosine_steps"]
     np.testing.assert_array_equal(alone.axes[0].lines[0].get_xdata(), [0, 4])
     assert alone.axes[0].lines[0].get_ydata()[0] == 1.0
 
@@ -82,11 +83,11 @@ def test_heatmap_trajectory_and_list_name_the_same_heads() -> None:
     assert section.highlights is not None
     listed = [(line.layer, line.head) for line in section.highlights.heads[:5]]
     figures = {block.name: block.figure for block in section.figures}
-    named = [text.get_text() for text in figures["drift_trajectory"].axes[1].texts]
+    named = [text.get_text() for text in figures["drift_cosine_steps"].axes[1].texts]
     assert sorted(named) == sorted(f"layer {layer} · head {head}" for layer, head in listed)
     outlined = {
         (round(patch.get_y() - 0.04), round(patch.get_x() - 0.04))
-        for patch in figures["drift_cosine"].axes[0].patches
+        for patch in figures["drift"].axes[0].patches
         if patch.get_width() == pytest.approx(0.92)
     }
     assert outlined == set(listed)
@@ -108,7 +109,7 @@ def table_with_p(value_LH: np.ndarray, p_LH: np.ndarray, count: int = 30) -> Hea
             [1, 0.5, 0.06, 0.2],
             "layer 0 · head 0: cosine 0.100 (0.073 to 0.127) over 30 examples. No other head can be told from it (paired",
         ),
-        ([1, 0.01, 0.01, 0.01], "It changed significantly more than every other head"),
+        ([1, 0.01, 0.01, 0.01], "It changed most, significantly ahead of every other head"),
         ([math.nan] * 4, "With 30 examples the order of the heads cannot be tested."),
     ],
 )
@@ -122,16 +123,22 @@ def test_heads_that_cannot_be_told_from_the_first_are_named(p: list[float], word
     [
         (
             np.full((2, 2), math.nan),
-            "No head's change can be told: its cosine similarity is undefined (NaN) for all 4 heads.",
+            "Drift of attention: cosine similarity with the maps before fine-tuning is undefined for all 4 heads.",
         ),
-        (np.ones((2, 2)), "None of 4 heads has changed its attention beyond rounding on 30 examples: cosine 1"),
+        (
+            np.ones((2, 2)),
+            "None of 4 heads differs from its reference beyond rounding on 30 examples: cosine similarity",
+        ),
         (
             np.full((2, 2), 1 - 3e-8),
-            "None of 4 heads has changed its attention beyond rounding on 30 examples: cosine 1",
+            "None of 4 heads differs from its reference beyond rounding on 30 examples: cosine similarity",
         ),
-        (np.ones((1, 1)), "The only head has not changed its attention beyond rounding on 30 examples: cosine 1"),
+        (np.ones((1, 1)), "The only head equals its reference beyond rounding on 30 examples: cosine similarity"),
         (np.full((1, 1), 0.4), "The only head, layer 0 · head 0, has a cosine 0.400 (0.318 to 0.482) over 30 examples"),
-        (np.full((2, 2), 0.4), "All 2 layers have the same mean cosine with the maps before fine-tuning, 0.400."),
+        (
+            np.full((2, 2), 0.4),
+            "All 2 layers have the same mean cosine similarity with the maps before fine-tuning, 0.400.",
+        ),
         (np.array([[0.4, 0.6]]), "The head that changed most is layer 0 · head 0"),
     ],
 )
@@ -139,10 +146,3 @@ def test_edge_cases_have_a_sentence_that_is_true(value_LH: np.ndarray, finding: 
     section = section_of(rows(value_LH, 9))
     assert section.findings[0].startswith(finding)
     assert (section.highlights is None) == ("beyond rounding" in finding or "undefined" in finding)
-
-
-def test_without_cosine_there_is_no_section() -> None:
-    run = Run(Path("nowhere"), "r", "m", "t", "pretrained")
-    table = rows(COSINE, 4, ("jensen_shannon",))
-    assert Drift.describe(MeasureView(run, Drift(1, 1).declaration(), table)) is None
-    assert Drift.describe(MeasureView(run, Drift(1, 1).declaration(), HeadTable.empty())) is None

@@ -1,0 +1,123 @@
+"""What makes the pages of an experiment from what a run found."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bertsecrets.doors import error_text, load_named, offers
+from bertsecrets.files import is_ours
+from bertsecrets.grid import Shown
+from bertsecrets.present.grid import grid_comparison, grid_section
+from bertsecrets.present.report.content import Section
+from bertsecrets.results.run import Declaration
+from bertsecrets.results.views import Comparison, MeasureView
+
+
+def _nothing(view: MeasureView) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Presenter:
+    """How an experiment is shown: functions of what was found, without a model; those left out are those of any grid.
+
+    Args:
+        section: The section of a run's page; None if there is nothing to show.
+        comparison: The section of a page that compares runs; None if there is nothing to compare.
+        classes: Columns of text for the table of all heads, such as a verdict: heading -> text ``[layers][heads]``.
+        scalars: Summary values for W&B, by name, besides the means of the columns.
+        curves: Curves for W&B: name of the x axis -> its points, x and the value of every curve there by name.
+    """
+
+    section: Callable[[MeasureView], Section | None] = grid_section
+    comparison: Callable[[Comparison], Section | None] = grid_comparison
+    classes: Callable[[MeasureView], Mapping[str, Sequence[Sequence[str]]]] = _nothing
+    scalars: Callable[[MeasureView], Mapping[str, float]] = _nothing
+    curves: Callable[[MeasureView], Mapping[str, Sequence[Mapping[str, float]]]] = _nothing
+
+
+def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Presenter:
+    """The presenter of a declared experiment; that of any grid if it names none, or one that is not available.
+
+    A run's folder is data and must not cause imports, except from this package and of presenters that installed packages
+    offer. Another presenter is used only if its module is already imported, or is once the classes that the current command
+    names are.
+
+    Args:
+        declaration: The declaration in the run's folder.
+        trusted: Further classes that may be imported, each as :func:`~bertsecrets.doors.resolve` reads it.
+
+    Raises:
+        UserError: If one of ``trusted`` is needed and cannot be imported.
+    """
+    if not declaration.presenter:
+        return _of_class(_named(declaration.experiment, "measures", trusted)) if declaration.experiment else Presenter()
+    named = _named(declaration.presenter, "presenters", trusted)
+    if not isinstance(named, Presenter):
+        return Presenter()
+    return named if is_ours(declaration.presenter.partition(":")[0]) else _guarded(named, declaration.presenter)
+
+
+def _of_class(kind: object) -> Presenter:
+    """The presenter that the methods of a class make, of families that have none yet."""
+    methods = {
+        "section": "describe",
+        "comparison": "compare",
+        "classes": "classes",
+        "scalars": "scalars",
+        "curves": "curves",
+    }
+    return Presenter(**{part: getattr(kind, name) for part, name in methods.items() if hasattr(kind, name)})
+
+
+def _guarded(presenter: Presenter, name: str) -> Presenter:
+    """Another package's presenter, whose errors do not keep a page from being made."""
+
+    def section(view: MeasureView) -> Section | None:
+        try:
+            return presenter.section(view)
+        except Exception as error:
+            # A page says what failed, whatever the package raises.
+            return _failed(view.title, error)
+
+    def comparison(compared: Comparison) -> Section | None:
+        try:
+            return presenter.comparison(compared)
+        except Exception as error:
+            return _failed(next(iter(compared.replicates.values())).title, error)
+
+    def _failed(title: str, error: Exception) -> Section:
+        advice = f"The presenter '{name}' failed ({error_text(error)}); correct it, and make the page again."
+        return Section(title, paragraphs=[advice])
+
+    return replace(presenter, section=section, comparison=comparison)
+
+
+def resolved(declaration: Declaration) -> Declaration:
+    """A declaration of version 0.1, which does not say how it is shown, with what its class says."""
+    if declaration.shown is not None:
+        return declaration
+    kind = _named(declaration.experiment, "measures", ()) if declaration.experiment else None
+    shown, presenter = getattr(kind, "shown", None), getattr(kind, "presenter", "")
+    return replace(declaration, shown=shown if isinstance(shown, Shown) else Shown(), presenter=str(presenter))
+
+
+def _named(name: str, kind: str, trusted: Sequence[str]) -> object:
+    """What ``module:name`` names, if its module may be imported or is; None without it."""
+    module, _, attributes = name.partition(":")
+    if is_ours(module) or name in [point.value for point in offers(kind).values()]:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            return None
+    else:
+        for target in trusted:
+            load_named("_target_", target)
+    value: object = sys.modules.get(module)
+    for part in attributes.split("."):
+        # Some modules import others when an attribute is asked for.
+        value = inspect.getattr_static(value, part, None)
+    return value

@@ -1,0 +1,46 @@
+"""A number with its uncertainty: the only class for one."""
+
+import re
+from dataclasses import dataclass
+from math import isfinite, nan
+
+from bertsecrets.results.formatting import low_to_high, number, with_error
+
+_SPEC = re.compile(r"(\+?)(?:\.(\d))?(%|points|)")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval.
+
+    A format ``[+][.digits][% or points]`` writes it: with a sign, with so many digits, in hundredths.
+
+    Args:
+        value: The number; NaN where it is undefined.
+        low, high: The limits of its 95 % interval; NaN where unknown.
+        stderr: Its standard error over examples, or over seeds where it is a mean over seeds; NaN where unknown.
+        n: Number of examples, or of seeds, behind it.
+
+    >>> f"{Estimate(0.5, 0.4, 0.61):%}", f"{Estimate(0.5, stderr=0.01)}", f"{Estimate(-0.012, -0.02, 0.0):+points}"
+    ('50.0 (40.0 to 61.0)', '0.500 ± 0.010', '−1.2 points (−2.0 to 0.0)')
+    """
+
+    value: float
+    low: float = nan
+    high: float = nan
+    stderr: float = nan
+    n: int = 0
+
+    def __format__(self, spec: str) -> str:
+        match = _SPEC.fullmatch(spec)
+        if match is None:
+            raise ValueError(f"an estimate has no format '{spec}'; use [+][.digits][% or points]")
+        signed, unit = bool(match[1]), match[3]
+        scale, digits = (100, int(match[2] or 1)) if unit else (1, int(match[2] or 3))
+        if isfinite(self.low) and isfinite(self.high):
+            limits = f" ({low_to_high(scale * self.low, scale * self.high, digits, signed=signed)})"
+        elif isfinite(self.stderr) and not unit:
+            return with_error(self.value, self.stderr, digits)
+        else:
+            limits = ""
+        return f"{number(scale * self.value, digits, signed=signed)}{' points' * (unit == 'points')}{limits}"

@@ -1,0 +1,145 @@
+"""Rows of findings in Parquet: any frozen dataclass of texts, numbers, flags and estimates."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.files import DamagedFileError, read_parquet, write_parquet
+
+Row = TypeVar("Row")
+
+FINDINGS = "findings"
+"""Name of the folder of row files in a run's folder."""
+
+_ARROW: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_ARROW[Estimate] = pa.struct([(name, _ARROW[hint]) for name, hint in get_type_hints(Estimate).items()])
+
+
+class RecordError(UserError):
+    """What an experiment keeps beside the head table is damaged, or of another version."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the numbers of a row are of: the first columns of every file of rows."""
+
+    run: str
+    model: str
+    task: str
+    init: str
+    seed: int
+    stage: str
+    step: int
+
+
+_IDENTITY = [field.name for field in fields(Identity)]
+
+
+def arrow_schema(kind: type) -> pa.Schema:
+    """The columns of a file of rows: those of :class:`Identity`, then a field each; a field ``X | None`` may be empty.
+
+    Raises:
+        TypeError: If a field is no text, number, flag or estimate, or is called like one of :class:`Identity`.
+    """
+    hints = get_type_hints(kind)
+    if taken := [field.name for field in fields(kind) if field.name in _IDENTITY]:
+        raise TypeError(f"{kind.__name__}.{taken[0]} is a field of every file of rows; give it another name")
+    columns = []
+    for name, hint in {**get_type_hints(Identity), **{field.name: hints[field.name] for field in fields(kind)}}.items():
+        parts = [part for part in get_args(hint) if part is not NoneType] if isinstance(hint, UnionType) else [hint]
+        if len(parts) != 1 or parts[0] not in _ARROW:
+            raise TypeError(f"{kind.__name__}.{name} is {hint}; a row has str, int, float, bool and Estimate alone")
+        columns.append(pa.field(name, _ARROW[parts[0]], nullable=parts != [hint]))
+    return pa.schema(columns)
+
+
+def rows_path(folder: Path, experiment: str, kind: str) -> Path:
+    """The file of an experiment's rows of one kind, such as ``findings/dependency.relation.parquet``."""
+    return folder / FINDINGS / f"{experiment}.{kind}.parquet"
+
+
+def kind_name(kind: type) -> str:
+    """The name of a kind of rows in files and statements: that of its class in small letters."""
+    return kind.__name__.lower()
+
+
+def write_rows(folder: Path, experiment: str, identity: Identity, rows: Sequence[Any]) -> None:
+    """Write an experiment's rows, a file for each kind; those of the same stage and step replace earlier ones."""
+    by_kind: dict[type, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_kind[type(row)].append({**asdict(identity), **asdict(row)})
+    for kind, content in by_kind.items():
+        path, schema = rows_path(folder, experiment, kind_name(kind)), arrow_schema(kind)
+        kept = read_parquet(path).to_pylist() if path.is_file() else []
+        kept = [row for row in kept if (row["stage"], row["step"]) != (identity.stage, identity.step)]
+        write_parquet(path, pa.Table.from_pylist([*kept, *content], schema=schema))
+
+
+def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple[Identity, dict[str, Any]]]:
+    """An experiment's rows of one kind as plain values, of all stages and steps; none without a file.
+
+    Args:
+        folder: The run's folder.
+        experiment: The experiment.
+        kind: Name of the kind of rows.
+        run: Name of the run.
+
+    Raises:
+        RecordError: If the file cannot be read, or is of another run.
+    """
+    path = rows_path(folder, experiment, kind)
+    if not path.is_file():
+        return []
+    try:
+        content = read_parquet(path).to_pylist()
+    except DamagedFileError as error:
+        raise RecordError(f"'{path}' is damaged ({error}); repeat the analysis.") from error
+    lines = []
+    for line in content:
+        missing = [name for name in _IDENTITY if name not in line]
+        if missing:
+            raise RecordError(
+                f"'{path}' has no field '{missing[0]}', so it is of another version; repeat the analysis."
+            )
+        identity = Identity(**{name: line.pop(name) for name in _IDENTITY})
+        if identity.run != run:
+            raise RecordError(f"'{path}' holds rows of the run '{identity.run}', not of '{run}'; repeat the analysis.")
+        lines.append((identity, line))
+    return lines
+
+
+def as_rows(kind: type[Row], lines: Sequence[Mapping[str, Any]], source: str) -> list[Row]:
+    """Plain values as rows.
+
+    Args:
+        kind: The rows' class.
+        lines: The fields of each row.
+        source: Where they are from, to begin the sentence of an error.
+
+    Raises:
+        RecordError: If a field is unknown, missing or of another type.
+    """
+    adapter = TypeAdapter(kind)
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    rows = []
+    for line in lines:
+        if unknown := line.keys() - names:
+            raise RecordError(
+                f"{source} has an unknown field '{min(unknown)}', so it is of another version; repeat the analysis."
+            )
+        try:
+            rows.append(adapter.validate_python(line))
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors()[0]["loc"]))
+            raise RecordError(
+                f"{source} has no valid '{field}', so it is damaged or of another version; repeat the analysis."
+            ) from error
+    return rows

@@ -1,0 +1,127 @@
+"""Which presenter makes the pages of a declared experiment, and what a run's folder may not make the program import."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from bertsecrets.errors import UserError
+from bertsecrets.grid import Shown
+from bertsecrets.measures.base import Measure
+from bertsecrets.measures.dependency.measure import Dependency
+from bertsecrets.measures.drift import Drift
+from bertsecrets.present.presenter import Presenter, presenter_of, resolved
+from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.table import HeadTable
+from bertsecrets.results.views import Comparison, MeasureView, Replicates
+
+VIEW = MeasureView(
+    Run(Path("nowhere"), "r", "m", "t", "pretrained"), Declaration("name", "Title", ""), HeadTable.empty()
+)
+
+FOREIGN = """
+from pathlib import Path
+from bertsecrets.present.presenter import Presenter
+
+Path({marker!r}).touch()
+THEIRS = Presenter(scalars=lambda view: {{"theirs": 1.0}})
+FAILS = Presenter(section=lambda view: view.gone, comparison=lambda comparison: 1 / 0)
+
+
+class Other:
+    inner = THEIRS
+"""
+
+
+def declared(presenter: str) -> Declaration:
+    return Declaration("name", "Title", "", shown=Shown(), presenter=presenter)
+
+
+@pytest.fixture(params=["foreign_package", "bertsecrets_foreign"])
+def foreign(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """A module that could be imported, and the file that it leaves when it is."""
+    name, marker = str(request.param), tmp_path / "imported"
+    (tmp_path / f"{name}.py").write_text(FOREIGN.format(marker=str(marker)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return name, marker
+
+
+def test_what_a_folder_names_is_not_imported(foreign: tuple[str, Path]) -> None:
+    name, marker = foreign
+    assert presenter_of(declared(f"{name}:THEIRS")) == Presenter()
+    assert presenter_of(declared(f"{name}:THEIRS"), trusted=["xml.dom.minidom:Document"]) == Presenter()
+    assert not marker.exists()
+    assert name not in sys.modules
+
+
+def test_a_trusted_class_brings_the_presenters_of_its_module(
+    foreign: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, marker = foreign
+    presenter = presenter_of(declared(f"{name}:THEIRS"), trusted=[f"{name}:Other"])
+    assert marker.exists()
+    assert presenter.scalars(VIEW) == {"theirs": 1.0}
+    # Once it is imported, no trust is needed to find it.
+    assert presenter_of(declared(f"{name}:Other.inner")).scalars is presenter.scalars
+    assert presenter_of(declared(f"{name}:Other")) == Presenter()
+    with pytest.raises(UserError, match=f"'{name}:Othr', which cannot be imported .*did you mean 'Other'"):
+        presenter_of(declared(f"{name}:THEIRS"), trusted=[f"{name}:Othr"])
+    monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_presenter_that_fails_says_so_on_the_page(foreign: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    name, _ = foreign
+    presenter = presenter_of(declared(f"{name}:FAILS"), trusted=[f"{name}:Other"])
+    section = presenter.section(VIEW)
+    assert section is not None
+    assert section.title == "Title"
+    assert section.paragraphs == [
+        f"The presenter '{name}:FAILS' failed (AttributeError: 'MeasureView' object has no attribute 'gone'); correct it, and make the "
+        "page again."
+    ]
+    compared = presenter.comparison(Comparison({"a": Replicates([VIEW])}))
+    assert compared is not None
+    assert "(ZeroDivisionError: division by zero)" in compared.paragraphs[0]
+    monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_file_is_imported_only_if_the_command_names_it(foreign: tuple[str, Path], tmp_path: Path) -> None:
+    name, marker = foreign
+    file = tmp_path / f"{name}.py"
+    declaration = declared(f"bertsecrets.files.{quote(str(file)).replace('.', '%2E')}:THEIRS")
+    assert presenter_of(declaration) == Presenter()
+    assert not marker.exists()
+    assert presenter_of(declaration, trusted=[f"{file}:Other"]).scalars(VIEW) == {"theirs": 1.0}
+
+
+@pytest.mark.parametrize("measure", [Drift, Dependency])
+def test_a_declaration_of_version_0_1_is_shown_as_its_class_says(measure: type[Measure]) -> None:
+    declaration = measure(1, 1).declaration()
+    assert resolved(replace(declaration, shown=None, presenter="")) == declaration
+
+
+def test_a_declaration_of_an_unknown_class_is_shown_like_any_grid() -> None:
+    declaration = Declaration("name", "Title", "bertsecrets.gone:Gone")
+    assert resolved(declaration).shown == Shown()
+
+
+@pytest.mark.parametrize(
+    "presenter",
+    [
+        "",
+        ":",
+        "bertsecrets",
+        "bertsecrets:PRESENTER",
+        "bertsecrets.present.dependency:GONE",
+        "bertsecrets.gone:PRESENTER",
+        "bertsecrets..present:PRESENTER",
+        "bertsecrets.grid:Column",
+        "bertsecrets.present.dependency:np.maximum",
+        "no such module:Thing",
+    ],
+)
+def test_what_is_not_at_hand_is_shown_like_any_grid(presenter: str) -> None:
+    assert presenter_of(declared(presenter)) == Presenter()
