@@ -1,7 +1,7 @@
 """What every analysis of heads at validation time has in common: when it runs, what it needs, and where its numbers go."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -56,6 +56,7 @@ class Result:
             nothing.
         tracked: Columns logged to W&B; None for all.
         finish: Called once everything is written.
+        rows: What it found that does not fit the grid, as rows (:mod:`bertsecrets.results.rows`).
     """
 
     experiment: Experiment
@@ -63,12 +64,14 @@ class Result:
     extras: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = field(default_factory=dict)
     tracked: tuple[str, ...] | None = None
     finish: Callable[[], object] | None = None
+    rows: Sequence[Any] = ()
 
     def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
         """Write everything to the run's folder; return the grids to log to W&B."""
         run.declare(self.experiment.declaration())
         if self.grid is not None:
             run.add(run.rows(self.grid, stage, step))
+        run.write_rows(self.experiment.name, stage, step, self.rows)
         extras = self.extras() if callable(self.extras) else self.extras
         if extras:
             run.write_json(run.extras_path(self.experiment.name), {MODEL_KEY: extras})
