@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
+    from bertsecrets.reporting.numbers import numbers
     from bertsecrets.reporting.power_page import PowerPlan
     from bertsecrets.results.experiment import Experiment
 
@@ -59,6 +60,7 @@ _HOMES = {
     "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.api",
+    "numbers": "bertsecrets.reporting.numbers",
     "override": "bertsecrets.attention.override",
     "plan": "bertsecrets.api",
     "remove_heads": "bertsecrets.pruning.removal",
@@ -88,6 +90,7 @@ __all__ = [
     "load_embedder",
     "load_pruned",
     "measure",
+    "numbers",
     "override",
     "plan",
     "remove_heads",

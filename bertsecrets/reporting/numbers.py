@@ -1,0 +1,133 @@
+"""Every number of runs as one long table, derived from their head tables, ablation tables and rows of findings."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bertsecrets.errors import UserError
+from bertsecrets.reporting.run_report import views_of
+from bertsecrets.reporting.runs import runs_in
+from bertsecrets.results.ablation_table import UNCORRECTED
+from bertsecrets.results.earlier import EARLIER
+from bertsecrets.results.rows import FINDINGS, Identity, read_lines
+from bertsecrets.results.run import Run
+
+LONG = pa.schema(
+    [
+        *((name, pa.string()) for name in ("run", "model", "task", "init")),
+        ("seed", pa.int64()),
+        ("stage", pa.string()),
+        ("step", pa.int64()),
+        *((name, pa.string()) for name in ("experiment", "quantity", "key")),
+        *((name, pa.int32()) for name in ("layer", "head")),
+        *((name, pa.float64()) for name in ("value", "low", "high", "stderr")),
+        ("n", pa.int64()),
+        ("verdict", pa.string()),
+    ]
+)
+"""The columns of the long table.
+
+run, model, task, init, seed, stage, step: What the number is of.
+experiment, quantity: Its source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and ``relation/accuracy``.
+key: What else tells it from others, such as ``metric=accuracy mode=uniform kind=head variant=l03h11``; empty for a grid.
+layer, head: Of a head or layer, counted from 0; else null.
+value, low, high, stderr, n: The number, the limits of its 95 % interval, its standard error, and the examples behind it.
+verdict: Of the row that it stands in; null without one.
+"""
+
+_LIMITS = {
+    "delta": ("low_simultaneous", "high_simultaneous", "stderr"),
+    "loss_change": ("loss_low_simultaneous", "loss_high_simultaneous", ""),
+    "logit_margin_change": ("logit_margin_low", "logit_margin_high", ""),
+    "interaction": ("interaction_low", "interaction_high", ""),
+}
+"""Numbers of the ablation table, and their limits and standard errors there: those for all variants together where it has them."""
+
+
+def numbers(*folders: str | Path) -> Any:
+    """Every number of one or many runs as a long ``pandas.DataFrame``, with intervals, standard errors and verdicts.
+
+    Its columns are those of :data:`LONG`.
+
+    Args:
+        folders: Run folders, or folders that hold some, such as a sweep's.
+
+    Raises:
+        UserError: If a folder does not exist or holds no run, or a file in it cannot be read.
+
+    >>> numbers("nowhere")
+    Traceback (most recent call last):
+        ...
+    bertsecrets.errors.UserError: 'nowhere' is not a directory; give run folders or a sweep's folder.
+    """
+    lines: list[Mapping[str, Any]] = []
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise UserError(f"'{folder}' is not a directory; give run folders or a sweep's folder.")
+        runs = runs_in(folder)
+        if not runs:
+            raise UserError(f"'{folder}' holds no run; give run folders or a sweep's folder.")
+        for run in map(Run.open, runs):
+            lines += [*_of_heads(run), *_of_ablation(run), *_of_rows(run)]
+    return pa.Table.from_pylist(lines, schema=LONG).to_pandas()
+
+
+def _of_heads(run: Run) -> Iterator[Mapping[str, Any]]:
+    for row in run.table().table.to_pylist():
+        yield {
+            **row,
+            "seed": run.seed,
+            "experiment": row["measure"],
+            "quantity": row["column"],
+            "key": "",
+            "n": row["count"],
+        }
+
+
+def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
+    limits = {name for names in _LIMITS.values() for name in names} | {"low", "high", "loss_low", "loss_high"}
+    for row in run.ablation_table().table.to_pylist():
+        names = ("evaluation", "metric", "mode", "kind", "variant", "heads")
+        fixed = {**row, "seed": run.seed, "experiment": "ablation", "key": _key(row, names), "n": row["count"]}
+        for name, value in row.items():
+            if isinstance(value, float) and name not in limits:
+                low, high, stderr = (row.get(limit) for limit in _LIMITS.get(name, ("", "", "")))
+                yield {
+                    **fixed,
+                    "quantity": UNCORRECTED.get(name, name),
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "stderr": stderr,
+                }
+
+
+def _of_rows(run: Run) -> Iterator[Mapping[str, Any]]:
+    files = [path.stem.split(".", 1) for path in sorted((run.folder / FINDINGS).glob("*.parquet"))]
+    for experiment, kind in files:
+        for identity, line in read_lines(run.folder, experiment, kind, run.name):
+            yield from _of_line(experiment, kind, identity, line)
+    earlier = {pair for pair in EARLIER if list(pair) not in files}
+    for name, (_, view) in views_of(run).items() if earlier else ():
+        identity = Identity(run.name, run.model, run.task, run.init, run.seed, view.stage, view.step or 0)
+        for kind in sorted(kind for experiment, kind in earlier if experiment == name):
+            for content in view.lines(kind):
+                yield from _of_line(name, kind, identity, content)
+
+
+def _of_line(experiment: str, kind: str, identity: Identity, line: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A line for each estimate and each number with a point of a row; texts, whole numbers and flags are its key."""
+    place = {name: line.get(name) for name in ("layer", "head", "verdict")}
+    names = [name for name, value in line.items() if isinstance(value, str | int) and name not in place]
+    fixed = {**vars(identity), **place, "experiment": experiment, "key": _key(line, names)}
+    for name, value in line.items():
+        if isinstance(value, float):
+            yield {**fixed, "quantity": f"{kind}/{name}", "value": value}
+        elif isinstance(value, Mapping):
+            yield {**fixed, "quantity": f"{kind}/{name}", **value}
+
+
+def _key(line: Mapping[str, Any], names: Any) -> str:
+    return " ".join(f"{name}={line[name]}" for name in names if line[name] not in ("", None))
