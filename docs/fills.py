@@ -43,7 +43,7 @@ BLOCKED = {
     **{f"control-none-{seed}-questions": f"MiniLM on MRPC, seed {seed}" for seed in QUESTION_SEEDS},
 }
 """Runs with blocked attention that stand beside each other."""
-_FOLDED = 14
+_FOLDED = 16
 """Rows from which a table is folded."""
 _FILL = re.compile(r"^<!-- fill: (.+?) -->$", re.MULTILINE)
 _NUMBER = re.compile(r"\{\{ (.+?) \}\}")
@@ -304,15 +304,15 @@ def coverage_rows() -> Iterator[tuple[str, dict[str, str]]]:
 
 def coverage() -> str:
     """A table for each paper: items, commands, stored numbers beside the published ones, and what is missing."""
-    header = ("", "item", "command", "models, tasks, seeds", "here", "paper", "not done, or different")
+    header = ("", "item and command", "models, tasks, seeds", "here", "paper", "not done, or different")
     papers: dict[str, list[list[str]]] = {}
     for paper, row in coverage_rows():
         item = f"[{row['item']}]({row['page']})" if row["page"] else row["item"]
-        command = f"`{row['command']}`" if row["command"] else ""
+        item += f"<br>`{row['command']}`" if row["command"] else ""
         ours = filled(row["ours"])
         if "{{ statement" in row["ours"] and not row["page"].startswith(LEDGER):
             ours += f" ([ledger]({LEDGER}))"
-        cells = [row["id"], item, command, row["models"], ours, row["theirs"], filled(row["gap"])]
+        cells = [row["id"], item, row["models"], ours, row["theirs"], filled(row["gap"])]
         papers.setdefault(paper, []).append(cells)
     return "\n\n".join(f"## {paper}\n\n{markdown(header, rows)}" for paper, rows in papers.items())
 

@@ -31,6 +31,7 @@ def long_sentences(text: str) -> list[str]:
     for pattern in _APART:
         text = pattern.sub("\n\n", text)
     text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(r"\{\{.*?\}\}", "X", text)  # numbers that the build fills in
     text = re.sub(r"`[^`]*`(?:,\s+`[^`]*`)*", "X", text)  # names in code, a list of them too, count as one word
     sentences = (
         " ".join(sentence.split()) for paragraph in _PARAGRAPH.split(text) for sentence in _SENTENCE.split(paragraph)
