@@ -1,14 +1,13 @@
-"""How a sweep computes: in fp32, with linear layers by PyTorch or oneDNN, or, screened, in bf16.
+"""How a sweep computes: linear layers in fp32 by PyTorch or oneDNN, and clear pairs of a screened sweep in bf16.
 
-By default the processor and the size of the model decide. Timing would depend on the load of the machine, and the same command
-could then give different numbers.
+The processor and the size of the model decide. Timing would depend on the load of the machine, and the same command could then give
+different numbers.
 """
 
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,16 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from bertsecrets.ablation.settings import BF16, FP32, Precision
-from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
 
-FASTER = 1.3
-"""Least speed-up for which a measured choice takes bf16 over fp32, or oneDNN over PyTorch."""
-
-NOMINAL = {"cpu": 2e11, "cuda": 2e13}
-"""Nominal operations per second by type of device.
-
-Two cores of an AMD EPYC reach about the first; the second is a round figure, not a measurement.
-"""
+Context = Callable[[], AbstractContextManager[Any]]
 
 _WIDE = 256
 """Smallest hidden size for which bf16 and oneDNN are used.
 
 all-MiniLM-L6-v2 (384) on two cores of an AMD EPYC (Zen 5), batches of 8 to 64 texts of 32 or 64 tokens: 190 GFLOP/s by PyTorch's
-choice in fp32, 270 to 350 by oneDNN, 520 to 560 in bf16. A tiny model ran at .6 of its fp32 speed in bf16. The exact limit,
-GPUs and Intel processors were not measured.
+choice in fp32, 270 to 350 by oneDNN, 520 to 560 in bf16. A tiny model ran at .6 of its fp32 speed in bf16. The exact limit, GPUs and
+Intel processors were not measured.
 """
 
 _ROWS = 64
@@ -48,29 +39,20 @@ class Arithmetic:
 
     Args:
         precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
-        speedup: How many times as fast as in fp32 a pass in bf16 is; None unless it was measured to choose.
         reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are not.
         onednn: Whether linear layers in fp32 are computed by oneDNN.
     """
 
     precision: Precision = FP32
-    speedup: float | None = None
     reason: str | None = None
     onednn: bool = False
 
 
 def preferred(encoder: Encoder) -> tuple[Precision, bool]:
-    """The precision of a screened sweep's pairs, and whether oneDNN computes fp32 linear layers, by processor.
+    """The precision of a screened sweep's clear pairs, and whether oneDNN computes fp32 linear layers.
 
-    ============================================  =========  =========
-    processor                                     precision  fp32 by
-    ============================================  =========  =========
-    GPU with bf16                                 bf16       PyTorch
-    x86 with AVX512-BF16 or AMX, Intel            bf16       PyTorch
-    x86 with AVX512-BF16, other makers            bf16       oneDNN
-    x86 with AVX-512, other makers than Intel     fp32       oneDNN
-    any other, or a hidden size below 256         fp32       PyTorch
-    ============================================  =========  =========
+    A GPU or an x86 processor with instructions for bf16 takes bf16. oneDNN is for processors with AVX-512 of other makers than Intel, on
+    which PyTorch's MKL does not choose its AVX-512 kernels.
     """
     device = next(encoder.base.parameters()).device
     if encoder.model.config.hidden_size < _WIDE:
@@ -79,11 +61,7 @@ def preferred(encoder: Encoder) -> tuple[Precision, bool]:
         return (BF16 if torch.cuda.is_bf16_supported(including_emulation=False) else FP32), False
     if device.type != "cpu" or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return FP32, False
-    return (BF16 if _has_bf16() else FP32), not _is_by_intel()
-
-
-def _has_bf16() -> bool:
-    return bool(torch.cpu._is_avx512_bf16_supported())
+    return (BF16 if torch.cpu._is_avx512_bf16_supported() else FP32), not _is_by_intel()
 
 
 def _is_by_intel() -> bool:
@@ -92,9 +70,7 @@ def _is_by_intel() -> bool:
     return "GenuineIntel" in (listed.read_text("utf-8") if listed.is_file() else platform.processor())
 
 
-def why_not_bf16(
-    encoder: Encoder, context: Callable[[], AbstractContextManager[Any]], unscreened: str | None = None
-) -> str | None:
+def why_not_bf16(encoder: Encoder, context: Context, unscreened: str | None = None) -> str | None:
     """Why passes in bf16 beside those of the trainer are out of the question; None if they are not.
 
     Args:
@@ -115,39 +91,26 @@ def why_not_bf16(
     return None if weight.device.type == "cpu" else "this accelerator has no bf16"
 
 
-def choose(wish: Precision | None, speedup: float | None, reason: str | None) -> Arithmetic:
-    """The arithmetic that was wished for, else the one measured to be faster; fp32 where bf16 is out of the question.
-
-    Raises:
-        UserError: If bf16 was wished for and is out of the question.
-    """
-    if reason is not None:
-        if wish == BF16:
-            raise UserError(
-                f"Passes in {BF16} are out of the question, as {reason}; set ablation.precision={FP32}, with which all passes are "
-                "as trainer.precision says."
-            )
-        return Arithmetic(FP32, None, reason)
-    # FASTER, not merely faster: a measured time varies, and bf16 has errors of its own.
-    by_time = BF16 if speedup is not None and speedup >= FASTER else FP32
-    return Arithmetic(wish or by_time, speedup)
+def in_bf16(context: Context, device: str) -> Context:
+    """The context of a pass in bf16 on this type of device: weights and inputs of products are rounded, the rest is fp32."""
+    return _within(context, lambda: torch.autocast(device, torch.bfloat16))
 
 
-def in_bf16(
-    context: Callable[[], AbstractContextManager[Any]], device: str
-) -> Callable[[], AbstractContextManager[Any]]:
-    """The context of a pass in bf16: weights and inputs of products are rounded, sums and normalisation are fp32.
-
-    Args:
-        context: Context manager of the trainer's passes.
-        device: Type of the device.
-    """
-    return _within(context, partial(torch.autocast, device, torch.bfloat16))
+def by_onednn(context: Context) -> Context:
+    """The context of a pass with linear layers in fp32 by oneDNN. Gradients reach their inputs, not the weights."""
+    return _within(context, OneDnnLinear)
 
 
-def _within(
-    context: Callable[[], AbstractContextManager[Any]], inner: Callable[[], AbstractContextManager[Any]]
-) -> Callable[[], AbstractContextManager[Any]]:
+def can_use_onednn(encoder: Encoder, context: Context) -> bool:
+    """Whether the trainer's passes have linear layers in fp32 that oneDNN can compute."""
+    with context():
+        autocast = torch.is_autocast_enabled("cpu")
+    # An operator without a public name: another version of PyTorch may lack it.
+    available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return available and not autocast and _is_plain_fp32(next(encoder.base.parameters()))
+
+
+def _within(context: Context, inner: Context) -> Context:
     @contextmanager
     def both() -> Iterator[None]:
         with context(), inner():
@@ -157,11 +120,7 @@ def _within(
 
 
 class OneDnnLinear(TorchFunctionMode):
-    """Computes linear layers in fp32 on a CPU by oneDNN, outside of autocast. Gradients reach their inputs, not the weights.
-
-    Both libraries round to float32, in another order. On x86, PyTorch gives such products to MKL, which does not choose its
-    AVX-512 kernels on processors of other makers.
-    """
+    """Computes linear layers in fp32 on a CPU by oneDNN, outside of autocast; both libraries round to fp32, in another order."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -211,26 +170,3 @@ def _fits(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> 
 
 def _is_plain_fp32(tensor: Tensor) -> bool:
     return tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.layout == torch.strided
-
-
-def by_onednn(context: Callable[[], AbstractContextManager[Any]]) -> Callable[[], AbstractContextManager[Any]]:
-    """The context of a pass with linear layers in fp32 by oneDNN.
-
-    Args:
-        context: Context manager of the trainer's passes.
-    """
-    return _within(context, OneDnnLinear)
-
-
-def can_use_onednn(encoder: Encoder, context: Callable[[], AbstractContextManager[Any]]) -> bool:
-    """Whether the trainer's passes have linear layers in fp32 that oneDNN can compute.
-
-    Args:
-        encoder: The model, on its device.
-        context: Context manager of the trainer's passes.
-    """
-    with context():
-        autocast = torch.is_autocast_enabled("cpu")
-    # An operator without a public name: another version of PyTorch may lack it.
-    available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return available and not autocast and _is_plain_fp32(next(encoder.base.parameters()))

@@ -7,22 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.ablation.arithmetic import (
-    FASTER,
-    NOMINAL,
-    Arithmetic,
-    by_onednn,
-    can_use_onednn,
-    choose,
-    in_bf16,
-    preferred,
-    why_not_bf16,
-)
+from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, can_use_onednn, in_bf16, preferred, why_not_bf16
 from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.reduced import Reduced
@@ -42,6 +32,12 @@ from bertsecrets.statistics.power import detectable_loss
 
 _log = logging.getLogger(__name__)
 
+NOMINAL = {"cpu": 2e11, "cuda": 2e13}
+"""Nominal operations per second by type of device.
+
+Two cores of an AMD EPYC reach about the first; the second is a round figure, not a measurement.
+"""
+
 EXACT_UP_TO = 10.0
 """Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
 
@@ -58,9 +54,6 @@ _PROBE = 8
 """Fewest examples of the passes that are timed."""
 _PROBE_TOKENS = 512
 """Tokens of the passes that are timed, if the first batch has so many: smaller products are slower."""
-
-_HOPELESS = 3.0
-"""A way that takes so many times as long as the trainer's is not timed any further, once it had its :data:`_SECONDS`."""
 
 _SECONDS = 0.1
 """Each way is timed for so long in a turn, and twice at least: of a small model, a pass is soon disturbed."""
@@ -207,7 +200,7 @@ def forecast(
     subject: Subject,
     plan: Plan,
     settings: AblationSettings,
-    precision: Precision | Literal["measured"] | None,
+    precision: Precision | None,
     onednn: bool | None = None,
 ) -> Forecast:
     """Predict the time of a sweep from that of a few forward passes; the same on all processes.
@@ -216,8 +209,8 @@ def forecast(
         subject: The model and its examples; a part of this process's first batch is the probe.
         plan: What is disabled.
         settings: Those of the sweep.
-        precision: Of a screened sweep; None to choose by processor, ``measured`` to time bf16, and oneDNN, and take the faster.
-        onednn: Whether oneDNN computes fp32 linear layers, where it can; None to choose as for ``precision``.
+        precision: Of a screened sweep; None to choose by processor.
+        onednn: Whether oneDNN computes fp32 linear layers, where it can; None to choose by processor.
 
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
@@ -240,28 +233,25 @@ def forecast(
     ]
     shared.update(torch.tensor(here, dtype=torch.float64, device=device))
     nominal, any_fp32, any_without, fit = shared.compute().tolist()
-    measured = precision == MEASURED
-    wanted: Precision | None = None if precision == MEASURED else precision
+    if precision == BF16:
+        check_bf16(no_bf16)
     if precision is None:
-        wanted = FP32 if any_fp32 or no_bf16 is not None else BF16
-    if onednn is None and not measured:
-        onednn = not any_without
+        precision = FP32 if any_fp32 or no_bf16 is not None else BF16
+    uses_onednn = (not any_without if onednn is None else onednn) and can_use_onednn(encoder, context)
+    arithmetic = Arithmetic(precision, no_bf16, uses_onednn)
     contexts = {"trainer": context}
-    if onednn is not False and can_use_onednn(encoder, context):
+    if uses_onednn:
         contexts["onednn"] = by_onednn(context)
-    if wanted != FP32 and no_bf16 is None:
+    if precision == BF16:
         contexts["bf16"] = in_bf16(context, device.type)
     seconds = dict(zip(contexts, _seconds(subject, settings.max_examples, [*contexts.values()]), strict=True))
-    uses_onednn = "onednn" in contexts and (bool(onednn) or seconds["trainer"] >= FASTER * seconds["onednn"])
     fp32 = seconds["onednn" if uses_onednn else "trainer"]
-    speedup = fp32 / seconds["bf16"] if seconds.get("bf16") else None
-    arithmetic = replace(choose(wanted, speedup, no_bf16), onednn=uses_onednn)
     pairs = pair_evaluations(encoder, plan)
     # Slopes take a forward and a backward pass for each logit but one.
     passes = _PASSES + 2.2 * (int(encoder.model.config.num_labels or 2) - 2)
     active = _ACTIVE + settings.audit
-    if arithmetic.precision == BF16:
-        active = _ACTIVE / (speedup or 1.0) + _AGAIN + settings.audit
+    if precision == BF16:
+        active = _ACTIVE * seconds["bf16"] / fp32 + _AGAIN + settings.audit
     return Forecast(
         examples=len(subject.positions(settings.max_examples)),
         variants=len(plan.variants),
@@ -279,8 +269,17 @@ def forecast(
         metric=subject.task.metrics[0],
         needed=settings.judging().alpha,
         family=max(Counter(variant.kind for variant in plan.variants).values()),
-        arithmetic=arithmetic if measured else replace(arithmetic, speedup=None),
+        arithmetic=arithmetic,
     )
+
+
+def check_bf16(reason: str | None) -> None:
+    """Raise UserError if there is a reason against the passes in bf16 that were asked for."""
+    if reason is not None:
+        raise UserError(
+            f"Passes in {BF16} are out of the question, as {reason}; set ablation.precision={FP32}, with which all passes are as "
+            "trainer.precision says."
+        )
 
 
 def _fit_evaluations(subject: Subject, plan: Plan, settings: AblationSettings) -> float:
@@ -363,11 +362,8 @@ def duration(seconds: float) -> str:
 
 def _in_words(arithmetic: Arithmetic) -> str:
     """What follows the time of a screened sweep."""
-    faster = "" if arithmetic.speedup is None else f"{number(arithmetic.speedup, 1)} times as fast"
     if arithmetic.precision == BF16:
-        return f" (bf16{faster and f', {faster}'}; fp32 where it counts)"
-    if faster:
-        return f" (fp32; bf16 is {faster})"
+        return " (bf16; fp32 where it counts)"
     return "" if arithmetic.reason is None else f" (no bf16 besides, as {arithmetic.reason})"
 
 
@@ -382,10 +378,8 @@ def _seconds_per_token(
     }
     best = [math.inf] * len(contexts)
     with evaluating(network), eager_execution():
-        for turn in range(2):
+        for _ in range(2):
             for index, context in enumerate(contexts):
-                if turn and best[index] > _HOPELESS * best[0]:
-                    continue
                 spent: list[float] = []
                 with context():
                     # A first pass may round the weights or compile code, which a sweep does once for many passes.
@@ -397,6 +391,4 @@ def _seconds_per_token(
                         spent.append(time.perf_counter() - started)
                         # The shortest time: what disturbs a pass only ever makes it longer.
                         best[index] = min(best[index], spent[-1])
-                        if sum(spent) > _SECONDS and best[index] > _HOPELESS * best[0]:
-                            break
     return [seconds / inputs["input_ids"].numel() for seconds in best]

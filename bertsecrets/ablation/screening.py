@@ -115,7 +115,7 @@ class ScreeningRecord:
         bf16: Pairs that the rule left in bf16.
         again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
         audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another prediction.
-        speedup, reason, onednn: See :class:`bertsecrets.ablation.arithmetic.Arithmetic`.
+        reason, onednn: See :class:`bertsecrets.ablation.arithmetic.Arithmetic`.
     """
 
     pairs: int
@@ -131,7 +131,6 @@ class ScreeningRecord:
     audited_bf16: int = 0
     missed_bf16: int = 0
     each: int = 0
-    speedup: float | None = None
     reason: str | None = None
     onednn: bool = False
 
@@ -236,9 +235,8 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
     text = f"The sweep is screened: {number(100 * evaluated / pairs, 1)} % of the {pairs:,} pairs of a variant and an example were "
     audited = f"{_none_of(record['missed'], record['audited'])} audited ones had changed"
     if record.get("precision") == BF16:
-        faster = "" if record["speedup"] is None else f" ({number(record['speedup'], 1)} times as fast in a probe)"
         text += (
-            f"evaluated in fp32 and {number(100 * record['bf16'] / pairs, 1)} % in bf16 alone{faster}: those whose prediction may change "
+            f"evaluated in fp32 and {number(100 * record['bf16'] / pairs, 1)} % in bf16 alone: those whose prediction may change "
             "by the slopes of the logits, in fp32 where bf16 leaves it open, and a random audit. Predictions of pairs that were "
             f"not evaluated are taken to be unchanged; {audited}. Of those in bf16 "
             f"{_none_of(record['missed_bf16'], record['audited_bf16'])} audited ones had another prediction in fp32. "
@@ -248,9 +246,7 @@ def screened_in_words(record: Mapping[str, Any]) -> str:
             "evaluated exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. "
             f"Predictions of pairs that were not evaluated are taken to be unchanged; {audited}. "
         )
-        if record.get("speedup") is not None:
-            text += f"All passes are in fp32: bf16 was {number(record['speedup'], 1)} times as fast in a probe. "
-        elif record.get("reason") is not None:
+        if record.get("reason") is not None:
             text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
     if record.get("onednn"):
         text += "Linear layers in fp32 were computed by oneDNN. "

@@ -55,8 +55,7 @@ class AblationSettings(Settings):
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
         precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the sweep a
             screened one; ``32-true``, all as the trainer's precision says; None to choose by
-            processor (:func:`bertsecrets.ablation.arithmetic.preferred`), but ``32-true`` in sweeps of some layers; ``measured`` to
-            time both at the start and take bf16 if it is clearly faster.
+            processor (:func:`bertsecrets.ablation.arithmetic.preferred`), but ``32-true`` in sweeps of some layers.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         plan_only: Say what the sweep would cost and could show, and stop there.
         margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
@@ -107,8 +106,8 @@ class AblationSettings(Settings):
         Field(description="exact, screened, measured, or null to choose by the size of model and task")
     )
     audit: Annotated[float, _COMMANDS_ONLY] = Field(gt=0, le=1, description="a share above 0 and at most 1")
-    precision: Annotated[Precision | Literal["measured"] | None, _COMMANDS_ONLY] = Field(
-        description="bf16-mixed, 32-true, measured, or null to choose by the kind of processor"
+    precision: Annotated[Precision | None, _COMMANDS_ONLY] = Field(
+        description="bf16-mixed, 32-true, or null to choose by the kind of processor"
     )
     budget: Annotated[str | None, _COMMANDS_ONLY] = Field(
         pattern=r"^(0*[1-9]\d*\.?\d*|0*\.0*[1-9]\d*)(s|min|h)$",

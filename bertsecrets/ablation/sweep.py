@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, choose, why_not_bf16
+from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, why_not_bf16
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.forecast import Decision, duration, forecast, seconds_of
+from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.over_examples import over_examples_check
@@ -234,7 +234,7 @@ class Sweep:
         if self.settings.precision == BF16:
             plan = self._plan_before_passes(encoder)
             unscreened = None if plan is None else why_not(task, plan, encoder)
-            choose(BF16, None, why_not_bf16(encoder, context, unscreened))
+            check_bf16(why_not_bf16(encoder, context, unscreened))
 
     def _plan_before_passes(self, encoder: Encoder) -> Plan | None:
         """The plan without groups of similar heads, which a pass over the data finds; None if there is nothing else."""
@@ -370,11 +370,13 @@ class Sweep:
             plan,
             settings,
             begun["arithmetic"]["precision"] if resumed else settings.precision or alike,
-            bool(begun["arithmetic"].get("onednn")) if resumed else None,
+            begun["arithmetic"]["onednn"] if resumed else None,
         )
         budget = None if settings.budget is None else seconds_of(settings.budget)
         if resumed:
-            decision = Decision(begun["kind"], begun["examples"], Arithmetic(**begun["arithmetic"]))
+            arithmetic = begun["arithmetic"]
+            arithmetic = Arithmetic(arithmetic["precision"], arithmetic["reason"], arithmetic["onednn"])
+            decision = Decision(begun["kind"], begun["examples"], arithmetic)
         else:
             decision = predicted.decide(wish, budget, self.limit)
             if run is not None and path is not None:

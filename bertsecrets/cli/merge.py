@@ -152,7 +152,7 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
     assert unseen is not None
     bounds = {"bound": bound, "each": unseen.bound(LEVEL)}
     onednn = all(record.get("onednn") for record in records)
-    return {**total, **bounds, "precision": precisions[0], "speedup": None, "reason": None, "onednn": onednn}
+    return {**total, **bounds, "precision": precisions[0], "reason": None, "onednn": onednn}
 
 
 def _recorded(config: DictConfig, part: Part) -> DictConfig:

@@ -5,7 +5,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,13 @@ from bertsecrets.ablation.arithmetic import (
     OneDnnLinear,
     by_onednn,
     can_use_onednn,
-    choose,
     preferred,
     why_not_bf16,
 )
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
+from bertsecrets.ablation.forecast import check_bf16
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
@@ -41,7 +40,7 @@ from bertsecrets.ablation.screening import (
     screened_sweep,
     why_not,
 )
-from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
+from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.subject import Subject
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
@@ -374,16 +373,13 @@ def test_words_of_old_and_new_records() -> None:
         in screened_in_words(old | {"each": 29})
     )
     new = old | {"precision": BF16, "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1, "whole": 1}
-    text = screened_in_words(new | {"speedup": 3.42, "reason": None})
+    text = screened_in_words(new | {"reason": None})
     assert (
-        "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone (3.4"
-        in text
+        "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone:" in text
     )
     assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
-    slow = old | {"precision": FP32, "speedup": 0.4, "reason": None}
-    assert "All passes are in fp32: bf16 was 0.4 times as fast in a probe." in screened_in_words(slow)
     assert "in fp32 were computed by oneDNN." in screened_in_words(old | {"onednn": True})
-    none = old | {"precision": FP32, "speedup": None, "reason": "the trainer's passes are bfloat16 already"}
+    none = old | {"precision": FP32, "reason": "the trainer's passes are bfloat16 already"}
     assert "beside the trainer's, as the trainer's passes are bfloat16 already." in screened_in_words(none)
 
 
@@ -530,19 +526,12 @@ def test_reasons_against_screening() -> None:
     assert "middle of a pass" in str(why_not(CLASSES, plan_of(model), replace(encoder, family=None)))
 
 
-def test_bf16_is_chosen_where_it_is_clearly_faster() -> None:
-    assert choose(None, 3.4, None) == Arithmetic(BF16, 3.4)
-    assert choose(None, 1.2, None) == Arithmetic(FP32, 1.2)
-    assert choose(None, None, None) == Arithmetic(FP32)
-    assert choose(BF16, 0.3, None) == Arithmetic(BF16, 0.3)
-    assert choose(FP32, None, None) == Arithmetic(FP32)
-    assert choose(None, None, "the model's weights are float64") == Arithmetic(
-        FP32, None, "the model's weights are float64"
-    )
+def test_bf16_that_is_asked_for_is_refused_with_a_reason() -> None:
+    check_bf16(None)
     with pytest.raises(
         UserError, match=r"out of the question, as the model's weights are float64; set ablation\.precision"
     ):
-        choose(BF16, None, "the model's weights are float64")
+        check_bf16("the model's weights are float64")
 
 
 def test_reasons_against_bf16() -> None:
@@ -637,29 +626,18 @@ def test_gradients_through_onednn_reach_the_inputs_alone() -> None:
 
 @needs_onednn
 @pytest.mark.parametrize(
-    ("precision", "asked", "seconds", "expected"),
+    ("precision", "asked", "expected"),
     [
-        (MEASURED, None, [2.0, 1.0, 0.5], Arithmetic(BF16, 2.0, None, True)),
-        (MEASURED, None, [2.0, 1.0, 0.9], Arithmetic(FP32, pytest.approx(1.0 / 0.9), None, True)),
-        (MEASURED, None, [1.2, 1.0, 0.5], Arithmetic(BF16, pytest.approx(2.4), None, False)),
-        (MEASURED, None, [1.0, 3.0, 0.5], Arithmetic(BF16, 2.0, None, False)),
-        (MEASURED, True, [1.2, 1.0, 0.5], Arithmetic(BF16, 2.0, None, True)),
-        (MEASURED, False, [2.0, 0.5], Arithmetic(BF16, 4.0, None, False)),
-        # What the processor prefers, and what is asked for, is not measured.
-        (None, None, [1.0, 3.0, 9.0], Arithmetic(BF16, None, None, True)),
-        (FP32, None, [1.0, 3.0], Arithmetic(FP32, None, None, True)),
-        (BF16, False, [1.0, 3.0], Arithmetic(BF16, None, None, False)),
+        (None, None, Arithmetic(BF16, None, True)),
+        (FP32, None, Arithmetic(FP32, None, True)),
+        (BF16, False, Arithmetic(BF16, None, False)),
     ],
 )
-def test_arithmetic_follows_the_processor_or_a_measurement(
-    monkeypatch: pytest.MonkeyPatch,
-    precision: Any,
-    asked: bool | None,
-    seconds: list[float],
-    expected: Arithmetic,
+def test_arithmetic_follows_the_processor_or_the_settings(
+    monkeypatch: pytest.MonkeyPatch, precision: Precision | None, asked: bool | None, expected: Arithmetic
 ) -> None:
     model = scaled_model()
-    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: seconds)
+    monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1.0] * len(args[2]))
     monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
     split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
     subject = Subject.of_split(model, task("demo_sentiment"), split, 4)
@@ -693,37 +671,12 @@ def test_what_processors_prefer(
     monkeypatch: pytest.MonkeyPatch, capability: str, bf16: bool, intel: bool, expected: tuple[Precision, bool]
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(arithmetic_module, "_has_bf16", lambda: bf16)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16)
     monkeypatch.setattr(arithmetic_module, "_is_by_intel", lambda: intel)
     encoder = describe(scaled_model())
     assert preferred(encoder) == (FP32, False)
     encoder.model.config.hidden_size = 384
     assert preferred(encoder) == expected
-
-
-def test_a_way_is_not_judged_by_its_first_short_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ways(torch.nn.Module):
-        """A pass of each way takes these seconds, the first one of all others."""
-
-        seconds, passes, way, clock = ((0.010, 0.010), (0.040, 0.002), (0.200, 0.200)), [0, 0, 0], 0, 0.0
-
-        def forward(self, **_: torch.Tensor) -> None:
-            self.clock += self.seconds[self.way][min(self.passes[self.way], 1)]
-            self.passes[self.way] += 1
-
-    ways = Ways()
-
-    @contextmanager
-    def taking(way: int) -> Iterator[None]:
-        ways.way = way
-        yield
-
-    monkeypatch.setattr(forecast_module, "time", SimpleNamespace(perf_counter=lambda: ways.clock))
-    batch = batches()[0]
-    best = forecast_module._seconds_per_token(ways, batch, [partial(taking, way) for way in range(3)])
-    tokens = batch.input_ids_BS.numel()
-    assert np.multiply(best, tokens) == pytest.approx([0.010, 0.002, 0.200])
-    assert ways.passes[2] == 1
 
 
 @needs_onednn
