@@ -18,27 +18,11 @@ from bertsecrets.grid import Shown
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.sharding import set_whole
-from bertsecrets.present.report.content import HeadViewer, Section, ViewerExample
-from bertsecrets.results.captures import (
-    CapturedExample,
-    moment_name,
-    read_examples,
-    read_maps,
-    read_steps,
-    step_name,
-    write_examples,
-    write_maps,
-)
+from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 
 _BYTES = 4
-_FEWEST_STEPS = 3
-"""Steps that the viewer has in any case: before, halfway through and after."""
-
-_STEPS_BYTES = 16_000_000
-"""Bytes of captured maps, of all steps together, that the viewer holds; compressed they are a tenth of it."""
 
 _Count = Annotated[int, Field(ge=1)]
 _Index = Annotated[int, Field(ge=0)]
@@ -64,6 +48,7 @@ class CaptureMaps(pl.Callback, Experiment):
     name = "capture"
     title = "Attention maps of a few examples"
     shown = Shown(compared=False)
+    presenter = "bertsecrets.present.captures:PRESENTER"
 
     def __init__(
         self,
@@ -164,40 +149,6 @@ class CaptureMaps(pl.Callback, Experiment):
         batch = self._batch.to(device)
         maps = capture(model, batch.inputs())
         write_maps(folder, step_name(step), dict(zip(batch.index_B.tolist(), maps, strict=True)))
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """A viewer of the maps at every validation; None if no map was captured."""
-        examples, files = read_examples(view.run.captures), read_steps(view.run.captures)
-        if not examples or not files:
-            return None
-        steps = _spread(
-            list(files), max(_FEWEST_STEPS, _STEPS_BYTES // max(1, next(iter(files.values())).stat().st_size))
-        )
-        maps = {step: read_maps(files[step]) for step in steps}
-        viewer = HeadViewer(
-            [
-                ViewerExample(
-                    f"example {example.index} ({example.label})",
-                    example.tokens,
-                    [(moment_name(step), maps[step][example.index].numpy()) for step in steps],
-                    example.sentences,
-                    example.special,
-                )
-                for example in examples
-            ]
-        )
-        return Section(view.title, viewer=viewer)
-
-
-def _spread(steps: Sequence[int], most: int) -> list[int]:
-    """At most so many of the steps, evenly spread, with the first and the last.
-
-    >>> _spread([0, 10, 20, 30, 40], 3), _spread([0, 10], 3)
-    ([0, 20, 40], [0, 10])
-    """
-    count = min(most, len(steps))
-    return [steps[round(index * (len(steps) - 1) / max(1, count - 1))] for index in range(count)]
 
 
 def _relations(batch: Batch, row: int) -> list[tuple[int, int, str]]:

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
@@ -13,19 +11,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bertsecrets.callbacks.trainer_state import log_grids
-from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.sharding import SHARDED
-from bertsecrets.present.figures.curves import gradient_flow
-from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.formatting import number
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
-from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 
 class GradientFlow(pl.Callback, Experiment):
@@ -49,6 +42,7 @@ class GradientFlow(pl.Callback, Experiment):
     name = "gradient_flow"
     title = "Gradient flow"
     shown = Shown(compared=False, reads_task=True)
+    presenter = "bertsecrets.present.gradient_flow:PRESENTER"
     columns = (
         Column("gradient_norm", "gradient norm before clipping", "gradient norm (L2)"),
         Column("update_ratio", "size of one optimiser step relative to the weights", "update norm ÷ weight norm"),
@@ -72,9 +66,6 @@ class GradientFlow(pl.Callback, Experiment):
             )
         self._encoder = describe(pl_module.model)
         self.run.declare(self.declaration())
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        if isinstance(data, TaskData):
-            self.run.write_json(self.run.extras_path(self.name), {MODEL_KEY: {"batch_size": data.batch_size}})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._every = max(1, int(trainer.estimated_stepping_batches) // self.points)
@@ -141,40 +132,6 @@ class GradientFlow(pl.Callback, Experiment):
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
         self.run.add(*rows)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Gradient norms and update ratios of layers during training; None if nothing was recorded."""
-        layers = view.whole_layers()
-        norms, ratios = layers.history("gradient_norm"), layers.history("update_ratio")
-        if not norms:
-            return None
-        norm_TL = np.stack([value_L1[:, 0] for _, value_L1 in norms])
-        mean_L = norm_TL.mean(axis=0)
-        most, least = int(mean_L.argmax()), int(mean_L.argmin())
-        figure = partial(
-            gradient_flow,
-            [step for step, _ in norms],
-            norm_TL,
-            np.stack([value_L1[:, 0] for _, value_L1 in ratios]),
-            title="Gradients and updates by layer",
-            batch_size=int(view.extras.get("batch_size", 1)),
-        )
-        return Section(
-            view.title,
-            [
-                f"Over {len(norms)} steps gradients were largest in layer {most} (mean norm {number(mean_L[most])}) and smallest in "
-                f"layer {least} ({number(mean_L[least])})."
-            ],
-            paragraphs=[
-                "Norms are taken before clipping. The update ratio is the size of one optimiser step relative to the weights."
-            ],
-            figures=[
-                FigureBlock(
-                    view.name, figure, "By layer, through training.", "Line chart of gradient norms and updates."
-                )
-            ],
-        )
 
 
 @torch.no_grad()

@@ -1,15 +1,14 @@
 """What callbacks ask of a trainer: its data, the stage and step of their numbers, and its loggers."""
 
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.trainer.states import TrainerFn
 
 from bertsecrets.data.module import TaskData
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.results import wandb as tracking
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import CHECKPOINT, TRAINING
 
@@ -48,12 +47,16 @@ def shows_progress(trainer: pl.Trainer) -> bool:
     return trainer.is_global_zero and trainer.progress_bar_callback is not None
 
 
+@runtime_checkable
+class LogsGrids(Protocol):
+    """A logger that takes grids of heads."""
+
+    def log_grid(self, grid: HeadGrid, step: int, experiment: Experiment) -> None: ...
+
+
 def log_grids(trainer: pl.Trainer, grids: Iterable[HeadGrid], step: int, experiment: Experiment) -> None:
-    """Log grids to the trainer's W&B runs, from the first process."""
+    """Hand grids to the trainer's loggers that take them, from the first process."""
     for logger in trainer.loggers:
-        if trainer.is_global_zero and isinstance(logger, WandbLogger):
+        if trainer.is_global_zero and isinstance(logger, LogsGrids):
             for grid in grids:
-                tracking.define_axis(logger.experiment, grid)
-                tracking.log_grid(
-                    logger.experiment, grid, step, title=experiment.title, effects=experiment.shown.effects
-                )
+                logger.log_grid(grid, step, experiment)

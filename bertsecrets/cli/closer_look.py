@@ -22,9 +22,8 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.models.metrics import decide
-from bertsecrets.present.report.content import TellingExample
 from bertsecrets.reporting.overview import TOGETHER, DisabledHeads
-from bertsecrets.results.captures import write_telling
+from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.run import Run
 

@@ -25,14 +25,14 @@ from bertsecrets.models.checkpoint import are_unnamed
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.metrics import Predictions, better_order, decide, score
 from bertsecrets.models.spec import BEST, FINAL
+from bertsecrets.present import wandb as tracking
+from bertsecrets.present.console import print_summary
+from bertsecrets.present.wandb import artifact_name
 from bertsecrets.reporting.run_report import RunReport, report_run
-from bertsecrets.results import wandb as tracking
 from bertsecrets.results.config_copy import CONFIG_COPY
-from bertsecrets.results.console import print_summary
 from bertsecrets.results.files import write_parquet
 from bertsecrets.results.run import PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
-from bertsecrets.results.wandb import artifact_name
 from bertsecrets.sweeps.run_processes import watched
 
 _log = logging.getLogger(__name__)

@@ -15,8 +15,11 @@ from pydantic import Field
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
 from bertsecrets.errors import UserError
+from bertsecrets.grid import HeadGrid
+from bertsecrets.present import wandb as tracking
+from bertsecrets.present.wandb import STEP, artifact_name
+from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
-from bertsecrets.results.wandb import STEP, artifact_name
 from bertsecrets.settings import shown
 from bertsecrets.sweeps.code_version import code_version
 
@@ -31,6 +34,15 @@ TRACKED = "wandb.json"
 _LONGEST_TAG = 64
 
 _log = logging.getLogger(__name__)
+
+
+class HeadsLogger(WandbLogger):
+    """Lightning's logger of W&B, which also takes grids of heads."""
+
+    def log_grid(self, grid: HeadGrid, step: int, experiment: Experiment) -> None:
+        """Log a grid as a heatmap of each column, a table, and scalars."""
+        tracking.define_axis(self.experiment, grid)
+        tracking.log_grid(self.experiment, grid, step, title=experiment.title, effects=experiment.shown.effects)
 
 
 def csv_logger(run: Run, config: Mapping[str, Any]) -> CSVLogger:
@@ -53,7 +65,7 @@ def wandb_logger(
         float, Field(gt=0, le=86_400, description="a number of seconds above 0, at most a day")
     ] = 90.0,
     **settings: Any,
-) -> WandbLogger:
+) -> HeadsLogger:
     """Weights & Biases, with group, job type, tags and the resolved configuration set.
 
     If the server cannot be reached or nobody is logged in, the run warns and continues offline.
@@ -102,7 +114,7 @@ def wandb_logger(
     if mode != "online":
         # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
         options.silent = True
-    logger = WandbLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
+    logger = HeadsLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
     # W&B warns that these arguments of Lightning's have no effect.
     for name in ("anonymous", "resume"):
         logger._wandb_init.pop(name, None)

@@ -20,12 +20,12 @@ from bertsecrets.cli.finish import present
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.keys import MergeKeys, ReportSettings
+from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.runs import runs_in
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import read_telling, write_telling
 from bertsecrets.results.components import COMPONENTS
 from bertsecrets.results.config_copy import CONFIG_COPY, plain, write_config
-from bertsecrets.results.console import print_lines
 from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import CHECKPOINT, FINISHED, PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores

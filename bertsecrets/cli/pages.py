@@ -12,12 +12,12 @@ from bertsecrets.errors import UserError
 from bertsecrets.keys import CompareKeys, ReportKeys
 from bertsecrets.papers.names import LEDGER, page_files, page_name
 from bertsecrets.papers.page import Page, find_page
+from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
-from bertsecrets.results.console import print_lines
 from bertsecrets.results.files import in_command
 from bertsecrets.results.run import SWEEP_FILE, Run
 from bertsecrets.sweeps.run_folder import check_unchanged

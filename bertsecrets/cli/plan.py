@@ -4,9 +4,9 @@ from omegaconf import DictConfig
 
 from bertsecrets.cli.build import run_folder
 from bertsecrets.keys import PlanKeys
+from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.power_page import PowerPlan, plan_runs
 from bertsecrets.results.config_copy import plain
-from bertsecrets.results.console import print_lines
 from bertsecrets.sweeps.output_folder import keep_results
 
 

@@ -9,11 +9,11 @@ from omegaconf import DictConfig
 from bertsecrets.ablation.section import counted_verdict
 from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
+from bertsecrets.present.console import print_lines
+from bertsecrets.present.wandb import STEP
 from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
-from bertsecrets.results.console import print_lines
 from bertsecrets.results.files import write_text
 from bertsecrets.results.verdicts import WORDS
-from bertsecrets.results.wandb import STEP
 from bertsecrets.sweeps.output_folder import keep_results
 
 _SCORES = [f"val/{metric}" for metric in ("accuracy", "f1", "macro_f1", "auc", "matthews", "pearson", "spearman")]

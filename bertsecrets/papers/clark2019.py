@@ -192,7 +192,7 @@ def _captured(model: State, relations: frozenset[str] | set[str] = frozenset()) 
             len(candidate.tokens),
         ),
     )
-    return example, read_maps(steps[0 if model.pretrained else max(steps)])[example.index].numpy()
+    return example, read_maps(steps[0 if model.pretrained else max(steps)])[example.index].astype(np.float64)
 
 
 _HALF = 0.5

@@ -313,7 +313,7 @@ def typical_maps(models: Studied) -> Figure | None:
 def _last_maps(run: FinishedRun) -> Iterator[Tensor]:
     steps = read_steps(run.folder / CAPTURES)
     if steps:
-        yield from read_maps(steps[max(steps)]).values()
+        yield from map(torch.from_numpy, read_maps(steps[max(steps)]).values())
 
 
 def examples(models: Studied, tasks: Sequence[str]) -> Section | None:
@@ -334,7 +334,7 @@ def examples(models: Studied, tasks: Sequence[str]) -> Section | None:
         if not kept:
             continue
         example = min(kept, key=lambda example: len(example.tokens))
-        old_LHQK, new_LHQK = before[example.index].double(), after[example.index].double()
+        old_LHQK, new_LHQK = (torch.from_numpy(maps[example.index]).double() for maps in (before, after))
         cosine_LH = torch.nn.functional.cosine_similarity(old_LHQK.flatten(2), new_LHQK.flatten(2), dim=-1)
         layer, head = divmod(int(cosine_LH.argmin()), cosine_LH.shape[1])
         row = f"{group.name}, {head_label(layer, head)}"

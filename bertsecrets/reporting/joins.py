@@ -106,7 +106,7 @@ def maps_of_changed_heads(
         if fitting
         else min(examples, key=lambda candidate: len(candidate.tokens))
     )
-    before, after = (read_maps(files[step])[example.index].numpy() for step in (first, last))
+    before, after = (read_maps(files[step])[example.index] for step in (first, last))
     panels = []
     for line in highlights.heads[:heads]:
         row, head = head_label(line.layer, line.head), (line.layer, line.head)

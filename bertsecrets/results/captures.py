@@ -1,17 +1,16 @@
 """Captured attention maps on disk: one safetensors file for each captured step, and the tokens."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.numpy import load_file, save_file
 
 from bertsecrets.errors import UserError
-from bertsecrets.present.report.content import TellingExample
 from bertsecrets.results.files import atomic_write, write_text
 
 EXAMPLES = "examples.json"
@@ -54,6 +53,23 @@ class CapturedExample:
         return sentences
 
 
+@dataclass(frozen=True)
+class TellingExample:
+    """An example whose answer changes when a head is disabled, with that head's map.
+
+    Args:
+        tokens: The T tokens.
+        label: The right answer.
+        answers: Name, number with the head, and number without it, of each possible answer: probabilities, or one score.
+        attention_QK: The head's weights ``[T, T]`` in 0..1.
+    """
+
+    tokens: Sequence[str]
+    label: str
+    answers: Sequence[tuple[str, float, float]]
+    attention_QK: ArrayLike
+
+
 def write_examples(folder: Path, examples: list[CapturedExample]) -> None:
     """Write the examples' tokens and texts."""
     content = [asdict(example) for example in examples]
@@ -68,16 +84,16 @@ def read_examples(folder: Path) -> list[CapturedExample]:
     return [CapturedExample(**fields) for fields in json.loads(path.read_text("utf-8"))]
 
 
-def write_maps(folder: Path, name: str, maps: dict[int, Tensor]) -> Path:
+def write_maps(folder: Path, name: str, maps: Mapping[int, ArrayLike]) -> Path:
     """Write the maps ``[L, H, Q, K]`` of examples, by example index, as ``<name>.safetensors``."""
     path = folder / f"{name}.safetensors"
-    tensors = {f"attention/{index}": map_LHQK.float().contiguous() for index, map_LHQK in maps.items()}
+    tensors = {f"attention/{index}": np.ascontiguousarray(map_LHQK, np.float32) for index, map_LHQK in maps.items()}
     with atomic_write(path) as temporary:
         save_file(tensors, temporary)
     return path
 
 
-def read_maps(path: Path) -> dict[int, Tensor]:
+def read_maps(path: Path) -> dict[int, NDArray[np.float32]]:
     """The maps of one file, float32, by example index.
 
     Raises:
@@ -87,14 +103,15 @@ def read_maps(path: Path) -> dict[int, Tensor]:
         tensors = load_file(path)
     except Exception as error:
         raise UserError(f"File '{path}' cannot be read as captured maps; delete it and repeat the run.") from error
-    return {int(name.removeprefix("attention/")): tensor.float() for name, tensor in tensors.items()}
+    return {int(name.removeprefix("attention/")): map_LHQK for name, map_LHQK in tensors.items()}
 
 
 def write_telling(folder: Path, examples: Mapping[tuple[int, int], TellingExample]) -> None:
     """Write the example that each head decides most: its map as safetensors, the rest as JSON."""
     # Half precision is finer than the 256 shades in which a page draws them.
     maps = {
-        f"{layer}.{head}": torch.as_tensor(example.attention_QK).half() for (layer, head), example in examples.items()
+        f"{layer}.{head}": np.ascontiguousarray(example.attention_QK, np.float16)
+        for (layer, head), example in examples.items()
     }
     texts = {
         f"{layer}.{head}": {
@@ -125,7 +142,9 @@ def read_telling(folder: Path) -> dict[tuple[int, int], TellingExample]:
         for name, entry in texts.items():
             layer, head = map(int, name.split("."))
             answers = [(str(answer), float(before), float(after)) for answer, before, after in entry["answers"]]
-            examples[layer, head] = TellingExample(entry["tokens"], entry["label"], answers, maps[name].float().numpy())
+            examples[layer, head] = TellingExample(
+                entry["tokens"], entry["label"], answers, maps[name].astype(np.float32)
+            )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise UserError(f"'{path}' cannot be read ({error}); delete it, or repeat the run.") from error
     return examples

@@ -17,13 +17,13 @@ from bertsecrets.cli.loggers import TRACKED, lineage
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.papers.page import find_page
+from bertsecrets.present.console import print_summary
 from bertsecrets.present.report.content import FigureBlock
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
-from bertsecrets.results.console import print_summary
 from bertsecrets.results.run import Declaration, Run
 
 HOSTILE = "</script><img src=x onerror=alert(1)><a href='javascript:alert(2)'>{{ 7 * 7 }}$\\frac{$[red]{%"

@@ -11,10 +11,9 @@ import pytest
 from present.test_report import CHROMIUM, add_probe, attention, browse
 from reporting.test_run_report import trained
 
-from bertsecrets.present.report.content import TellingExample
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.captures import write_telling
+from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.run import Run
 
 pytestmark = [

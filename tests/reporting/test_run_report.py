@@ -169,7 +169,6 @@ def gradients(run: Run, steps: dict[int, list[float]]) -> None:
             run.add(run.rows(grid, "training", step))
     experiment = "bertsecrets.callbacks.gradient_flow:GradientFlow"
     run.declare(Declaration("gradient_flow", "Gradient flow", experiment))
-    run.write_json(run.extras_path("gradient_flow"), {"model": {"batch_size": 32}})
 
 
 def test_gradients_are_joined_with_drift(tmp_path: Path) -> None:

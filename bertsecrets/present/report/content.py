@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from bertsecrets.results.captures import TellingExample
 from bertsecrets.results.formatting import number
 
 
@@ -355,23 +356,6 @@ class Colouring:
             [number(float(value), self.digits, signed=self.signed) for value in value_H]
             for value_H in np.asarray(self.value_LH, np.float64)
         ]
-
-
-@dataclass(frozen=True)
-class TellingExample:
-    """An example whose answer changes when a head is disabled, with that head's map.
-
-    Args:
-        tokens: The T tokens.
-        label: The right answer.
-        answers: Name, number with the head, and number without it, of each possible answer: probabilities, or one score.
-        attention_QK: The head's weights ``[T, T]`` in 0..1.
-    """
-
-    tokens: Sequence[str]
-    label: str
-    answers: Sequence[tuple[str, float, float]]
-    attention_QK: ArrayLike
 
 
 @dataclass(frozen=True)

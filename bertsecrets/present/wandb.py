@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -90,9 +90,9 @@ def _heads_table(grid: HeadGrid) -> "wandb.Table":
     header: list[str | int] = ["layer", "head"]
     for name in grid.columns:
         header += [name, f"{name}_stderr"]
-    number_LHN = torch.stack([grid.value_LHC, grid.stderr_LHC], dim=-1).flatten(2)
+    number_LHC2 = np.stack([grid.value_LHC, grid.stderr_LHC], axis=-1)
     rows = [
-        [layer, head, *(value if math.isfinite(value) else None for value in number_LHN[layer, head].tolist())]
+        [layer, head, *(value if math.isfinite(value) else None for value in number_LHC2[layer, head].ravel().tolist())]
         for layer in range(grid.num_layers)
         for head in range(grid.num_heads)
     ]

@@ -11,10 +11,7 @@ from wandb_log import leaves, read_log
 from bertsecrets.grid import HeadGrid
 from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.present.report.content import FigureBlock
-from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.formatting import head_code
-from bertsecrets.results.table import SCHEMA, HeadTable
-from bertsecrets.results.wandb import (
+from bertsecrets.present.wandb import (
     STEP,
     define_axis,
     log_ablation,
@@ -24,6 +21,9 @@ from bertsecrets.results.wandb import (
     log_summary,
     log_table,
 )
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.formatting import head_code
+from bertsecrets.results.table import SCHEMA, HeadTable
 
 
 @pytest.fixture

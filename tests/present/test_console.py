@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bertsecrets.present.console import print_summary
 from bertsecrets.present.report.content import HeadLine, Highlights, NextStep
-from bertsecrets.results.console import print_summary
 from bertsecrets.results.scores import Score
 
 
