@@ -49,9 +49,14 @@ def setup(app: Sphinx) -> None:
     def fill(app: Sphinx, name: str, source: list[str]) -> None:
         if Path(app.env.doc2path(name)).parent == _DOCS:
             try:
-                source[0] = fills.filled(source[0])
+                text = fills.filled(source[0])
             except ValueError as error:
                 raise SphinxError(f"{name}: {error}") from None
+            # A filled page is made again where the results have changed.
+            sources = (fills.__file__, fills.COVERAGE, *fills.RESULTS.glob("*.json")) if text != source[0] else ()
+            for path in sources:
+                app.env.note_dependency(str(path))
+            source[0] = text
         source[0] = source[0].replace("](../tools/", "](tools/").replace("](../notebooks/", "](tutorials/")
         source[0] = source[0].replace("](../CONTRIBUTING.md", "](contributing.md")
 

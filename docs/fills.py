@@ -304,15 +304,16 @@ def coverage_rows() -> Iterator[tuple[str, dict[str, str]]]:
 
 def coverage() -> str:
     """A table for each paper: items, commands, stored numbers beside the published ones, and what is missing."""
-    header = ("", "item and command", "models, tasks, seeds", "here", "paper", "not done, or different")
+    header = ("", "item, command, runs", "here", "paper", "not done, or different")
     papers: dict[str, list[list[str]]] = {}
     for paper, row in coverage_rows():
         item = f"[{row['item']}]({row['page']})" if row["page"] else row["item"]
-        item += f"<br>`{row['command']}`" if row["command"] else ""
+        command = f"`{row['command']}`" if row["command"] else ""
+        about = "<br>".join(filter(None, (item, command, row["models"])))
         ours = filled(row["ours"])
         if "{{ statement" in row["ours"] and not row["page"].startswith(LEDGER):
             ours += f" ([ledger]({LEDGER}))"
-        cells = [row["id"], item, row["models"], ours, row["theirs"], filled(row["gap"])]
+        cells = [row["id"], about, ours, row["theirs"], filled(row["gap"])]
         papers.setdefault(paper, []).append(cells)
     return "\n\n".join(f"## {paper}\n\n{markdown(header, rows)}" for paper, rows in papers.items())
 
