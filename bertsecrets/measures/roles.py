@@ -1,11 +1,9 @@
 """Roles of heads by sieve bias scores and hypothesis tests (Pande et al. 2021, *The heads hypothesis*)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -14,18 +12,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, once_per_batch
 from bertsecrets.measures.dependency.words import SYNTACTIC_RELATIONS
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import highest, names_by_head
-from bertsecrets.present.presenter import presenter_of
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import MISSING, head_label, number, with_error
-from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.measures.role_rows import BLOCK, DELIMITER, LOCAL, SIEVE_ROLES, SYNTACTIC, Threshold
 from bertsecrets.settings import typed
-
-LOCAL, BLOCK, DELIMITER, SYNTACTIC = "local", "block", "delimiter", "syntactic"
-ROLES = (LOCAL, SYNTACTIC, BLOCK, DELIMITER)
-"""The four roles of the paper; a head may have several."""
 
 NEIGHBOURS = 2
 """Largest distance of a token of the local sieve, to either side."""
@@ -33,10 +21,8 @@ NEIGHBOURS = 2
 _UNIT = "sieve bias score"
 _RELATIONS = "a list of different relations, e.g. [nsubj, obj]"
 _PARTS = {"cls": "first special token", "sep": "other special tokens"}
-_PATTERNS = "patterns"
 
-Threshold = Annotated[float, Field(gt=0, description="a number above 0")]
-Array = NDArray[np.float64]
+Above = Annotated[float, Field(gt=0, description="a number above 0")]
 
 
 class Roles(Measure):
@@ -68,39 +54,39 @@ class Roles(Measure):
 
     name = "roles"
     title = "Roles of heads"
-    tracked = ROLES
+    presenter = "bertsecrets.present.roles:SIEVE"
+    tracked = SIEVE_ROLES
 
     @typed
     def __init__(
         self,
         num_layers: int,
         num_heads: int,
-        threshold: Threshold = 3.0,
-        block_threshold: Threshold = 1.5,
+        threshold: Above = 3.0,
+        block_threshold: Above = 1.5,
         relations: Annotated[Sequence[str], Field(min_length=1, description=_RELATIONS)] = SYNTACTIC_RELATIONS,
         max_examples: MaxExamples = None,
     ) -> None:
         self.relations = tuple(map(str, relations))
-        taken = {*ROLES, *_PARTS}
+        taken = {*SIEVE_ROLES, *_PARTS}
         if len({*self.relations, *taken}) < len(self.relations) + len(taken):
             raise UserError(f"Roles.relations is {list(relations)!r}; expected {_RELATIONS}.")
         self.columns = tuple(
             Column(name, label, _UNIT)
             for name, label in {
-                **{role: role for role in ROLES},
+                **{role: role for role in SIEVE_ROLES},
                 **_PARTS,
                 **{relation: relation for relation in self.relations},
             }.items()
         )
         super().__init__(num_layers, num_heads, max_examples)
-        self.thresholds = {BLOCK: float(block_threshold)}
-        self.threshold = float(threshold)
+        self.threshold, self.block_threshold = float(threshold), float(block_threshold)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         weights_BCN = self._sieves(batch, attention_BHQK)
         score_BHC = attention_BHQK.flatten(2) @ weights_BCN.transpose(1, 2)
         score_BHC = score_BHC.masked_fill((weights_BCN == 0).all(-1)[:, None], torch.nan)
-        score_BHC[..., ROLES.index(BLOCK)] = _block_scores(attention_BHQK, batch)
+        score_BHC[..., SIEVE_ROLES.index(BLOCK)] = _block_scores(attention_BHQK, batch)
         return score_BHC
 
     @once_per_batch
@@ -109,67 +95,8 @@ class Roles(Measure):
         weights_BCQK = sieves(batch, self.relations).to(attention_BHQK.dtype)
         return weights_BCQK.to(attention_BHQK.device).flatten(2)
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        return {"thresholds": {name: self.thresholds.get(name, self.threshold) for name in grid.columns}}
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Scores and tests of each role, and heads by role and attention pattern."""
-        if not view.has(LOCAL):
-            return None
-        tests = role_tests(view)
-        shown = [role for role in ROLES if np.isfinite(view.value(role)).any()]
-        figure = head_panels(
-            [
-                HeadPanel(
-                    f"{role} (above {view.extras['thresholds'][role]:g})",
-                    # A score of 0 has no logarithm; below 1/16 a colour tells nothing.
-                    np.log2(np.maximum(view.value(role), 2**-4)),
-                    tests[role],
-                )
-                for role in shown
-            ],
-            title="Sieve bias score of each role",
-            unit="log2 of the score (uniform attention: 0)",
-            note=(
-                f"pale: not significantly above the threshold (one-sided t test, false discovery rate {LEVEL:.0%}); "
-                f"{sample_size([view.count(role) for role in shown])}"
-            ),
-            signed=True,
-        )
-        tables = [_role_table(view, tests)]
-        by_pattern = _pattern_table(view)
-        if by_pattern is not None:
-            tables.append(by_pattern)
-        return Section(
-            view.title,
-            _findings(tests, shown),
-            [
-                "The sieve bias score is a token's mean attention to the tokens that a role names, over its mean attention "
-                "to all tokens, averaged over tokens and then over examples (Pande et al. 2021). A head has a role if its "
-                "mean score is significantly above the threshold, tested over examples by a one-sided t test and corrected "
-                "over heads and roles (false discovery rate). A head without a role may still have it weakly: a test that "
-                "fails affirms nothing."
-            ],
-            tables,
-            [FigureBlock(view.name, figure, "Heads by role.", "Heatmaps of sieve bias scores by layer and head.")],
-        )
-
-    @classmethod
-    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-        """The roles of each head; a dash for none."""
-        if not view.has(LOCAL):
-            return {}
-        tests = role_tests(view)
-        roles = {role: tests[role] for role in ROLES if role in tests}
-        return {"roles": names_by_head(roles, view.value(LOCAL).shape)}
-
-    @classmethod
-    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
-        """Number of heads with each role."""
-        return {
-            f"heads/{role}": float(passed_LH.sum()) for role, passed_LH in role_tests(view).items() if role in ROLES
-        }
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Threshold]:
+        return [Threshold(name, self.block_threshold if name == BLOCK else self.threshold) for name in grid.columns]
 
 
 def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
@@ -195,7 +122,7 @@ def sieves(batch: Batch, relations: Sequence[str]) -> Tensor:
     }
     length_B11 = real_BS.sum(-1)[:, None, None].double()
     weights = []
-    for name in (*ROLES, *_PARTS, *relations):
+    for name in (*SIEVE_ROLES, *_PARTS, *relations):
         sieve_BQK = sieve_of[name]
         if sieve_BQK.dtype == torch.bool:
             # A mean over the rows of means over their sieves.
@@ -250,75 +177,3 @@ def _block_scores(attention_BHQK: Tensor, batch: Batch) -> Tensor:
     spread_BHQ = -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / length_B1.clamp(min=2).log()[:, None]
     score_BH = (within_BHQ * spread_BHQ * real_BS[:, None]).sum(-1) / length_B1
     return score_BH.masked_fill((sizes_B2 == 0).any(-1, keepdim=True), torch.nan)
-
-
-def role_tests(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
-    """Whether each head's score is significantly above the threshold, by column; corrected over heads and columns."""
-    thresholds = view.extras.get("thresholds", {})
-    names = [column.name for column in view.columns if view.has(column.name) and column.name in thresholds]
-    return view.beyond({name: thresholds[name] for name in names})
-
-
-def _findings(tests: Mapping[str, NDArray[np.bool_]], shown: Sequence[str]) -> list[str]:
-    passed_RLH = np.stack([tests[role] for role in shown])
-    several = int((passed_RLH.sum(0) > 1).sum())
-    heads = passed_RLH[0].size
-    listing = ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in zip(shown, passed_RLH, strict=True))
-    absent = [role for role in ROLES if role not in shown]
-    reasons = {SYNTACTIC: "annotated words", BLOCK: "inputs of two sentences"}
-    missing = "".join(
-        f" The {role} role was not tested: it needs {reasons.get(role, 'such tokens')}." for role in absent
-    )
-    return [
-        f"Of {heads} heads {int(passed_RLH.any(0).sum())} have a role by the sieve bias test ({listing}); {several} have "
-        f"more than one.{missing}"
-    ]
-
-
-def _role_table(view: MeasureView, tests: Mapping[str, NDArray[np.bool_]]) -> Table:
-    rows = []
-    for column in view.columns:
-        if column.name not in tests or not np.isfinite(view.value(column.name)).any():
-            continue
-        value_LH, stderr_LH, _ = view.grid(column.name)
-        top = highest(value_LH)
-        rows.append(
-            {
-                "role": column.label,
-                "threshold": f"{view.extras['thresholds'][column.name]:g}",
-                "heads": str(int(tests[column.name].sum())),
-                "by layer": ", ".join(str(int(count)) for count in tests[column.name].sum(1)),
-                "highest head": head_label(*top),
-                "score ± standard error": with_error(value_LH[top], stderr_LH[top], 2),
-                "mean score": number(float(np.nanmean(value_LH)), 2),
-                "examples": f"{view.count(column.name):,}",
-            }
-        )
-    return Table.of(rows, "Roles by the sieve bias test")
-
-
-def _pattern_table(view: MeasureView) -> Table | None:
-    """Heads by role and by the pattern that most of their maps show; None if the run has no patterns."""
-    declaration = next((declared for declared in view.run.declarations() if declared.name == _PATTERNS), None)
-    if declaration is None:
-        return None
-    texts = presenter_of(declaration).classes(MeasureView(view.run, declaration)).get("pattern")
-    tests = role_tests(view)
-    if texts is None:
-        return None
-    pattern_LH = np.array(texts)
-    named = sorted(set(pattern_LH.ravel()) - {MISSING})
-    shown = [*named, MISSING]
-    if pattern_LH.shape != tests[LOCAL].shape:
-        return None
-    groups: dict[str, NDArray[np.bool_]] = {role: tests[role] for role in ROLES if np.isfinite(view.value(role)).any()}
-    groups["no role"] = np.logical_not(np.stack(list(groups.values())).any(axis=0))
-    rows = [
-        [role, *(str(int((passed_LH & (pattern_LH == pattern)).sum())) for pattern in shown), str(int(passed_LH.sum()))]
-        for role, passed_LH in groups.items()
-    ]
-    header = ["heads with the role", *named, "no main pattern", "all"]
-    caption = (
-        "Roles and attention patterns side by side: heads by role and by the pattern of at least half of their maps"
-    )
-    return Table(header, rows, f"{caption} (a head with several roles counts in each)")

@@ -1,12 +1,10 @@
 """Positional, syntactic and rare-word heads by the published thresholds (Voita et al. 2019, section 5; methods V4)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -19,26 +17,14 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, once_per_batch
 from bertsecrets.measures.dependency.words import SYNTACTIC_RELATIONS, Counting, Gold, word_maps
 from bertsecrets.measures.ratio import RatioMeasure
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import highest, names_by_head
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import MISSING, head_label, number, with_error
-from bertsecrets.results.views import MeasureView
+from bertsecrets.measures.role_rows import FROM_HEAD, NEXT, PREVIOUS, RAREST, TWO_RAREST, Distance, Limits
 from bertsecrets.settings import typed
-
-POSITIONAL, SYNTACTIC, RARE = "positional", "syntactic", "rare words"
-ROLES = (POSITIONAL, SYNTACTIC, RARE)
-
-FROM_HEAD = "_from_head"
-PREVIOUS, NEXT, RAREST, TWO_RAREST = "previous", "next", "rarest", "two_rarest"
 
 _TOKENS = "share of tokens"
 _PAIRS = "share of pairs of words"
 _RELATIONS = "a list of different relations, e.g. [nsubj, obj]"
 
 Share = Annotated[float, Field(gt=0, le=1, description="a number above 0 and at most 1")]
-Array = NDArray[np.float64]
 
 
 class VoitaRoles(RatioMeasure):
@@ -70,6 +56,7 @@ class VoitaRoles(RatioMeasure):
 
     name = "voita_roles"
     title = "Positional, syntactic and rare-word heads"
+    presenter = "bertsecrets.present.roles:VOITA"
     tracked = (PREVIOUS, NEXT)
 
     @typed
@@ -98,8 +85,8 @@ class VoitaRoles(RatioMeasure):
             Column(TWO_RAREST, "to the two rarest tokens", _TOKENS, (0.0, 1.0)),
         )
         super().__init__(num_layers, num_heads, max_examples)
-        self.thresholds = {"positional": float(positional), "gain": float(gain), "rare": float(rare)}
-        self.frequent, self.min_count = frequent, min_count
+        self.limits = Limits(float(positional), float(gain), float(rare), min_count)
+        self.frequent = frequent
         self._frequencies: Counter[int] | None = None
         self._distances: dict[str, Counter[int]] = {}
 
@@ -204,61 +191,13 @@ class VoitaRoles(RatioMeasure):
                 rarest_B2S[row, at, [position for position in positions if counts[position] <= limit]] = True
         return rarest_B2S.to(word_BS.device)
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Thresholds, and for each relation the number of pairs, how many are at each distance (the head's position minus the
-        dependent's), and the share at the most frequent one."""
-        baselines = {
-            relation: {
-                "count": counts.total(),
-                "share": counts.most_common(1)[0][1] / counts.total(),
-                "distances": {str(distance): count for distance, count in sorted(counts.items())},
-            }
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Limits | Distance]:
+        distances = [
+            Distance(relation, distance, count)
             for relation, counts in self._distances.items()
-            if counts
-        }
-        return {"thresholds": self.thresholds, "min_count": self.min_count, "baselines": baselines}
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """The heads of each role, and the best head of each column."""
-        roles = roles_of(view)
-        if not roles:
-            return None
-        counts = ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in roles.items())
-        size = view.value(PREVIOUS).size
-        missing = "".join(f" The {role} role could not be judged here." for role in ROLES if role not in roles)
-        panels = [HeadPanel(role, strength(view, role), passed_LH) for role, passed_LH in roles.items()]
-        figure = head_panels(
-            panels,
-            title="Share of largest weights on the target of each role",
-            unit="share",
-            note=f"pale: below the threshold; syntactic: the best relation; {sample_size([view.count(PREVIOUS)])}",
-            limits=(0.0, 1.0),
-        )
-        return Section(
-            view.title,
-            [f"Of {size} heads, by the thresholds of Voita et al. (2019): {counts}.{missing}"],
-            [
-                "Where the largest weight of each row falls, attention to [SEP] left out. Positional: at the previous or the next "
-                f"token in at least {view.extras['thresholds']['positional']:.0%} of tokens. Syntactic: at the other word of a "
-                f"relation, {100 * view.extras['thresholds']['gain']:g} points more often than the most frequent distance between "
-                "the two words is right. Rare words: at one of the two rarest tokens of the text in at least "
-                f"{view.extras['thresholds']['rare']:.0%} of tokens. These are limits for the measured shares, not tests."
-            ],
-            [_table(view)],
-            [FigureBlock(view.name, figure, "Heads by role.", "Heatmaps of shares by layer and head.")],
-        )
-
-    @classmethod
-    def classes(cls, view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
-        """The roles of each head; a dash for none."""
-        roles = roles_of(view)
-        return {"role (Voita)": names_by_head(roles, view.value(PREVIOUS).shape)} if roles else {}
-
-    @classmethod
-    def scalars(cls, view: MeasureView) -> Mapping[str, float]:
-        """Number of heads with each role."""
-        return {f"heads/{role}": float(passed_LH.sum()) for role, passed_LH in roles_of(view).items()}
+            for distance, count in sorted(counts.items())
+        ]
+        return [self.limits, *distances]
 
 
 def frequencies(split: EncodedSplit) -> Counter[int]:
@@ -266,86 +205,3 @@ def frequencies(split: EncodedSplit) -> Counter[int]:
     return Counter(
         token for row in split.rows for token, special in zip(row.ids, row.special, strict=True) if not special
     )
-
-
-def roles_of(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
-    """Which heads ``[layers, heads]`` reach the threshold of each role that could be judged."""
-    return {
-        role: np.any([view.value(column) >= limit for column, limit in limits.items()], axis=0)
-        for role, limits in _limits(view).items()
-    }
-
-
-def role_tests(view: MeasureView) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Which heads ``[layers, heads]`` are significantly above the threshold of each role, and which are below it.
-
-    One-sided t tests over texts, corrected over heads and columns; the most frequent distance's share is taken as known. Of
-    the columns of a role, a head is above the threshold of one, or below those of all.
-    """
-    limits_by_role = _limits(view)
-    limits = {column: limit for limits in limits_by_role.values() for column, limit in limits.items()}
-    above, below = view.beyond(limits), view.beyond(limits, sign=-1)
-    return {
-        role: (
-            np.any([above[column] for column in of_role], axis=0),
-            np.all([below[column] for column in of_role], axis=0),
-        )
-        for role, of_role in limits_by_role.items()
-    }
-
-
-def _limits(view: MeasureView) -> dict[str, dict[str, float]]:
-    """The columns of each role that could be judged, with their thresholds; none without the measure's extras."""
-    if not view.has(PREVIOUS) or "thresholds" not in view.extras:
-        return {}
-    thresholds = view.extras["thresholds"]
-    limits = {
-        POSITIONAL: dict.fromkeys((PREVIOUS, NEXT), thresholds["positional"]),
-        SYNTACTIC: {column: share + thresholds["gain"] for column, share in judged_relations(view).items()},
-        RARE: {TWO_RAREST: thresholds["rare"]} if np.isfinite(view.value(TWO_RAREST)).any() else {},
-    }
-    return {role: of_role for role, of_role in limits.items() if of_role}
-
-
-def judged_relations(view: MeasureView) -> dict[str, float]:
-    """The columns of relations with enough pairs, with the shares at the most frequent distance; none without the measure's extras."""
-    return {
-        relation + suffix: baseline["share"]
-        for relation, baseline in view.extras.get("baselines", {}).items()
-        for suffix in ("", FROM_HEAD)
-        if baseline["count"] >= view.extras["min_count"]
-        and view.has(relation + suffix)
-        and np.isfinite(view.value(relation + suffix)).any()
-    }
-
-
-def strength(view: MeasureView, role: str) -> Array:
-    """The highest share ``[layers, heads]`` among a role's columns."""
-    strength_LH: Array = np.fmax.reduce([view.value(column) for column in _limits(view)[role]])
-    return strength_LH
-
-
-def _table(view: MeasureView) -> Table:
-    judged = judged_relations(view)
-    limits = {column: limit for of_role in _limits(view).values() for column, limit in of_role.items()}
-    rows = []
-    for column in view.columns:
-        value_LH, stderr_LH, _ = view.grid(column.name)
-        relation = column.name.removesuffix(FROM_HEAD)
-        if not np.isfinite(value_LH).any():
-            continue
-        limit = limits.get(column.name)
-        top = highest(value_LH)
-        count = view.extras["baselines"].get(relation, {}).get("count", view.count(column.name))
-        rows.append(
-            {
-                "largest weight": column.label,
-                "best head": head_label(*top),
-                "share ± standard error": with_error(value_LH[top], stderr_LH[top], 3),
-                "most frequent distance": MISSING if column.name not in judged else number(judged[column.name], 3),
-                "threshold": MISSING if limit is None else number(limit, 3),
-                "heads": MISSING if limit is None else str(int((value_LH >= limit).sum())),
-                "pairs or texts": f"{count:,}",
-            }
-        )
-    return Table.of(rows, "Best heads; relations with too few pairs have no threshold")

@@ -19,7 +19,7 @@ from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.coreference.measure import KINDS
 from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.offsets import column_name
-from bertsecrets.measures.roles import LOCAL, ROLES, role_tests
+from bertsecrets.measures.role_rows import LOCAL, SIEVE_ROLES, sieve_tests, thresholds
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.shows import by_layer, filled_table, published, without_counterpart
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
@@ -396,8 +396,8 @@ def roles(models: Studied) -> Section | None:
         return None
     rows = []
     for model in measured:
-        tests = role_tests(model.view)
-        for role in ROLES:
+        limits, tests = thresholds(model.view), sieve_tests(model.view)
+        for role in SIEVE_ROLES:
             if role not in tests or not np.isfinite(model.view.value(role)).any():
                 continue
             value_LH = model.view.value(role)
@@ -406,7 +406,7 @@ def roles(models: Studied) -> Section | None:
                 {
                     "role": role,
                     "model": model.name,
-                    "threshold": f"{model.view.extras['thresholds'][role]:g}",
+                    "threshold": f"{limits[role]:g}",
                     "heads": str(int(tests[role].sum())),
                     "heads by layer": " ".join(str(int(heads)) for heads in tests[role].sum(1)),
                     "highest score": f"{head_label(*top)}: {number(float(value_LH[top]), 2)}",

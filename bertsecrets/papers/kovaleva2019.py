@@ -31,16 +31,17 @@ from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.shows import filled_table, published
-from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.classes import NAMES, PATTERNS, over_seeds, pattern_label
 from bertsecrets.patterns.classifier import MIN_LENGTH, load_classifier
-from bertsecrets.patterns.figures import ShareBar, pattern_bars
-from bertsecrets.patterns.measure import ANNOTATED, NAMED, Patterns, over_seeds
+from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerPanel, layer_panels
 from bertsecrets.present.figures.maps import MapPanel, TitledMap, gallery, map_sheet
+from bertsecrets.present.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
 from bertsecrets.present.grid import highest
+from bertsecrets.present.patterns import ANNOTATED, NAMED
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.reporting.runs import FinishedRun, constant_score
 from bertsecrets.results.captures import read_examples, read_maps, read_steps
@@ -216,15 +217,12 @@ def _percent(scores: Scores, values: list[float]) -> str:
     return with_limits(100 * interval.mean, 100 * interval.low, 100 * interval.high, 1)
 
 
-_NAMES = tuple(column.name for column in Patterns.columns)
-
-
 def patterns(models: Studied) -> Section | None:
     """Shares of the patterns of fine-tuned models, per task, and a map of each pattern; None if no run measured them."""
     bars, drawn, rows, counts = [], [], [], []
     for group in models.tuned:
-        grids = [grid for name in _NAMES if (grid := group.grids(Patterns.name, name)) is not None]
-        if len(grids) < len(_NAMES):
+        grids = [grid for name in NAMES if (grid := group.grids(Patterns.name, name)) is not None]
+        if len(grids) < len(NAMES):
             continue
         share_RLHC = np.stack([grid.value_RLH for grid in grids], axis=-1)
         error_RLHC = np.stack([grid.stderr_RLH for grid in grids], axis=-1)
@@ -234,7 +232,7 @@ def patterns(models: Studied) -> Section | None:
         counts.append(grids[0].count)
         theirs = _THEIRS["shares"].get(group.task)
         if theirs:
-            share_C = np.array([theirs.get(name, 0.0) / 100 for name in _NAMES])
+            share_C = np.array([theirs.get(name, 0.0) / 100 for name in NAMES])
             drawn.append(ShareBar(f"paper: {group.task}", share_C, np.full_like(share_C, np.nan)))
         rows.append([bar.name, *_with_published(bar, theirs)])
     if not bars:
@@ -247,11 +245,9 @@ def patterns(models: Studied) -> Section | None:
     )
     figure = pattern_bars(
         drawn,
-        _NAMES,
         title="Share of each attention pattern",
         note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over examples "
         "where there is one seed",
-        unit="share of attention maps",
     )
     blocks.append(
         FigureBlock(
@@ -261,7 +257,7 @@ def patterns(models: Studied) -> Section | None:
             "Stacked bars of the shares of patterns.",
         )
     )
-    header = ["task", *(name.replace("_", " + ") for name in _NAMES)]
+    header = ["task", *map(pattern_label, NAMES)]
     caption = "Share of attention maps in percent, these runs / paper (figure)"
     return Section(paragraphs=[ANNOTATED], tables=[Table(header, rows, caption)], figures=blocks)
 
@@ -269,7 +265,7 @@ def patterns(models: Studied) -> Section | None:
 def _with_published(bar: ShareBar, theirs: Mapping[str, float] | None) -> list[str]:
     return [
         number(100 * share, 1) + (f" / {number(theirs[name], 1)}" if theirs and name in theirs else "")
-        for name, share in zip(_NAMES, np.asarray(bar.share_C).tolist(), strict=True)
+        for name, share in zip(NAMES, np.asarray(bar.share_C).tolist(), strict=True)
     ]
 
 

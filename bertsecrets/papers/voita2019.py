@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.importance.relevance import RELEVANCE, Relevance
-from bertsecrets.measures.voita_roles import (
+from bertsecrets.measures.role_rows import (
     FROM_HEAD,
     PREVIOUS,
-    ROLES,
-    VoitaRoles,
+    VOITA_ROLES,
+    distances,
     judged_relations,
-    role_tests,
-    roles_of,
     strength,
+    voita_limits,
+    voita_roles,
+    voita_tests,
 )
+from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
 from bertsecrets.papers.shows import published
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
@@ -59,14 +61,14 @@ def roles(models: Studied) -> Section | None:
     rows = []
     for group in models.tuned:
         views = group.views(VoitaRoles.name, PREVIOUS)
-        tests = [role_tests(view) for view in views]
+        tests = [voita_tests(view) for view in views]
         cells = []
-        for role in ROLES:
-            shown = [test[role][0] for test in tests if role in test]
+        for role in VOITA_ROLES:
+            shown = [test[role] for test in tests if role in test]
             if len(shown) < len(tests):
                 cells.append(MISSING)
                 continue
-            counts = [int(roles_of(view)[role].sum()) for view in views]
+            counts = [int(voita_roles(view)[role].sum()) for view in views]
             pairs = zip(counts, shown, strict=True)
             cells.append(", ".join(f"{count} ({int(above_LH.sum())})" for count, above_LH in pairs))
         if views:
@@ -74,7 +76,7 @@ def roles(models: Studied) -> Section | None:
     if not rows:
         return None
     caption = "Heads that reach the threshold of a role, by seed, in parentheses those significantly above it; a head can have several roles"
-    return Section(tables=[Table(["task", "heads", *ROLES], rows, caption)])
+    return Section(tables=[Table(["task", "heads", *VOITA_ROLES], rows, caption)])
 
 
 def figure_1(models: Studied) -> Section | None:
@@ -95,9 +97,12 @@ def figure_1(models: Studied) -> Section | None:
             if view is not None
         }
         panels = [HeadPanel(name, grid) for name, grid in grids.items()]
-        roles_by_name = {} if by_role is None else roles_of(by_role)
+        roles_by_name = {} if by_role is None else voita_roles(by_role)
         if by_role is not None:
-            panels += [HeadPanel(role, strength(by_role, role), passed) for role, passed in roles_by_name.items()]
+            limits = voita_limits(by_role)
+            panels += [
+                HeadPanel(role, strength(by_role, limits[role]), passed) for role, passed in roles_by_name.items()
+            ]
         if len(grids) + (by_role is not None) < 2:
             continue
         counts = [view.count(view.columns[0].name) for view in (relevance, confidence, by_role) if view is not None]
@@ -152,7 +157,7 @@ def _most_relevant(grids: Mapping[str, Array], roles_by_name: Mapping[str, NDArr
 def dependencies(models: Studied) -> Section | None:
     """Section 5.2, table 1 and figure 3: the best head of each relation, and where the other word stands; None without annotated words."""
     rows = []
-    distributions: dict[str, Mapping[str, int]] = {}
+    distributions: dict[str, Mapping[int, int]] = {}
     before = [
         (f"{model} on {task}, before fine-tuning", MISSING, view)
         for (model, task), view in models.before(VoitaRoles.name).items()
@@ -173,14 +178,14 @@ def dependencies(models: Studied) -> Section | None:
             value_LH, stderr_LH, _ = view.grid(column)
             top = highest(value_LH)
             theirs = _THEIRS["relations"].get(_SAME.get(relation, relation))
-            about = view.extras["baselines"][relation]
-            distributions.setdefault(relation, about.get("distances", {}))
+            pairs = distances(view)[relation]
+            distributions.setdefault(relation, pairs)
             rows.append(
                 {
                     "model and task": name,
                     "seed": seed,
                     "relation": f"{relation}, {'from' if back else 'to'} the head",
-                    "pairs": f"{about['count']:,}",
+                    "pairs": f"{sum(pairs.values()):,}",
                     "best head": head_label(*top),
                     "pairs found, %": f"{percent(value_LH[top])} ± {percent(1.96 * stderr_LH[top])}",
                     "most frequent distance, %": percent(baseline),
@@ -205,12 +210,9 @@ def dependencies(models: Studied) -> Section | None:
     )
 
 
-def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlock]:
+def _distances(distributions: Mapping[str, Mapping[int, int]]) -> list[FigureBlock]:
     """Figure 3: how often the head of a relation stands how far from the dependent."""
-    measured = {relation: counts for relation, counts in distributions.items() if counts}
-    if not measured:
-        return []
-    titles = [f"{relation} ({sum(counts.values()):,} pairs)" for relation, counts in measured.items()]
+    titles = [f"{relation} ({sum(counts.values()):,} pairs)" for relation, counts in distributions.items()]
     with house_style():
         figure, axes_N = titled_panels(
             titles,
@@ -220,10 +222,10 @@ def _distances(distributions: Mapping[str, Mapping[str, int]]) -> list[FigureBlo
             "words from the dependent to its head",
             margin=0.8,
         )
-        for axes, counts in zip(axes_N, measured.values(), strict=True):
+        for axes, counts in zip(axes_N, distributions.values(), strict=True):
             total = sum(counts.values())
             offsets = range(-_FARTHEST, _FARTHEST + 1)
-            axes.bar(offsets, [100 * counts.get(str(offset), 0) / total for offset in offsets], color=ACCENTS[0])
+            axes.bar(offsets, [100 * counts.get(offset, 0) / total for offset in offsets], color=ACCENTS[0])
         figure.supylabel("% of pairs", fontsize=9.0)
         footnote(figure, f"farther than {_FARTHEST} words: not drawn")
     return [
@@ -418,8 +420,8 @@ def last_to_go(models: Studied) -> Section | None:
             if by_role_view is None or not gates_of:
                 continue
             kept_LH = gates_of[0] >= 0.5
-            by_role = roles_of(by_role_view)
-            kept_by_role = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in ROLES]
+            by_role = voita_roles(by_role_view)
+            kept_by_role = [_kept_of(by_role[role], kept_LH) if role in by_role else MISSING for role in VOITA_ROLES]
             without_LH = ~np.logical_or.reduce(list(by_role.values()))
             how = f"{_FROZEN}, pushed shut" if shut is not None else f"{_LEARNED}, penalty {_penalty(model)}"
             name = (models.as_usual(group) or group).name
@@ -430,7 +432,7 @@ def last_to_go(models: Studied) -> Section | None:
         "Heads kept, of those with each role. A head is kept if its gate is at least 0.5. Gates that are pushed shut are means over fits "
         "with one penalty, apart from the path of penalties"
     )
-    return Section(tables=[Table(["task", "seed", "gates", *ROLES, "no role"], rows, caption)])
+    return Section(tables=[Table(["task", "seed", "gates", *VOITA_ROLES, "no role"], rows, caption)])
 
 
 def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:

@@ -2,6 +2,15 @@
 
 from enum import Enum
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+_CLEAR = 0.5
+"""A head has a pattern if at least this share of its maps shows it."""
+
 
 class Pattern(str, Enum):
     """What one map ``[L, L]`` looks like; every map shows exactly one.
@@ -23,3 +32,39 @@ class Pattern(str, Enum):
 
 PATTERNS: tuple[str, ...] = tuple(pattern.value for pattern in Pattern)
 """The five names; a pattern's number is its index here."""
+
+UNCERTAIN = "uncertain"
+"""What a map shows for which the classifier names no pattern: the two most probable ones are too close."""
+
+NAMES: tuple[str, ...] = (*PATTERNS, UNCERTAIN)
+"""The columns of shares of patterns."""
+
+
+def pattern_label(name: str) -> str:
+    """A pattern's name on pages."""
+    return name.replace("_", " + ")
+
+
+def dominant_patterns(share_LHC: ArrayLike) -> NDArray[np.int64]:
+    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 without one, or if it is ``uncertain``.
+
+    Args:
+        share_LHC: Shares of :data:`NAMES`.
+    """
+    shares_LHC = np.nan_to_num(np.asarray(share_LHC, np.float64))
+    best_LH = shares_LHC.argmax(-1)
+    return np.where((shares_LHC.max(-1) >= _CLEAR) & (best_LH < len(PATTERNS)), best_LH, -1)
+
+
+def over_seeds(share_RLHC: Array, error_RLHC: Array) -> tuple[Array, Array]:
+    """Mean share over heads and seeds, and the half-width of its 95% interval, ``[patterns]``: over seeds, or examples with one seed.
+
+    All heads see the same examples, and the table does not hold the correlation of their errors; with one seed the mean of their
+    standard errors is the most that the standard error of the mean can be.
+    """
+    share_RC: Array = np.nanmean(share_RLHC, axis=(1, 2))
+    seeds = len(share_RC)
+    if seeds == 1:
+        return share_RC[0], 1.96 * np.nanmean(error_RLHC[0], axis=(0, 1))
+    # The spread between seeds holds that between examples, too.
+    return share_RC.mean(0), stats.t.ppf(0.975, seeds - 1) * share_RC.std(0, ddof=1) / np.sqrt(seeds)

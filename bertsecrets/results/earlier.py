@@ -18,7 +18,7 @@ def earlier_lines(experiment: str, kind: str, content: Content) -> list[Content]
         return []
     try:
         return list(EARLIER[experiment, kind](content))
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise RecordError(
             f"'{experiment}.json' holds no valid {kind} ({type(error).__name__}: {error}), so it is damaged or of another version; "
             "repeat the analysis."
@@ -53,8 +53,26 @@ def _treebank(content: Content) -> Iterator[Content]:
     }
 
 
+def _thresholds(content: Content) -> Iterator[Content]:
+    for column, above in content["thresholds"].items():
+        yield {"column": column, "above": above}
+
+
+def _limits(content: Content) -> Iterator[Content]:
+    yield {**content["thresholds"], "min_count": content["min_count"]}
+
+
+def _distances(content: Content) -> Iterator[Content]:
+    for relation, entry in content["baselines"].items():
+        for distance, pairs in entry["distances"].items():
+            yield {"relation": relation, "distance": int(distance), "pairs": pairs}
+
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("dependency", "relation"): _relations,
     ("dependency", "treebank"): _treebank,
+    ("roles", "threshold"): _thresholds,
+    ("voita_roles", "limits"): _limits,
+    ("voita_roles", "distance"): _distances,
 }
 """Experiment and name of the kind of rows, and what makes the fields of each row."""

@@ -1,4 +1,4 @@
-"""Sieve bias scores against a naive loop over tokens, the test of roles, and the section."""
+"""Sieve bias scores against a naive loop over tokens, and the test of roles."""
 
 import math
 from pathlib import Path
@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 from measures.naive import Plain, bert_tokenizer, demo, maps, plain
+from measures.toy import view_of
 from scipy import stats
+from torch import nn
 
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.roles import Roles, role_tests
-from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.views import MODEL_KEY, MeasureView
+from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.role_rows import sieve_tests
+from bertsecrets.measures.roles import Roles
 
 RELATIONS = ("nsubj", "amod")
 
@@ -98,66 +99,15 @@ def test_examples_without_annotation_or_with_one_sentence_do_not_count_there() -
         assert scores[..., names.index(name)].isnan().all() == absent
 
 
-def view_of(folder: Path, value_LHC: torch.Tensor, names: tuple[str, ...], count: int = 20) -> MeasureView:
-    run = Run(folder, "run", "toy", "demo", "pretrained")
-    declaration = Declaration("roles", "Roles of heads", "bertsecrets.measures.roles:Roles", tuple(map(column, names)))
-    grid = HeadGrid(
-        "roles",
-        declaration.columns,
-        value_LHC,
-        torch.full_like(value_LHC, 0.5),
-        torch.full_like(value_LHC, count).long().masked_fill(value_LHC.isnan(), 0),
-    )
-    run.declare(declaration)
-    run.add(run.rows(grid, "checkpoint", 0))
-    thresholds = {name: 1.5 if name == "block" else 3.0 for name in names}
-    run.write_json(run.extras_path("roles"), {MODEL_KEY: {"thresholds": thresholds}})
-    return MeasureView(run, declaration)
-
-
-def column(name: str) -> Column:
-    return Column(name, name)
-
-
-def test_roles_are_tested_against_the_threshold_with_correction(tmp_path: Path) -> None:
-    # One score of 4.2 with an error of 0.5 would pass alone; of twelve tests it does not.
-    value_LHC = torch.full((2, 3, 2), 1.0, dtype=torch.float64)
-    value_LHC[0, 0, 0] = 4.2
+@pytest.mark.parametrize(("high", "passes"), [(1, False), (6, True)])
+def test_roles_are_tested_against_the_threshold_with_correction(tmp_path: Path, high: int, passes: bool) -> None:
+    """One score of 4.2 with an error of 0.5 would pass alone, but not as one of twelve; six of them pass."""
+    measure = Roles(2, 3, relations=RELATIONS)
+    measure.columns = measure.columns[:2]
+    value_LHC = torch.ones(2, 3, 2, dtype=torch.float64)
+    value_LHC.view(-1, 2)[:high, 0] = 4.2
+    grid = HeadGrid("roles", measure.columns, value_LHC, torch.full_like(value_LHC, 0.5), torch.full((2, 3, 2), 20))
     alone = 1 - stats.t.cdf((4.2 - 3) / 0.5, 19)
     assert alone < 0.05 < alone * 12
-    assert not role_tests(view_of(tmp_path / "one", value_LHC, ("local", "delimiter")))["local"].any()
-    value_LHC[:, :, 0] = 4.2
-    passed = role_tests(view_of(tmp_path / "many", value_LHC, ("local", "delimiter")))
-    assert passed["local"].all()
-    assert not passed["delimiter"].any()
-
-
-def test_a_head_may_have_several_roles_and_the_table_sets_them_beside_patterns(tmp_path: Path) -> None:
-    names = ("local", "syntactic", "block", "delimiter", "cls")
-    value_LHC = torch.full((2, 2, 5), 1.0, dtype=torch.float64)
-    value_LHC[0, 0] = torch.tensor([9.0, 1.0, 1.0, 9.0, 9.0])
-    value_LHC[0, 1, 2] = 9.0
-    value_LHC[..., 1] = math.nan
-    view = view_of(tmp_path, value_LHC, names)
-    assert Roles.classes(view) == {"roles": [["local, delimiter", "block"], ["–", "–"]]}
-    section = Roles.describe(view)
-    assert section is not None
-    assert section.findings == [
-        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 have more than one. The syntactic "
-        "role was not tested: it needs annotated words."
-    ]
-    assert [row[0] for row in section.tables[0].rows] == ["local", "block", "delimiter", "cls"]
-    assert len(section.tables) == 1
-    patterns = ("vertical", "diagonal", "vertical_diagonal", "block", "heterogeneous", "uncertain")
-    shares = torch.zeros(2, 2, 6, dtype=torch.float64)
-    shares[0, 0, 1], shares[0, 1, 3], shares[1, :, 0] = 1.0, 1.0, 1.0
-    columns = tuple(map(column, patterns))
-    view.run.declare(Declaration("patterns", "Patterns", "bertsecrets.patterns.measure:Patterns", columns))
-    grid = HeadGrid("patterns", columns, shares, torch.zeros_like(shares), torch.full_like(shares, 9).long())
-    view.run.add(view.run.rows(grid, "checkpoint", 0))
-    table = Roles.describe(view).tables[1]  # type: ignore[union-attr]
-    assert list(table.header) == ["heads with the role", "block", "diagonal", "vertical", "no main pattern", "all"]
-    rows = {row[0]: list(row[1:]) for row in table.rows}
-    assert rows["local"] == ["0", "1", "0", "0", "1"]
-    assert rows["block"] == ["1", "0", "0", "0", "1"]
-    assert rows["no role"] == ["0", "0", "2", "0", "2"]
+    tests = sieve_tests(view_of(tmp_path, measure, grid, found=measure.findings(grid, nn.Identity())))
+    assert (tests["local"].sum(), tests["syntactic"].any()) == (high * passes, False)

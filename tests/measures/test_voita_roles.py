@@ -1,4 +1,4 @@
-"""Shares of largest weights against a naive loop over tokens, the roles they give, and the section."""
+"""Shares of largest weights against a naive loop over tokens, and the roles they give."""
 
 import math
 from collections import Counter
@@ -14,7 +14,8 @@ from torch import nn
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles_of
+from bertsecrets.measures.role_rows import Distance, Limits, judged_relations, voita_roles
+from bertsecrets.measures.voita_roles import VoitaRoles
 
 RELATIONS = ("nsubj", "amod")
 FREQUENT = 12
@@ -104,7 +105,7 @@ def test_texts_without_annotation_have_no_syntactic_role() -> None:
     grid = measure.compute()
     assert grid.column("nsubj").isnan().all()
     assert grid.column("previous").isfinite().all()
-    assert measure.extras(grid, nn.Identity())["baselines"] == {}
+    assert measure.findings(grid, nn.Identity()) == [measure.limits]
 
 
 def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: Path) -> None:
@@ -131,47 +132,23 @@ def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: 
     grid = measure.compute()
     assert grid.column("previous")[0].tolist()[:1] == [1.0]
     assert grid.column("nsubj")[0, 2] == 1.0
-    view = view_of(tmp_path, measure, grid, measure.extras(grid, nn.Identity()))
-    roles = roles_of(view)
+    roles = voita_roles(view_of(tmp_path, measure, grid, found=measure.findings(grid, nn.Identity())))
     assert roles["positional"].tolist() == [[True, False, False]]
     assert roles["syntactic"][0, 2]
     assert not roles["rare words"].any()
-    section = VoitaRoles.describe(view)
-    assert section is not None
-    assert section.findings[0].startswith("Of 3 heads, by the thresholds of Voita et al. (2019): 1 positional, ")
-    assert section.findings[0].endswith(" syntactic, 0 rare words.")
-    texts = VoitaRoles.classes(view)["role (Voita)"][0]
-    assert texts[0].startswith("positional")
-    assert texts[2] == "syntactic"
-    assert VoitaRoles.scalars(view)["heads/positional"] == 1.0
-    table = section.tables[0]
-    assert [row[0] for row in table.rows][:3] == ["to the previous token", "to the next token", "nsubj, to the head"]
 
 
-def test_a_relation_with_few_pairs_judges_no_head(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pairs", "judged"), [(99, {}), (100, {"nsubj": 0.2, "nsubj_from_head": 0.2})], ids=["few pairs", "enough"]
+)
+def test_a_relation_with_few_pairs_or_that_was_not_measured_is_not_judged(
+    tmp_path: Path, pairs: int, judged: dict[str, float]
+) -> None:
     measure = VoitaRoles(1, 1, relations=["nsubj"])
-    value_LHC = torch.full((1, 1, 6), 1.0, dtype=torch.float64)
+    value_LHC = torch.ones((1, 1, 6), dtype=torch.float64)
     grid = HeadGrid(measure.name, measure.columns, value_LHC, value_LHC / 10, torch.full((1, 1, 6), 9))
-    extras = {
-        "thresholds": measure.thresholds,
-        "min_count": 100,
-        "baselines": {"nsubj": {"count": 99, "share": 0.2}},
-    }
-    section = VoitaRoles.describe(view_of(tmp_path, measure, grid, extras))
-    assert section is not None
-    assert section.findings[0].endswith("1 positional, 1 rare words. The syntactic role could not be judged here.")
-
-
-def test_a_relation_that_was_not_measured_is_not_judged(tmp_path: Path) -> None:
-    measure = VoitaRoles(1, 1, relations=["nsubj"])
-    grid = HeadGrid(
-        measure.name,
-        measure.columns,
-        *(torch.full((1, 1, 6), 9.0).double() for _ in range(2)),
-        torch.full((1, 1, 6), 9),
-    )
-    baselines = {name: {"count": 999, "share": 0.2} for name in ("nsubj", "obj")}
-    view = view_of(
-        tmp_path, measure, grid, {"thresholds": measure.thresholds, "min_count": 100, "baselines": baselines}
-    )
-    assert judged_relations(view) == {"nsubj": 0.2, "nsubj_from_head": 0.2}
+    apart = [Distance(name, distance, count) for name in ("nsubj", "obj") for distance, count in enumerate([20] * 4)]
+    found = [Limits(0.9, 0.1, 0.5, 100), *apart, *(Distance(name, 9, pairs - 80) for name in ("nsubj", "obj"))]
+    view = view_of(tmp_path, measure, grid, found=found)
+    assert judged_relations(view) == judged
+    assert list(voita_roles(view)) == ["positional", *(["syntactic"] if judged else []), "rare words"]

@@ -151,5 +151,8 @@ def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float,
 VOITA_EXTRAS = {
     "thresholds": {"positional": 0.9, "gain": 0.1, "rare": 0.5},
     "min_count": 100,
-    "baselines": {"nsubj": {"count": 200, "share": 0.3}, "obj": {"count": 99, "share": 0.3}},
+    "baselines": {
+        "nsubj": {"distances": {"1": 60, "2": 50, "-1": 50, "-9": 40}},
+        "obj": {"distances": {"1": 33, "2": 33, "3": 33}},
+    },
 }

@@ -15,13 +15,11 @@ from sklearn.metrics import f1_score
 
 from bertsecrets.errors import UserError
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.patterns.classes import NAMES, PATTERNS, UNCERTAIN
 from bertsecrets.patterns.classifier import CARD, SHIPPED, WEIGHTS, judge, load_classifier, save_classifier
 from bertsecrets.patterns.map_features import BINS, PICTURE_CHANNELS
-from bertsecrets.patterns.measure import UNCERTAIN, Patterns
+from bertsecrets.patterns.measure import Patterns
 from tools.pattern_classifier.generator import generate
-
-COLUMNS = (*PATTERNS, UNCERTAIN)
 
 
 def classify(maps: list[np.ndarray]) -> list[int]:
@@ -135,7 +133,7 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
     measure = Patterns(1, heads, margin=0.5)
     measure.update(0, attention, batch)
     grid = measure.compute()
-    assert grid.columns == COLUMNS
+    assert grid.columns == NAMES
     classifier = load_classifier()
     for head in range(heads):
         patterns = []
@@ -147,7 +145,7 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
                 best, second = sorted(probability.tolist(), reverse=True)[:2]
                 patterns.append(UNCERTAIN if best - second < 0.5 else PATTERNS[int(probability.argmax())])
         assert (grid.count_LHC[0, head] == 4).all()
-        expected = [patterns.count(name) / 4 for name in COLUMNS]
+        expected = [patterns.count(name) / 4 for name in NAMES]
         assert grid.value_LHC[0, head].tolist() == pytest.approx(expected)
         # The standard error of a share p of n: sqrt(p (1 - p) / (n - 1)).
         errors = [(share * (1 - share) / 3) ** 0.5 for share in expected]

@@ -1,21 +1,17 @@
 """Figures of attention patterns: what they draw is what they were given."""
 
 import numpy as np
-import pytest
 
-from bertsecrets.patterns.figures import (
-    COLOURS,
+from bertsecrets.patterns.classes import NAMES, dominant_patterns
+from bertsecrets.present.figures.maps import TitledMap, map_sheet
+from bertsecrets.present.figures.patterns import (
     ShareBar,
     count_table,
-    dominant_patterns,
     pattern_bars,
     pattern_grid,
     pattern_steps,
     pattern_transitions,
 )
-from bertsecrets.present.figures.maps import TitledMap, map_sheet
-
-NAMES = tuple(COLOURS)
 
 
 def shares(layers: int = 3, heads: int = 4, seed: int = 0) -> np.ndarray:
@@ -29,14 +25,12 @@ def texts(axes: object) -> list[str]:
 def test_bars_stack_to_one_and_name_their_shares() -> None:
     share = np.array([0.5, 0.03, 0.2, 0.07, 0.1, 0.1])
     bars = [ShareBar("mrpc", share, np.full(6, 0.02)), ShareBar("qqp", share[::-1], np.full(6, np.nan))]
-    axes = pattern_bars(bars, NAMES, title="t", note="n = 10 examples", unit="share").axes[0]
+    axes = pattern_bars(bars, title="t", note="n = 10 examples").axes[0]
     assert [each.get_text() for each in axes.get_yticklabels()] == ["mrpc", "qqp"]
     widths = np.array([[patch.get_width() for patch in axes.patches[row::2]] for row in range(2)])
     assert np.allclose(widths, [share, share[::-1]])
     # Too small a share has no number.
     assert sorted(texts(axes)) == sorted(["50", "20", "7", "10", "10"] * 2)
-    with pytest.raises(ValueError, match="for 2 patterns"):
-        pattern_bars(bars, NAMES[:2], title="t", note="n", unit="share")
 
 
 def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
@@ -46,8 +40,8 @@ def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
     share[0, 1, :3] = 0.33
     share[0, 2, NAMES.index("uncertain")] = 0.9
     share[0, 3] = np.nan
-    assert dominant_patterns(share, NAMES).tolist() == [[1, -1, -1, -1]]
-    axes = pattern_grid(share, NAMES, title="t", note="n").axes[0]
+    assert dominant_patterns(share).tolist() == [[1, -1, -1, -1]]
+    axes = pattern_grid(share, title="t", note="n").axes[0]
     assert texts(axes) == ["50"]
     legend = axes.get_legend()
     assert legend is not None
@@ -56,7 +50,7 @@ def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
 
 def test_transitions_count_heads() -> None:
     before, after = np.array([[0, 0, 1], [2, -1, 4]]), np.array([[0, 1, 1], [2, 0, -1]])
-    axes = pattern_transitions(before, after, NAMES[:5], title="t", note="n").axes[0]
+    axes = pattern_transitions(before, after, title="t", note="n").axes[0]
     table = np.array(texts(axes), int).reshape(6, 6)
     expected = np.zeros((6, 6), int)
     for row, column in ((0, 0), (0, 1), (1, 1), (2, 2), (5, 0), (4, 5)):
@@ -68,8 +62,8 @@ def test_every_figure_can_be_drawn() -> None:
     counts = np.arange(25).reshape(5, 5)
     steps = shares(2, 1).reshape(2, len(NAMES))
     figures = [
-        pattern_grid(shares(12, 16), NAMES, title="t", note="n"),
-        pattern_steps([0, 10], steps, steps * 0.1, NAMES, title="t", note="n"),
+        pattern_grid(shares(12, 16), title="t", note="n"),
+        pattern_steps([0, 10], steps, steps * 0.1, title="t", note="n"),
         count_table(counts, NAMES[:5], title="t", rows="r", columns="c", note="n", unit="u"),
         map_sheet([TitledMap("x\ny", np.eye(9))] * 6, title="t", note="n"),
     ]

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
-from bertsecrets.patterns.figures import count_table
 from bertsecrets.present.figures.maps import TitledMap, map_sheet
+from bertsecrets.present.figures.patterns import count_table
 from bertsecrets.present.figures.saving import save_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.present.report.page import write_report

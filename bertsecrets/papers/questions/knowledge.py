@@ -8,16 +8,16 @@ from bertsecrets.measures.linguistic.columns import feature_label
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import Array, Estimate, GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
-from bertsecrets.patterns.figures import ShareBar, pattern_bars
-from bertsecrets.patterns.measure import NAMED, Patterns, over_seeds
+from bertsecrets.patterns.classes import NAMES, over_seeds
+from bertsecrets.present.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import compared_section
+from bertsecrets.present.patterns import NAMED
 from bertsecrets.present.report.content import FigureBlock, Table
 from bertsecrets.results.formatting import number
 from bertsecrets.results.run import INITIAL
 from bertsecrets.results.views import Change, MeasureView
 
-_NAMES = tuple(column.name for column in Patterns.columns)
 _COULD_MEAN = ("heterogeneous", "block")
 _COMPARED = " 'compare_with=[initial]'"
 _NAMED_WRONGLY = "The classifier names about one map in five wrongly (docs/patterns.md)."
@@ -89,7 +89,7 @@ def _change_table(changes: dict[str, Change], moved: dict[str, Estimate]) -> Tab
 
 def meaningful_or_vertical(models: Studied, group: Group) -> Iterator[Part]:
     """Whether the share of vertical maps, or of maps that could be informative, grew in fine-tuning."""
-    views = group.views("patterns", *_NAMES, ready=lambda view: view.difference(_NAMES[0]) is not None)
+    views = group.views("patterns", *NAMES, ready=lambda view: view.difference(NAMES[0]) is not None)
     if not views:
         why = "no run named the patterns of maps, before and after fine-tuning."
         yield Missing(group.name, why, group.command(f"analysis=patterns{_COMPARED}"))
@@ -113,10 +113,8 @@ def meaningful_or_vertical(models: Studied, group: Group) -> Iterator[Part]:
     bars = [ShareBar("before fine-tuning", *_shares(initial)), ShareBar("fine-tuned", *_shares(views))]
     figure = pattern_bars(
         bars,
-        _NAMES,
         title=f"Patterns before and after fine-tuning: {group.name}",
-        note=f"{NAMED}; {sample_size(views[0].count(_NAMES[0]))}; bars at the end of a share: 95 % intervals",
-        unit="share of attention maps",
+        note=f"{NAMED}; {sample_size(views[0].count(NAMES[0]))}; bars at the end of a share: 95 % intervals",
     )
     block = FigureBlock(f"patterns_{group.name}", figure, f"Patterns before and after, {group.name}.", "Stacked bars.")
     yield GroupAnswer(group.name, short, f"{sentence} {_NAMED_WRONGLY}", [], [block])
@@ -124,6 +122,6 @@ def meaningful_or_vertical(models: Studied, group: Group) -> Iterator[Part]:
 
 def _shares(views: Sequence[MeasureView]) -> tuple[Array, Array]:
     """Share of each pattern and the half-width of its interval, over seeds or examples."""
-    share_RLHC = np.stack([np.stack([view.value(name) for name in _NAMES], axis=-1) for view in views])
-    error_RLHC = np.stack([np.stack([view.stderr(name) for name in _NAMES], axis=-1) for view in views])
+    share_RLHC = np.stack([np.stack([view.value(name) for name in NAMES], axis=-1) for view in views])
+    error_RLHC = np.stack([np.stack([view.stderr(name) for name in NAMES], axis=-1) for view in views])
     return over_seeds(share_RLHC, error_RLHC)

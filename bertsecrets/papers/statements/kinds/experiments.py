@@ -15,7 +15,8 @@ from bertsecrets.data.task import task_from_config
 from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.rows import Relation
-from bertsecrets.measures.voita_roles import VoitaRoles, judged_relations, roles_of
+from bertsecrets.measures.role_rows import judged_relations, voita_roles
+from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
@@ -392,7 +393,7 @@ class Gates(Test):
 
 def _roles(sheet: Sheet, open_LH: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Reading:
     view = sheet.view(VoitaRoles.name)
-    special_LH = np.logical_or.reduce(list(roles_of(view).values()))
+    special_LH = np.logical_or.reduce(list(voita_roles(view).values()))
     table = [
         [int((part_LH & gate_LH).sum()) for gate_LH in (open_LH, ~open_LH)] for part_LH in (special_LH, ~special_LH)
     ]

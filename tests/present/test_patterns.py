@@ -10,15 +10,17 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.papers.page import find_page
-from bertsecrets.patterns.measure import Patterns, over_heads
+from bertsecrets.patterns.classes import over_seeds
+from bertsecrets.patterns.measure import Patterns
+from bertsecrets.present.patterns import PRESENTER
 from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.runs import find_runs
-from bertsecrets.results.run import Declaration, Run
+from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
 
-DECLARATION = Declaration("patterns", Patterns.title, "bertsecrets.patterns.measure:Patterns", Patterns.columns)
+DECLARATION = Patterns(1, 1).declaration()
 VERTICAL, DIAGONAL, MIXED = (
     (0.8, 0.1, 0.0, 0.0, 0.1, 0.0),
     (0.0, 0.7, 0.1, 0.0, 0.2, 0.0),
@@ -37,7 +39,7 @@ def rows(
 
 def section_of(table: HeadTable) -> Section | None:
     # The folder holds nothing: the section reads the table alone.
-    return Patterns.describe(MeasureView(Run(Path("nowhere"), "r", "m", "t", "pretrained"), DECLARATION, table))
+    return PRESENTER.section(MeasureView(Run(Path("nowhere"), "r", "m", "t", "pretrained"), DECLARATION, table))
 
 
 def test_the_section_has_shares_heads_and_movement() -> None:
@@ -101,7 +103,7 @@ def test_the_interval_over_heads_is_never_too_narrow() -> None:
     error = np.sqrt(share * (1 - share) / 49)
     covered = 0
     for value, stderr in zip(share, error, strict=True):
-        mean, reach = over_heads(np.full((1, 2, 1), value), np.full((1, 2, 1), stderr))
+        mean, reach = over_seeds(np.full((1, 1, 2, 1), value), np.full((1, 1, 2, 1), stderr))
         covered += abs(mean[0] - 0.3) <= reach[0]
     assert covered / 2000 > 0.92
 

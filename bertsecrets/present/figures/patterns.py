@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
+from bertsecrets.patterns.classes import NAMES, PATTERNS, UNCERTAIN, dominant_patterns, pattern_label
 from bertsecrets.present.figures.grids import NO_VALUE, draw_grid, one_grid, write_in_cells
 from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
@@ -34,13 +35,11 @@ COLOURS = {
     "vertical_diagonal": "#CC79A7",
     "block": "#009E73",
     "heterogeneous": "#E8B33F",
-    "uncertain": "#d9d9d9",
+    UNCERTAIN: "#d9d9d9",
 }
 """Colour of each pattern, the same in every figure; grey for uncertain maps."""
 
-_CLEAR = 0.5
-"""A head has a pattern if at least this share of its maps shows it."""
-
+_SHARE = "share of attention maps"
 _ENOUGH = 0.05
 _SHORT_NAME = 16
 
@@ -51,7 +50,7 @@ class ShareBar:
 
     Args:
         name: Label at its left.
-        share_C: Share of each pattern in 0..1, in the order of the names given with the bars.
+        share_C: Share of each pattern in 0..1, in the order of :data:`~bertsecrets.patterns.classes.NAMES`.
         error_C: Half-widths of their intervals; NaN for none.
     """
 
@@ -60,37 +59,30 @@ class ShareBar:
     error_C: NDArray[np.float64]
 
 
-def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, note: str, unit: str) -> Figure:
+def pattern_bars(bars: Sequence[ShareBar], *, title: str, note: str) -> Figure:
     """Stacked bars of the patterns' shares, as in the paper's Figure 2, with the interval of each share at its right end.
 
     Args:
         bars: From the top; at least one.
-        names: The patterns, keys of ``COLOURS``.
         note: Footnote: sample size, and what the intervals are.
-        unit: Label of the x axis, e.g. ``"share of attention maps"``.
-
-    Raises:
-        ValueError: If a bar has another number of shares than there are names.
     """
     shares_RC = np.array([bar.share_C for bar in bars])
     errors_RC = np.array([bar.error_C for bar in bars])
-    if shares_RC.shape != (len(bars), len(names)) or errors_RC.shape != shares_RC.shape:
-        raise ValueError(f"Bars of shape {list(shares_RC.shape)} for {len(names)} patterns")
     with house_style():
         rows, lines = row_names([bar.name for bar in bars])
         figure = new_figure(PAGE_WIDTH, max(0.34, 0.17 * lines) * len(bars) + 1.75, title)
         axes = figure.add_subplot()
         row_R = np.arange(len(bars))
         end_RC = shares_RC.cumsum(1)
-        for c, name in enumerate(names):
+        for c, name in enumerate(NAMES):
             axes.barh(
                 row_R,
                 shares_RC[:, c],
                 left=end_RC[:, c] - shares_RC[:, c],
                 color=COLOURS[name],
                 height=0.74,
-                label=name.replace("_", " + "),
-                hatch="////" if name == "uncertain" else None,
+                label=pattern_label(name),
+                hatch="////" if name == UNCERTAIN else None,
                 edgecolor="white",
                 linewidth=0.6,
             )
@@ -100,7 +92,7 @@ def pattern_bars(bars: Sequence[ShareBar], names: Sequence[str], *, title: str, 
         axes.set_ylim(len(bars) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.set_xticks(np.arange(0, 1.01, 0.2), [f"{100 * tick:.0f}%" for tick in np.arange(0, 1.01, 0.2)])
-        axes.set_xlabel(unit)
+        axes.set_xlabel(_SHARE)
         axes.tick_params(axis="y", length=0)
         wide = max(len(bar.name) for bar in bars) > _SHORT_NAME
         _legend(axes, *axes.get_legend_handles_labels(), columns=3 if wide else 6)
@@ -135,40 +127,29 @@ def _mark(axes: Axes, end: float, share: float, error: float, row: int, colour: 
         )
 
 
-def dominant_patterns(share_LHC: ArrayLike, names: Sequence[str]) -> NDArray[np.int64]:
-    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 without one, or if it is ``uncertain``."""
-    shares_LHC = np.nan_to_num(np.asarray(share_LHC, np.float64))
-    best_LH = shares_LHC.argmax(-1)
-    clear_LH = shares_LHC.max(-1) >= _CLEAR
-    if "uncertain" in names:
-        clear_LH &= best_LH != list(names).index("uncertain")
-    return np.where(clear_LH, best_LH, -1)
-
-
-def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note: str) -> Figure:
+def pattern_grid(share_LHC: ArrayLike, *, title: str, note: str) -> Figure:
     """The grid of heads, each coloured by the pattern that at least half of its maps show, with that share in percent.
 
     Heads without one are grey and hatched. Layer 0 is at the top.
 
     Args:
         share_LHC: Shares ``[layers, heads, patterns]``; NaN where a head has no maps.
-        names: The patterns, keys of ``COLOURS``.
         note: Footnote: the sample size.
     """
     shares_LHC = np.asarray(share_LHC, np.float64)
     layers, heads = shares_LHC.shape[:2]
-    main_LH = dominant_patterns(shares_LHC, names)
-    colours = ListedColormap([COLOURS[name] for name in names])
+    main_LH = dominant_patterns(shares_LHC)
+    colours = ListedColormap([COLOURS[name] for name in NAMES])
     with house_style():
         figure, axes, cell_width = one_grid(title, layers, heads, least_width=4.6, extra=2.0)
-        mesh = draw_grid(axes, np.where(main_LH >= 0, main_LH, np.nan), Normalize(-0.5, len(names) - 0.5), colours)
+        mesh = draw_grid(axes, np.where(main_LH >= 0, main_LH, np.nan), Normalize(-0.5, len(NAMES) - 0.5), colours)
         if cell_width > 0.3:
             shares = {
                 cell: f"{100 * shares_LHC[cell][main]:.0f}" for cell, main in np.ndenumerate(main_LH) if main >= 0
             }
             write_in_cells(axes, mesh, shares)
-        shown = [name for index, name in enumerate(names) if (main_LH == index).any()]
-        handles = [Patch(facecolor=COLOURS[name], label=name.replace("_", " + ")) for name in shown]
+        shown = [name for index, name in enumerate(NAMES) if (main_LH == index).any()]
+        handles = [Patch(facecolor=COLOURS[name], label=pattern_label(name)) for name in shown]
         if (main_LH < 0).any():
             handles.append(Patch(**NO_VALUE, label="no pattern in half the maps"))
         _legend(axes, handles, [str(handle.get_label()) for handle in handles])
@@ -176,20 +157,17 @@ def pattern_grid(share_LHC: ArrayLike, names: Sequence[str], *, title: str, note
     return figure
 
 
-def pattern_transitions(
-    before_LH: ArrayLike, after_LH: ArrayLike, names: Sequence[str], *, title: str, note: str
-) -> Figure:
+def pattern_transitions(before_LH: ArrayLike, after_LH: ArrayLike, *, title: str, note: str) -> Figure:
     """Number of heads by pattern before (rows) and after (columns); heads that kept their pattern are on the diagonal.
 
     Args:
         before_LH, after_LH: Patterns as :func:`dominant_patterns` returns them, -1 for none.
-        names: The patterns without ``uncertain``.
         note: Footnote.
     """
     before_N, after_N = np.asarray(before_LH).ravel(), np.asarray(after_LH).ravel()
-    count_CC = np.zeros((len(names) + 1, len(names) + 1), np.int64)
+    count_CC = np.zeros((len(PATTERNS) + 1, len(PATTERNS) + 1), np.int64)
     np.add.at(count_CC, (before_N, after_N), 1)
-    labels = [*(name.replace("_", " +\n") for name in names), "none"]
+    labels = [*(name.replace("_", " +\n") for name in PATTERNS), "none"]
     return count_table(
         count_CC, labels, title=title, rows="before", columns="after", note=note, unit="share of the row's heads"
     )
@@ -225,24 +203,21 @@ def count_table(
     return figure
 
 
-def pattern_steps(
-    steps: Sequence[int], share_SC: ArrayLike, error_SC: ArrayLike, names: Sequence[str], *, title: str, note: str
-) -> Figure:
+def pattern_steps(steps: Sequence[int], share_SC: ArrayLike, error_SC: ArrayLike, *, title: str, note: str) -> Figure:
     """The share of each pattern over all heads at each step, with its interval as a band.
 
     Args:
         steps: The S training steps, ascending.
         share_SC: Shares ``[steps, patterns]``.
         error_SC: Half-widths of their intervals.
-        names: The patterns, keys of ``COLOURS``.
         note: Footnote: sample size, and what the bands are.
     """
     shares_SC, errors_SC = np.asarray(share_SC, np.float64), np.asarray(error_SC, np.float64)
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.6, title)
         axes = figure.add_subplot()
-        for c, name in enumerate(names):
-            colour = COLOURS[name] if name != "uncertain" else QUIET
+        for c, name in enumerate(NAMES):
+            colour = COLOURS[name] if name != UNCERTAIN else QUIET
             low_S, high_S = shares_SC[:, c] - errors_SC[:, c], shares_SC[:, c] + errors_SC[:, c]
             axes.fill_between(steps, low_S, high_S, color=colour, alpha=0.2, linewidth=0)
             axes.plot(
@@ -251,12 +226,12 @@ def pattern_steps(
                 color=colour,
                 marker="o",
                 markersize=3,
-                linestyle="--" if name == "uncertain" else "-",
-                label=name.replace("_", " + "),
+                linestyle="--" if name == UNCERTAIN else "-",
+                label=pattern_label(name),
             )
         axes.set_ylim(0, None)
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-        axes.set_ylabel("share of attention maps")
+        axes.set_ylabel(_SHARE)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         step_axis(axes, steps)
         _legend(axes, *axes.get_legend_handles_labels())

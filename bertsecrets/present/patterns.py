@@ -1,0 +1,200 @@
+"""Attention patterns on pages: figure 2 of Kovaleva et al. 2019, the pattern of each head, and how both moved."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bertsecrets.patterns.classes import NAMES, PATTERNS, Array, dominant_patterns, over_seeds, pattern_label
+from bertsecrets.present.figures.patterns import (
+    ShareBar,
+    pattern_bars,
+    pattern_grid,
+    pattern_steps,
+    pattern_transitions,
+)
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import grid_comparison, highest
+from bertsecrets.present.kit import block
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.results.formatting import MISSING, head_label, number
+from bertsecrets.results.run import INITIAL, TRAINING
+from bertsecrets.results.views import Comparison, MeasureView
+
+NAMED = "patterns named by a classifier that learned from language models' labels, 77 to 87 % right on models it had not met"
+"""The end of the notes under figures of shares."""
+
+ANNOTATED = (
+    "A convolutional classifier assigns each map to one of the five patterns of Kovaleva et al. 2019 (section 4.1), or to none "
+    "where two are about as probable. It learned from generated maps and from maps that language models, not people, had "
+    "labelled. On maps of three models, each left out of training in turn, 87, 83 and 77 % of its answers agreed with such "
+    "labels (docs/patterns.md): expect one map in eight to one in four to be named wrongly."
+)
+"""What the names of patterns are worth."""
+
+_WIDEST = (
+    "bars at the end of a share: 95% intervals of the mean over heads, at their widest (as if all heads' errors went the "
+    "same way)"
+)
+
+
+def section(view: MeasureView) -> Section | None:
+    """Shares of the patterns, the pattern of each head, and how both moved; None without patterns."""
+    if not all(view.has(name) for name in NAMES):
+        return None
+    share_LHC, error_LHC = _shares(view)
+    if np.isnan(share_LHC).all():
+        return Section(view.title, paragraphs=["No example has the 8 tokens that a map needs to show a pattern."])
+    note = f"{NAMED}; {sample_size(view.grid(NAMES[0])[2])}"
+    share_C, reach_C = over_seeds(share_LHC[None], error_LHC[None])
+    bars = [ShareBar("all heads", share_C, reach_C)]
+    for layer, (share_HC, error_HC) in enumerate(zip(share_LHC, error_LHC, strict=True)):
+        bars.append(ShareBar(f"layer {layer}", *over_seeds(share_HC[None, None], error_HC[None, None])))
+    moved, sentences = _movement(view, note)
+    rows = [
+        [pattern_label(name), f"{share_C[index]:.1%} ± {reach_C[index]:.1%}", _highest(share_LHC[..., index])]
+        for index, name in enumerate(NAMES)
+    ]
+    return Section(
+        view.title,
+        [_main(share_LHC, share_C), *sentences],
+        [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
+        [Table(["pattern", "share of maps", "head that shows it most"], rows, "± half of a 95% interval")],
+        [
+            block(
+                "patterns_shares",
+                "Attention patterns, over all heads and by layer",
+                pattern_bars,
+                "Share of each pattern (figure 2 of the paper).",
+                bars=bars,
+                note=f"{note}; {_WIDEST}",
+            ),
+            block("patterns_heads", "The pattern of each head", pattern_grid, share_LHC=share_LHC, note=note),
+            *moved,
+        ],
+    )
+
+
+def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+    """The pattern that at least half of a head's maps show; a dash for none."""
+    if not all(view.has(name) for name in NAMES):
+        return {}
+    labels = [*map(pattern_label, PATTERNS), MISSING]
+    return {"pattern": [[labels[main] for main in main_H] for main_H in dominant_patterns(_shares(view)[0])]}
+
+
+def comparison(compared: Comparison) -> Section | None:
+    """Shares of the patterns over all heads by condition, and every column as of any grid."""
+    bars, counts, seeds = [], [], []
+    for label, replicates in compared.replicates.items():
+        grids = [grid for name in NAMES if (grid := replicates.grids(name)) is not None]
+        if len(grids) == len(NAMES):
+            share_RLHC = np.stack([grid.value_RLH for grid in grids], axis=-1)
+            error_RLHC = np.stack([grid.stderr_RLH for grid in grids], axis=-1)
+            bars.append(ShareBar(label, *over_seeds(share_RLHC, error_RLHC)))
+            counts.append(grids[0].count)
+            seeds.append(len(share_RLHC))
+    heads = grid_comparison(compared)
+    if not bars or heads is None:
+        return heads
+    over = "over seeds (Student's t)" if min(seeds) > 1 else "over seeds where there are several, else over examples"
+    free_N = [float(bar.share_C[[NAMES.index(name) for name in ("heterogeneous", "block")]].sum()) for bar in bars]
+    most, least = int(np.argmax(free_N)), int(np.argmin(free_N))
+    others = f" of {bars[most].name} and {free_N[least]:.0%} of those of {bars[least].name}" if len(bars) > 1 else ""
+    finding = (
+        f"Heterogeneous and block maps, the possibly informative ones of Kovaleva et al., are {free_N[most]:.0%} of the "
+        f"maps{others}; theirs are 32% (MRPC) to 61% (QQP)."
+    )
+    rows = [
+        [
+            bar.name,
+            *(f"{share:.1%} ± {reach:.1%}" for share, reach in zip(bar.share_C, bar.error_C, strict=True)),
+            f"{free:.1%}",
+        ]
+        for bar, free in zip(bars, free_N, strict=True)
+    ]
+    header = ["", *map(pattern_label, NAMES), "heterogeneous + block"]
+    figure = block(
+        "patterns_shares",
+        "Attention patterns, over all heads",
+        pattern_bars,
+        bars=bars,
+        note=f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals {over}",
+    )
+    return replace(
+        heads,
+        title="Attention patterns (figure 2 of Kovaleva et al.)",
+        findings=[finding, *heads.findings],
+        paragraphs=[ANNOTATED, *heads.paragraphs],
+        tables=[Table(header, rows, f"Share of attention maps ± half of a 95% interval {over}"), *heads.tables],
+        figures=[figure, *heads.figures],
+    )
+
+
+PRESENTER = Presenter(section, comparison, classes)
+
+
+def _shares(view: MeasureView) -> tuple[Array, Array]:
+    """Shares and their standard errors, ``[layers, heads, patterns]``."""
+    return np.stack([view.value(name) for name in NAMES], -1), np.stack([view.stderr(name) for name in NAMES], -1)
+
+
+def _main(share_LHC: Array, share_C: Array) -> str:
+    main_LH = dominant_patterns(share_LHC)
+    counts = {pattern_label(name): int((main_LH == index).sum()) for index, name in enumerate(PATTERNS)}
+    named = ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda item: -item[1]) if n)
+    most = int(share_C.argmax())
+    return (
+        f"By the classifier's names, the most frequent pattern of maps is {pattern_label(NAMES[most])} ({share_C[most]:.0%}); "
+        f"of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least half of their maps{': ' * bool(named)}"
+        f"{named}."
+    )
+
+
+def _highest(share_LH: Array) -> str:
+    head = highest(share_LH)
+    return f"{head_label(*head)} ({share_LH[head]:.0%})" if share_LH[head] > 0 else MISSING
+
+
+def _movement(view: MeasureView, note: str) -> tuple[list[FigureBlock], list[str]]:
+    """From the model before its fine-tuning, or the first step at which patterns were named, up to now; empty without either."""
+    before = view.at(INITIAL)
+    steps = [step for step in view.rows.steps(view.name, NAMES[0], TRAINING) if view.step is None or step < view.step]
+    training = [view.at(TRAINING, step) for step in steps]
+    moments = [moment for moment in (before, *training, view) if moment is not None]
+    if len(moments) == 1:
+        return [], []
+    shares = [_shares(moment) for moment in moments]
+    steps = [moment.step or 0 for moment in moments]
+    over_S2C = np.stack([over_seeds(share_LHC[None], error_LHC[None]) for share_LHC, error_LHC in shares])
+    before_LH, after_LH = (dominant_patterns(shares[place][0]) for place in (0, -1))
+    start = f"at step {steps[0]}" if before is None else "before fine-tuning"
+    lines = block(
+        "patterns_steps",
+        "Patterns during training",
+        pattern_steps,
+        "Shares over all heads, step by step.",
+        steps=steps,
+        share_SC=over_S2C[:, 0],
+        error_SC=over_S2C[:, 1],
+        note=f"{note}; bands: 95% intervals at their widest",
+    )
+    table = block(
+        "patterns_transitions",
+        f"Heads by pattern, {start} and at step {steps[-1]}",
+        pattern_transitions,
+        "How many heads kept their pattern and how many changed it.",
+        before_LH=before_LH,
+        after_LH=after_LH,
+        note=f"a head's pattern is the one that at least half of its maps show; {note}",
+    )
+    change_C = over_S2C[-1, 0] - over_S2C[0, 0]
+    most = int(np.abs(change_C).argmax())
+    named_LH = (before_LH >= 0) & (after_LH >= 0)
+    sentence = (
+        f"Compared with the model {start}, {((before_LH != after_LH) & named_LH).sum()} of the {named_LH.sum()} heads that show a "
+        f"pattern both times changed it; the share that moved most is {pattern_label(NAMES[most])}, by "
+        f"{number(100 * change_C[most], 1, signed=True)} percentage points."
+    )
+    return [lines, table] if len(steps) > 2 else [table], [sentence]

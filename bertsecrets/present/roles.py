@@ -1,0 +1,189 @@
+"""Roles of heads on pages: by the sieve bias test (Pande et al. 2021) and by the thresholds of Voita et al. (2019)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bertsecrets.measures.role_rows import (
+    BLOCK,
+    FROM_HEAD,
+    PREVIOUS,
+    SIEVE_ROLES,
+    SYNTACTIC,
+    VOITA_ROLES,
+    Limits,
+    Mask,
+    distances,
+    judged_relations,
+    sieve_tests,
+    strength,
+    thresholds,
+    voita_limits,
+    voita_roles,
+)
+from bertsecrets.present import patterns
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.grid import highest, names_by_head
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import Section, Table
+from bertsecrets.results.formatting import MISSING, counted, head_label, number, with_error
+from bertsecrets.results.views import LEVEL, MeasureView
+
+_FAINT = 1 / 16
+"""A score of 0 has no logarithm; below this a colour tells nothing."""
+
+_NEEDS = {SYNTACTIC: "annotated words", BLOCK: "inputs of two sentences"}
+
+
+def sieve_section(view: MeasureView) -> Section | None:
+    """Scores and tests of each role, and heads by role and attention pattern; None without scores."""
+    limits, tests = thresholds(view), sieve_tests(view)
+    measured = {name: tests[name] for name in tests if np.isfinite(view.value(name)).any()}
+    held = {role: measured[role] for role in SIEVE_ROLES if role in measured}
+    if not held:
+        return None
+    figure = block(
+        view.name,
+        "Sieve bias score of each role",
+        head_panels,
+        panels=[
+            HeadPanel(f"{role} (above {limits[role]:g})", np.log2(np.maximum(view.value(role), _FAINT)), passed_LH)
+            for role, passed_LH in held.items()
+        ],
+        unit="log2 of the score (uniform attention: 0)",
+        note=f"pale: not significantly above the threshold (one-sided t test, false discovery rate {LEVEL:.0%}); "
+        f"{sample_size([view.count(role) for role in held])}",
+        signed=True,
+    )
+    columns: dict[str, Callable[[str], str]] = {
+        "role": lambda name: view.column(name).label,
+        "threshold": lambda name: f"{limits[name]:g}",
+        "heads": lambda name: str(int(measured[name].sum())),
+        "by layer": lambda name: ", ".join(str(int(count)) for count in measured[name].sum(1)),
+        "highest head": lambda name: head_label(*highest(view.value(name))),
+        "score ± standard error": lambda name: _highest(view, name, 2),
+        "mean score": lambda name: number(float(np.nanmean(view.value(name))), 2),
+        "examples": lambda name: f"{view.count(name):,}",
+    }
+    held_RLH = np.stack(list(held.values()))
+    missing = "".join(
+        f" The {role} role was not tested: it needs {_NEEDS.get(role, 'such tokens')}."
+        for role in SIEVE_ROLES
+        if role not in held
+    )
+    return Section(
+        view.title,
+        [
+            f"Of {counted(held_RLH[0].size, 'head')} {int(held_RLH.any(0).sum())} have a role by the sieve bias test "
+            f"({_counts(held)}); {int((held_RLH.sum(0) > 1).sum())} have more than one.{missing}"
+        ],
+        [
+            "The score is a token's mean attention to the tokens that a role names, over its mean attention to all tokens, averaged "
+            "over tokens and examples (Pande et al. 2021). A head has a role if it is significantly above the threshold: one-sided t "
+            "tests over examples, corrected over heads and roles (false discovery rate). Others may have it weakly."
+        ],
+        [table(list(measured), columns, "Roles by the sieve bias test"), *_by_pattern(view, held)],
+        [figure],
+    )
+
+
+def _by_pattern(view: MeasureView, held: Mapping[str, Mask]) -> list[Table]:
+    """Heads by role and by the pattern that most of their maps show; none if the run has no patterns."""
+    declared = [declaration for declaration in view.run.declarations() if declaration.name == "patterns"]
+    texts = patterns.classes(MeasureView(view.run, declared[0])).get("pattern") if declared else None
+    pattern_LH = np.array(texts)
+    held = {**held, "no role": ~np.any(list(held.values()), axis=0)}
+    if texts is None or pattern_LH.shape != held["no role"].shape:
+        return []
+    named = sorted(set(pattern_LH.ravel()) - {MISSING})
+    rows = [
+        [
+            role,
+            *(str(int((held_LH & (pattern_LH == name)).sum())) for name in (*named, MISSING)),
+            str(int(held_LH.sum())),
+        ]
+        for role, held_LH in held.items()
+    ]
+    caption = (
+        "Heads by role and by the pattern of at least half of their maps (a head with several roles counts in each)"
+    )
+    return [Table(["heads with the role", *named, "no main pattern", "all"], rows, caption)]
+
+
+def voita_section(view: MeasureView) -> Section | None:
+    """The heads of each role, and the best head of each column; None without any."""
+    held, limits = voita_roles(view), view.fact(Limits)
+    if not held or limits is None:
+        return None
+    by_role = voita_limits(view)
+    least = {column: limit for of_role in by_role.values() for column, limit in of_role.items()}
+    judged, pairs = judged_relations(view), distances(view)
+    figure = block(
+        view.name,
+        "Share of largest weights on the target of each role",
+        head_panels,
+        panels=[HeadPanel(role, strength(view, by_role[role]), passed_LH) for role, passed_LH in held.items()],
+        unit="share",
+        note=f"pale: below the threshold; syntactic: the best relation; {sample_size([view.count(PREVIOUS)])}",
+        limits=(0.0, 1.0),
+    )
+    columns: dict[str, Callable[[str], str]] = {
+        "largest weight": lambda name: view.column(name).label,
+        "best head": lambda name: head_label(*highest(view.value(name))),
+        "share ± standard error": lambda name: _highest(view, name, 3),
+        "most frequent distance": lambda name: number(judged.get(name, np.nan)),
+        "threshold": lambda name: number(least.get(name, np.nan)),
+        "heads": lambda name: str(int((view.value(name) >= least[name]).sum())) if name in least else MISSING,
+        "pairs or texts": lambda name: (
+            f"{sum(pairs.get(name.removesuffix(FROM_HEAD), {}).values()) or view.count(name):,}"
+        ),
+    }
+    measured = [column.name for column in view.columns if np.isfinite(view.value(column.name)).any()]
+    missing = "".join(f" The {role} role could not be judged here." for role in VOITA_ROLES if role not in held)
+    return Section(
+        view.title,
+        [f"Of {view.value(PREVIOUS).size} heads, by the thresholds of Voita et al. (2019): {_counts(held)}.{missing}"],
+        [
+            "Where the largest weight of each row falls, attention to [SEP] left out. Positional: at the previous or the next "
+            f"token in at least {limits.positional:.0%} of tokens. Syntactic: at the other word of a relation, "
+            f"{100 * limits.gain:g} points more often than the most frequent distance between the two is right. Rare words: at "
+            f"one of the text's two rarest tokens in at least {limits.rare:.0%} of tokens. These are limits, not tests."
+        ],
+        [table(measured, columns, "Best heads; relations with too few pairs have no threshold")],
+        [figure],
+    )
+
+
+def _counts(held: Mapping[str, Mask]) -> str:
+    return ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in held.items())
+
+
+def _highest(view: MeasureView, name: str, digits: int) -> str:
+    value_LH, stderr_LH, _ = view.grid(name)
+    top = highest(value_LH)
+    return with_error(value_LH[top], stderr_LH[top], digits)
+
+
+def _presenter(
+    section: Callable[[MeasureView], Section | None], held: Callable[[MeasureView], Mapping[str, Mask]], heading: str
+) -> Presenter:
+    """A section, the roles of each head as text (a dash for none), and the number of heads with each role for W&B."""
+
+    def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        return {heading: names_by_head(found, next(iter(found.values())).shape)} if (found := held(view)) else {}
+
+    def scalars(view: MeasureView) -> Mapping[str, float]:
+        return {f"heads/{role}": float(passed_LH.sum()) for role, passed_LH in held(view).items()}
+
+    return Presenter(section, classes=classes, scalars=scalars)
+
+
+def _sieve_roles(view: MeasureView) -> Mapping[str, Mask]:
+    tests = sieve_tests(view)
+    return {role: tests[role] for role in SIEVE_ROLES if role in tests}
+
+
+SIEVE = _presenter(sieve_section, _sieve_roles, "roles")
+VOITA = _presenter(voita_section, voita_roles, "role (Voita)")
