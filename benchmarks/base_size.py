@@ -41,7 +41,7 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.keys import WatchKeys
-from bertsecrets.measures.base import LossMeasure, Measure, OutputMeasure
+from bertsecrets.measures.base import BACKWARD, Measure
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_model
@@ -289,7 +289,7 @@ def measuring(
             measure.prepare(split)
 
         def work() -> None:
-            averages = any(isinstance(measure, OutputMeasure) and measure.reference_examples for measure in measures)
+            averages = any(measure.reference_examples for measure in measures)
             means_LHd = mean_head_outputs(model, (batch.inputs() for batch in batches)) if averages else None
             grids = measure_pass(model, measures, batches, {INITIAL: reference}, means_LHd=means_LHd)
             for measure, grid in zip(measures, grids, strict=True):
@@ -319,7 +319,7 @@ def measuring(
         for name in names:
             take(name, make(name), own.task.name, split, batches)
         # Measures of gradients share no pass with the others.
-        together = [measure for measure in make(*names) if not isinstance(measure, LossMeasure)]
+        together = [measure for measure in make(*names) if not measure.needs & BACKWARD]
         if len(together) > 1:
             take(
                 f"{len(together)} without gradients in one pass, {own.task.name}",

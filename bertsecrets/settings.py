@@ -17,6 +17,9 @@ from bertsecrets.errors import UserError, choices
 
 _P = ParamSpec("_P")
 
+SHORTEST, LONGEST = 8, 100_000
+"""The range of ``max_length``; with fewer tokens than 8, special tokens leave hardly any room for words."""
+
 Section = dict[str, Any]
 """A section of the configuration as plain values."""
 

@@ -18,7 +18,7 @@ from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import Measure
+from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
@@ -140,13 +140,10 @@ class DirectEffects(Measure):
         self.early: dict[str, float] = {}
         self.add_state("early_sums", torch.zeros(6, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError("direct effects need a model; take them with take_effects")
-
-    def update(self, batch: Batch, effects_BLHC: Tensor) -> None:  # type: ignore[override]
+    def take(self, batch: Batch, effects_BLHC: Tensor) -> None:
         """Add the effects of one batch."""
         for layer, effects_BHC in enumerate(effects_BLHC.unbind(1)):
-            self._add(layer, batch, effects_BHC)
+            self.update(Passed(layer, batch, values_BHC=effects_BHC))
         direct_B, total_B = effects_BLHC[:, :-1, :, :2].to(self.early_sums).sum((1, 2)).unbind(-1)
         parts = (torch.ones_like(direct_B), direct_B, total_B, direct_B**2, total_B**2, direct_B * total_B)
         self.early_sums += torch.stack([part_B.sum() for part_B in parts])
@@ -247,7 +244,7 @@ def take_effects(
             loss_BV = task_losses(logits_BVC.flatten(0, 1), label_N).unflatten(0, (batch.size, len(plan.variants)))
             rises.append((loss_BV - clean_B[:, None]).unflatten(1, (plan.num_layers, plan.num_heads)))
         direct_BLH, total_BLH = rises
-        measure.update(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))
+        measure.take(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))
         if progress is not None:
             progress(1)
 

@@ -26,7 +26,7 @@ from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import Feed, Measure, Need, OutputMeasure
+from bertsecrets.measures.base import BACKWARD, Feed, Measure, Need
 from bertsecrets.measures.one_pass import KeptMaps, check_needs, measure_pass
 from bertsecrets.measures.paired import Paired
 from bertsecrets.models.classifier import SequenceClassifier
@@ -233,7 +233,7 @@ class MeasureHeads(pl.Callback):
             Paired(measure, reference)
             for reference in compared
             for measure in measures
-            if not measure.needs & {Need.REFERENCE, Need.GRADIENT, Need.VALUES, Need.MASKED_LM}
+            if not measure.needs & (BACKWARD | {Need.REFERENCE, Need.VALUES})
         ]
         grids = {grid.measure: grid for grid in taken}
         # On a GPU a pass takes less time than copying its maps would.
@@ -276,9 +276,7 @@ class MeasureHeads(pl.Callback):
 
     def _means(self, trainer: pl.Trainer, model: nn.Module, measures: Sequence[Measure]) -> Tensor | None:
         """The heads' mean outputs over training examples, if a measure needs them."""
-        count = max(
-            (measure.reference_examples for measure in measures if isinstance(measure, OutputMeasure)), default=0
-        )
+        count = max((measure.reference_examples for measure in measures), default=0)
         if not count:
             return None
         network = unwrap(model)

@@ -92,7 +92,7 @@ class InterveneOnSinks(HeadAnalysis):
                 def observe(layer: int, attention: torch.Tensor, value: torch.Tensor, batch: Batch = batch) -> None:
                     # Norms in full precision, whatever the model computes in.
                     with torch.autocast(device.type, enabled=False):
-                        norms.update(layer, attention, value, grams[layer], batch)
+                        norms.take(layer, attention, value, grams[layer], batch)
 
                 with context(), watch_values(encoder.model, observe):
                     encoder.model(**batch.inputs())
@@ -117,7 +117,7 @@ class InterveneOnSinks(HeadAnalysis):
         with progress_over(len(loader), "sinks: interventions", visible=shows_progress(trainer)) as advance:
             for on_host in loader:
                 with context():
-                    effects.update(encoder.model, on_host.to(device))
+                    effects.take(encoder.model, on_host.to(device))
                 advance()
         experiment = Sinks(self.tokens)
         tracked = tuple(name + suffix for name in self.tokens for suffix in (ATTENTION, REDIRECT))

@@ -6,10 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.settings import Name, Settings
-
-SHORTEST, LONGEST = 8, 100_000
-"""The range of ``max_length``; with fewer tokens than 8, special tokens leave hardly any room for words."""
+from bertsecrets.settings import LONGEST, SHORTEST, Name, Settings
 
 # YAML reads a bare yes, no, on or off as a truth value and a bare number as a number.
 _Names = Annotated[

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from bertsecrets.attention.head_outputs import mean_over_real, replacement_slopes
-from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, Shown
-from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed
 from bertsecrets.present.grid import grid_section, highest
 from bertsecrets.present.ranking import like_the_extreme, picked
 from bertsecrets.present.report.content import Section
@@ -20,7 +19,7 @@ from bertsecrets.settings import typed
 _UNIT = "estimated change of the loss"
 
 
-class FirstOrder(OutputMeasure):
+class FirstOrder(Measure):
     """The change of the loss if a head were replaced, by the slope of the loss at the whole model.
 
     With o the head's output at a token, r what a mode of disabling puts in its place and g the gradient of the example's loss
@@ -46,6 +45,7 @@ class FirstOrder(OutputMeasure):
         "layer norm that rescales what is left. analysis=disable is exact.",
         reads_task=True,
     )
+    needs = frozenset({Need.OUTPUTS})
     columns = tuple(Column(mode, f"mode {mode}", _UNIT, keep="high") for mode in ("uniform", "zero", "mean"))
 
     @typed
@@ -59,14 +59,12 @@ class FirstOrder(OutputMeasure):
         super().__init__(num_layers, num_heads, max_examples)
         self.reference_examples = reference_examples
 
-    def per_example_output(
-        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
-    ) -> Tensor:
-        uniform_B1Hd = mean_over_real(value_BSHd, batch.attention_mask_BS)[:, None]
+    def values(self, passed: Passed) -> Tensor:
+        uniform_B1Hd = mean_over_real(passed.value_BHKd.transpose(1, 2), passed.batch.attention_mask_BS)[:, None]
         # NaN counts as no example: during training no means over a reference set are at hand.
-        mean_B1Hd = torch.full_like(uniform_B1Hd, torch.nan) if mean_Hd is None else mean_Hd[None, None]
+        mean_B1Hd = torch.full_like(uniform_B1Hd, torch.nan) if passed.mean_Hd is None else passed.mean_Hd[None, None]
         replacements = (uniform_B1Hd, None, mean_B1Hd)
-        effects = [replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd) for new_BSHd in replacements]
+        effects = [replacement_slopes(passed.output_BSHd, passed.slope_BSHd, new_BSHd) for new_BSHd in replacements]
         return torch.stack(effects, -1)
 
     @classmethod

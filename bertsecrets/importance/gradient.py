@@ -17,7 +17,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import Differentiated, GradientMeasure, MaxExamples, Need
+from bertsecrets.measures.base import Differentiated, MaxExamples, Need, Passed
 from bertsecrets.measures.surface import CLASSES, MARKS, Marks, TokenClasses
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
@@ -42,7 +42,7 @@ Grid = tuple[Array, Array, NDArray[np.int64]]
 """Values, standard errors and counts of a column, ``[layers, heads]`` each."""
 
 
-class GradientImportance(TokenClasses, GradientMeasure):
+class GradientImportance(TokenClasses):
     """How much the task loss changes with a head's attention to four classes of tokens, to first order.
 
     With a the attention of token i to token j and g the derivative of the example's loss with respect to it, all other
@@ -80,7 +80,10 @@ class GradientImportance(TokenClasses, GradientMeasure):
     )
     tracked = (GRADIENT + "sep_total", GRADIENT + ALL)
 
-    def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
+    needs = frozenset({Need.GRADIENT})
+
+    def values(self, passed: Passed) -> Tensor:
+        attention_BHQK, gradient_BHQK, batch = passed.attention_BHQK, passed.gradient_BHQK, passed.batch
         real_BS = batch.attention_mask_BS.bool()
         class_BCS = torch.cat((self.token_classes(batch), real_BS[:, None]), 1).to(attention_BHQK.dtype)
         row_BS = real_BS.to(attention_BHQK.dtype)
@@ -234,8 +237,9 @@ class MaskedLMGradient(GradientImportance):
                 "model that was trained on masked words."
             )
 
-    def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
-        values_BHC = super().per_example_gradient(attention_BHQK, gradient_BHQK, batch)
+    def values(self, passed: Passed) -> Tensor:
+        batch = passed.batch
+        values_BHC = super().values(passed)
         # A text without words has no loss.
         worded_B = (batch.attention_mask_BS.bool() & ~batch.special_BS).any(-1)
         return values_BHC.masked_fill(~worded_B[:, None, None], torch.nan)

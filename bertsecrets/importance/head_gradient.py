@@ -7,7 +7,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import Count, MaxExamples, OutputMeasure
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed
 from bertsecrets.settings import typed
 
 TOKEN, EXAMPLE, BATCH, SIGNED = "token", "example", "batch", "signed"
@@ -18,7 +18,7 @@ _SHARE = "share of the layer's l2 norm"
 _LABELS = {TOKEN: "per token", EXAMPLE: "per example", BATCH: "per batch"}
 
 
-class HeadGradient(OutputMeasure):
+class HeadGradient(Measure):
     """How fast the loss changes with a head's gate, which multiplies its output, at the gate 1.
 
     With o the head's output at a token and g the gradient of the example's loss with respect to it, the gate's derivative
@@ -61,6 +61,7 @@ class HeadGradient(OutputMeasure):
         ),
         Column(SIGNED, "mean derivative", "mean ∂loss/∂gate"),
     )
+    needs = frozenset({Need.OUTPUTS})
     tracked = (EXAMPLE,)
 
     sums_LHG: Tensor
@@ -90,18 +91,16 @@ class HeadGradient(OutputMeasure):
         self.add_state("sums_LHG", zeros_LHG, dist_reduce_fx="sum")
         self.add_state("members_G", zeros_LHG[0, 0].clone(), dist_reduce_fx="sum")
 
-    def per_example_output(
-        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
-    ) -> Tensor:
-        slope_BSH = (output_BSHd * gradient_BSHd).sum(-1)
+    def values(self, passed: Passed) -> Tensor:
+        slope_BSH = (passed.output_BSHd * passed.slope_BSHd).sum(-1)
         signed_BH = slope_BSH.sum(1)
         # Numbers of more than one example, or of a whole layer, follow from the sums in ``compute``.
         later_BH = torch.full_like(signed_BH, torch.nan)
         numbers = {TOKEN: slope_BSH.abs().sum(1), EXAMPLE: signed_BH.abs(), SIGNED: signed_BH}
         return torch.stack([numbers.get(column.name, later_BH) for column in self.columns], -1)
 
-    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
-        super()._add(layer, batch, values_BHC)
+    def add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
+        super().add(layer, batch, values_BHC)
         if self._rank_of is None:
             raise ValueError("batches are formed by the examples' ranks: call prepare(split) before the first batch")
         assert values_BHC is not None

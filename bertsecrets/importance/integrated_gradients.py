@@ -9,9 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import MaxExamples, OutputMeasure
+from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed
 from bertsecrets.present.grid import grid_section
 from bertsecrets.present.report.content import Section
 from bertsecrets.results.formatting import number
@@ -19,7 +18,7 @@ from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 
-class IntegratedGradients(OutputMeasure):
+class IntegratedGradients(Measure):
     """How much of the loss that all heads together take away is due to each.
 
     All gates, which multiply the heads' outputs, are opened together from 0 to 1; a head's share is the integral of the
@@ -45,6 +44,7 @@ class IntegratedGradients(OutputMeasure):
         "that training never saw.",
         reads_task=True,
     )
+    needs = frozenset({Need.OUTPUTS})
     columns = (Column("share", "share of the loss", "decrease of the loss", keep="high"),)
 
     losses_2: Tensor
@@ -66,10 +66,8 @@ class IntegratedGradients(OutputMeasure):
         self.add_state("losses_2", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("examples", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
-    def per_example_output(
-        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
-    ) -> Tensor:
-        return -(output_BSHd * gradient_BSHd).sum((1, 3))[..., None]
+    def values(self, passed: Passed) -> Tensor:
+        return -(passed.output_BSHd * passed.slope_BSHd).sum((1, 3))[..., None]
 
     def add_losses(self, gate: float, loss_B: Tensor) -> None:
         if gate in (0.0, 1.0):

@@ -16,7 +16,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance import alpha_beta
-from bertsecrets.measures.base import Measure
+from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiring_gradients
 from bertsecrets.models.families.base import AttentionSite
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
@@ -66,15 +66,12 @@ class Relevance(Measure):
         Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0), keep="high"),
     )
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError("relevance needs a model; take it with head_relevance")
-
-    def update(self, batch: Batch, relevance_BLH: Tensor) -> None:  # type: ignore[override]
+    def take(self, batch: Batch, relevance_BLH: Tensor) -> None:
         """Add the relevances of one batch, as :func:`head_relevance` gives them."""
         whole_BL1 = relevance_BLH.abs().sum(-1, keepdim=True)
         signed_BLH = torch.where(whole_BL1 > 0, relevance_BLH / whole_BL1, torch.nan)
         for layer, signed_BH in enumerate(signed_BLH.unbind(1)):
-            self._add(layer, batch, torch.stack((signed_BH.abs(), signed_BH), -1))
+            self.update(Passed(layer, batch, values_BHC=torch.stack((signed_BH.abs(), signed_BH), -1)))
 
     @classmethod
     def describe(cls, view: MeasureView) -> Section | None:
@@ -153,7 +150,7 @@ def take_relevance(
     measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
     for on_host in batches:
         batch = on_host.to(device)
-        measure.update(batch, head_relevance(model, batch.inputs(), consider_attention, rule))
+        measure.take(batch, head_relevance(model, batch.inputs(), consider_attention, rule))
     return measure.compute()
 
 

@@ -4,14 +4,13 @@ import torch
 from torch import Tensor
 
 from bertsecrets.attention.values import projected_norms
-from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, Shown
-from bertsecrets.measures.base import ValueMeasure
+from bertsecrets.measures.base import Measure, Need, Passed
 
 _UNIT = "mean norm"
 
 
-class ValueNorm(ValueMeasure):
+class ValueNorm(Measure):
     """Norms of what a head adds to the residual stream.
 
     With f(x) a token's value after the head's part of the output projection, bias of the values included, and a the attention
@@ -42,10 +41,11 @@ class ValueNorm(ValueMeasure):
         Column("rank", "rank of the output", "effective rank"),
     )
 
-    def per_example_values(
-        self, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
-    ) -> Tensor:
-        real_BS = batch.attention_mask_BS.to(attention_BHQK.dtype)
+    needs = frozenset({Need.VALUES})
+
+    def values(self, passed: Passed) -> Tensor:
+        attention_BHQK, value_BHKd, weights_HDd = passed.attention_BHQK, passed.value_BHKd, passed.weights_HDd
+        real_BS = passed.batch.attention_mask_BS.to(attention_BHQK.dtype)
         weight_B1S = (real_BS / real_BS.sum(-1, keepdim=True))[:, None]
         gram_Hdd = weights_HDd.transpose(1, 2) @ weights_HDd
         size_BHK = projected_norms(value_BHKd, gram_Hdd)

@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor
 
-from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import WeightMeasure
+from bertsecrets.measures.base import Measure, Need, Passed
 
 _UNIT = "mean norm of ∂loss/∂weights"
 _MAPS = ("query", "key", "value")
 
 
-class WeightGradient(WeightMeasure):
+class WeightGradient(Measure):
     """How steeply the loss rises with a head's query, key and value weights.
 
     Columns:
@@ -36,11 +35,12 @@ class WeightGradient(WeightMeasure):
         *(Column(name, f"{name} weights", _UNIT) for name in _MAPS),
         Column("product", "product of the three", "product of norms", keep="high"),
     )
+    needs = frozenset({Need.WEIGHTS})
     tracked = ("product",)
 
-    def per_example_weights(self, norms_BH3: Tensor, batch: Batch) -> Tensor:
+    def values(self, passed: Passed) -> Tensor:
         # The product is of means: it follows in ``compute``.
-        return torch.cat((norms_BH3, torch.full_like(norms_BH3[..., :1], torch.nan)), -1)
+        return torch.cat((passed.norms_BH3, torch.full_like(passed.norms_BH3[..., :1], torch.nan)), -1)
 
     def compute(self) -> HeadGrid:
         """Mean, standard error and count, reduced over all processes."""

@@ -1,27 +1,28 @@
 """Measures: one number per head from attention maps, streamed over any number of examples and processes."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
-from typing import Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torchmetrics import Metric
-from transformers import PreTrainedModel
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
-from bertsecrets.data.task import LONGEST, SHORTEST
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import INITIAL
-from bertsecrets.settings import typed
+from bertsecrets.settings import LONGEST, SHORTEST, typed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from bertsecrets.data.module import TaskData
+    from bertsecrets.data.tokenization import EncodedSplit
 
 MaxExamples = Annotated[int | None, Field(ge=1, description="a whole number from 1, or null for all")]
 """Size of a random sample of a measure's examples; None for all."""
@@ -37,9 +38,57 @@ class Need(Enum):
 
     REFERENCE = "reference"
     ANNOTATION = "annotation"
-    GRADIENT = "gradient"
     MASKED_LM = "masked_lm"
     VALUES = "values"
+    GRADIENT = "gradient"
+    """The gradient of each example's own loss with respect to the maps."""
+    OUTPUTS = "outputs"
+    """The heads' outputs, and the gradient of each example's own loss with respect to them."""
+    WEIGHTS = "weights"
+    """The norms of the gradient of each example's own loss with respect to the heads' weights."""
+
+
+OF_LOSS = frozenset({Need.GRADIENT, Need.OUTPUTS, Need.WEIGHTS})
+"""Gradients of the task's loss, for which examples need labels."""
+
+BACKWARD = OF_LOSS | {Need.MASKED_LM}
+"""What a backward pass delivers."""
+
+
+_MISSING: Any = None
+"""Of type Any, so that a measure reads what it needs without asking whether it is there."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a pass delivers of one layer of one batch, in float32 or wider; what the measure does not need is missing.
+
+    Args:
+        layer, batch: The layer and the batch.
+        attention_BHQK: The maps.
+        reference_BHQK: The maps of the model to compare with; None without one.
+        gradient_BHQK: The gradient of each example's own loss with respect to its map; undefined for padding.
+        value_BHKd: The values that attention averages; ``attention @ value`` is a head's output.
+        weights_HDd: The columns of the output projection that belong to each head.
+        output_BSHd, slope_BSHd: The heads' outputs before the gate, also of padding, and the gradient of each example's own loss
+            with respect to the outputs after the gate.
+        mean_Hd: The heads' mean outputs over training examples; None if not given.
+        norms_BH3: Frobenius norms of the gradients of each example's own loss with respect to a head's weights: query, key, value.
+        values_BHC: The numbers themselves, where the pass has made them, such as sums over gates; None where the measure makes them.
+    """
+
+    layer: int
+    batch: Batch
+    attention_BHQK: Tensor = _MISSING
+    reference_BHQK: Tensor | None = None
+    gradient_BHQK: Tensor = _MISSING
+    value_BHKd: Tensor = _MISSING
+    weights_HDd: Tensor = _MISSING
+    output_BSHd: Tensor = _MISSING
+    slope_BSHd: Tensor = _MISSING
+    mean_Hd: Tensor | None = None
+    norms_BH3: Tensor = _MISSING
+    values_BHC: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +114,21 @@ class Feed:
         for name, (value, lowest) in least.items():
             if value is not None and (type(value) is not int or value < lowest):
                 raise UserError(f"{name} of a measure is {value!r}; expected a whole number from {lowest}, or null.")
+
+
+@dataclass(frozen=True)
+class Differentiated:
+    """What a pass of gradients runs.
+
+    Args:
+        model: The model.
+        batch: Its examples.
+        loss: From its logits to a scalar: the sum of the examples' losses, so that each gets its own gradient.
+    """
+
+    model: nn.Module
+    batch: Batch
+    loss: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -108,8 +172,8 @@ def once_per_batch(
 class Measure(Experiment, Metric):
     """Mean over examples of numbers computed from each example's maps; all examples have equal weight.
 
-    A subclass sets ``name``, ``title``, ``columns`` and ``needs``, and implements ``per_example``; an example whose
-    number is NaN does not count. The state is three sums: any number of processes gives the grid of one.
+    A subclass sets ``name``, ``title``, ``columns`` and ``needs``, and implements ``per_example``, or ``values`` to read more
+    of a pass than maps; an example whose number is NaN does not count. The state is three sums: any number of processes gives the grid of one.
     Columns with the role ``p_value`` are not averaged: a subclass that has them adds them in ``compute``.
 
     Args:
@@ -130,6 +194,11 @@ class Measure(Experiment, Metric):
     """With ``Need.REFERENCE``, the model to compare with."""
     tracked: ClassVar[tuple[str, ...] | None] = None
     """Columns logged to W&B as a scalar for each head (``drift/cosine/l11h03``); None for the first column."""
+    gates: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
+    """With ``Need.OUTPUTS``, pairs of a gate by which a pass multiplies every head's output and the weight of its numbers: an
+    example's numbers are the weighted sum."""
+    reference_examples: int = 0
+    """With ``Need.OUTPUTS``, training examples over which the heads' mean outputs are taken; 0 if they are not needed."""
 
     total_LHC: Tensor
     squares_LHC: Tensor
@@ -171,7 +240,7 @@ class Measure(Experiment, Metric):
             zeros = torch.zeros((num_layers, num_heads, len(self.averaged)), dtype=dtype, device=device)
             self.add_state(name, zeros, dist_reduce_fx="sum")
 
-    def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+    def dataset(self, data: "TaskData", progress: bool = False) -> "EncodedSplit | None":
         """The measure's own examples; None for the evaluation set.
 
         Args:
@@ -180,11 +249,22 @@ class Measure(Experiment, Metric):
         """
         return None
 
-    def inapplicable(self, data: TaskData) -> str | None:
+    def inapplicable(self, data: "TaskData") -> str | None:
         """Reason to leave the measure out for these data, as a sentence; None to take it."""
+        if not self.needs & OF_LOSS or data.task.is_labelled:
+            return None
+        return (
+            f"{self.title} is left out: task '{data.task.name}' has no labels, hence no loss; choose a labelled task."
+        )
+
+    def differentiated(self, model: "PreTrainedModel", batch: Batch) -> Differentiated | None:
+        """With ``Need.GRADIENT``: what to run for the gradients; None for the model and the task's loss, a pass that measures share."""
         return None
 
-    def take_head(self, masked_lm: PreTrainedModel) -> None:
+    def add_losses(self, gate: float, loss_B: Tensor) -> None:
+        """With ``Need.OUTPUTS``: take note of each example's loss in the pass of one gate."""
+
+    def take_head(self, masked_lm: "PreTrainedModel") -> None:
         """With ``Need.MASKED_LM``: predict words with the head of this pre-trained model, on whatever encoder is measured."""
 
     def compares_with(self, name: str) -> None:
@@ -198,17 +278,23 @@ class Measure(Experiment, Metric):
             "them out."
         )
 
-    def prepare(self, split: EncodedSplit) -> None:
+    def prepare(self, split: "EncodedSplit") -> None:
         """Inspect all examples before the first batch; raise UserError if they do not fit."""
 
-    @abstractmethod
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
         """The numbers ``[B, H, C]`` of one layer, for the averaged columns; NaN where an example does not count."""
+        raise NotImplementedError(f"{type(self).__name__} has neither per_example nor values")
+
+    def values(self, passed: Passed) -> Tensor:
+        """:meth:`per_example` of what a pass delivers; a measure that reads more than maps implements this instead."""
+        return self.per_example(passed.attention_BHQK, passed.batch, passed.reference_BHQK)
 
     @property
     def passes(self) -> tuple[int, int]:
         """Forward and backward passes over each example that the measure takes alone."""
-        return 1, 0
+        if Need.OUTPUTS in self.needs:
+            return len(self.gates), len(self.gates)
+        return 1, int(bool(self.needs & BACKWARD))
 
     def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
         """Results that do not fit a grid, as plain values saved next to the head table; called in every process.
@@ -240,29 +326,25 @@ class Measure(Experiment, Metric):
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self.findings(grid, model)
 
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
-        """Add one layer's maps of one batch; ``attention_BHQK`` and ``reference_BHQK`` are float32 or wider.
+    def update(self, passed: Passed) -> None:
+        """Add one layer of one batch.
 
         Raises:
-            UserError: If ``per_example`` does not return one number for each example, head and averaged column.
+            UserError: If there is not one number for each example, head and averaged column.
         """
-        self._take(layer, batch, self.per_example(attention_BHQK, batch, reference_BHQK), "per_example")
+        self.add(passed.layer, passed.batch, self.values(passed) if passed.values_BHC is None else passed.values_BHC)
 
-    def _take(self, layer: int, batch: Batch, values_BHC: Tensor, method: str) -> None:
-        """Add what a method of the subclass returned, if there is one number for each example, head and averaged column."""
+    def add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
+        """Add the numbers of one layer of one batch, None if no example of the batch counts; raises as :meth:`update`."""
+        self.added = Added(layer, batch, values_BHC)
+        if values_BHC is None:
+            return
         expected = (batch.size, *self.total_LHC.shape[1:])
         if not isinstance(values_BHC, Tensor) or values_BHC.shape != expected:
             shape = list(values_BHC.shape) if isinstance(values_BHC, Tensor) else type(values_BHC).__name__
             raise UserError(
-                f"{type(self).__name__}.{method} returned {shape}; expected {list(expected)}: one number for each example, "
-                "head and column."
+                f"The numbers of {type(self).__name__} are {shape}; expected {list(expected)}: one for each example, head and column."
             )
-        self._add(layer, batch, values_BHC)
-
-    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
-        self.added = Added(layer, batch, values_BHC)
-        if values_BHC is None:
-            return
         # Moved before the conversion: MPS has no float64, so the state stays on the CPU there.
         values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)
         self.total_LHC[layer] += values_BHC.nansum(0)
@@ -299,154 +381,3 @@ class Measure(Experiment, Metric):
     def __getstate__(self) -> dict[str, Any]:
         # What belongs to a batch can be large, and sparse tensors cannot be copied.
         return {**super().__getstate__(), "added": None, "of_batch": {}}
-
-
-class LossMeasure(Measure):
-    """A measure that needs gradients of a loss, as a rule the task's.
-
-    Tasks without labels have no loss of their own. Such a measure is not compared with other models: the task head of a model before its
-    fine-tuning is untrained.
-    """
-
-    needs = frozenset({Need.GRADIENT})
-
-    @property
-    def passes(self) -> tuple[int, int]:
-        return 1, 1
-
-    def inapplicable(self, data: TaskData) -> str | None:
-        if data.task.is_labelled or Need.GRADIENT not in self.needs:
-            return None
-        return (
-            f"{self.title} is left out: task '{data.task.name}' has no labels, hence no loss; choose a labelled task."
-        )
-
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError(f"{type(self).__name__} needs gradients; take it with measure_pass")
-
-
-@dataclass(frozen=True)
-class Differentiated:
-    """What a pass of gradients runs.
-
-    Args:
-        model: The model.
-        batch: Its examples.
-        loss: From its logits to a scalar: the sum of the examples' losses, so that each gets its own gradient.
-    """
-
-    model: nn.Module
-    batch: Batch
-    loss: Callable[[Tensor], Tensor]
-
-
-class GradientMeasure(LossMeasure):
-    """A measure of the maps and of a loss's gradients with respect to them: implement ``per_example_gradient``."""
-
-    def differentiated(self, model: PreTrainedModel, batch: Batch) -> Differentiated | None:
-        """What to run for the gradients; None for the model and the task's loss, whose pass such measures share."""
-        return None
-
-    @abstractmethod
-    def per_example_gradient(self, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch) -> Tensor:
-        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
-
-        Args:
-            attention_BHQK: The maps.
-            gradient_BHQK: The gradient of each example's own loss with respect to its map; undefined for padding.
-            batch: The batch.
-        """
-
-    def update(  # type: ignore[override]
-        self, layer: int, attention_BHQK: Tensor, gradient_BHQK: Tensor, batch: Batch
-    ) -> None:
-        """Add one layer's maps and gradients of one batch, in float32 or wider; raises as :meth:`Measure.update`."""
-        values_BHC = self.per_example_gradient(attention_BHQK, gradient_BHQK, batch)
-        self._take(layer, batch, values_BHC, "per_example_gradient")
-
-
-class OutputMeasure(LossMeasure):
-    """A measure of the heads' outputs and of the task loss's gradients with respect to them.
-
-    A subclass implements ``per_example_output``, which is called for every gate of ``gates``; an example's numbers are the
-    weighted sum over the gates.
-    """
-
-    gates: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
-    """Pairs of a gate by which the pass multiplies every head's output and the weight of its numbers."""
-    reference_examples: int = 0
-    """Training examples over which the heads' mean outputs are taken; 0 if they are not needed."""
-
-    @property
-    def passes(self) -> tuple[int, int]:
-        return len(self.gates), len(self.gates)
-
-    @abstractmethod
-    def per_example_output(
-        self, output_BSHd: Tensor, gradient_BSHd: Tensor, value_BSHd: Tensor, batch: Batch, mean_Hd: Tensor | None
-    ) -> Tensor:
-        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
-
-        Args:
-            output_BSHd: The heads' outputs before the gate, also of padding.
-            gradient_BSHd: The gradient of each example's own loss with respect to the outputs after the gate.
-            value_BSHd: The values that attention averages.
-            batch: The batch.
-            mean_Hd: The heads' mean outputs; None if not given.
-        """
-
-    def add_losses(self, gate: float, loss_B: Tensor) -> None:
-        """Take note of each example's loss in the pass of one gate."""
-
-    def update(self, layer: int, values_BHC: Tensor, batch: Batch) -> None:  # type: ignore[override]
-        """Add one layer's numbers of one batch; raises as :meth:`Measure.update`."""
-        self._take(layer, batch, values_BHC, "per_example_output")
-
-
-class WeightMeasure(LossMeasure):
-    """A measure of the task loss's gradients with respect to each head's own query, key and value weights."""
-
-    @abstractmethod
-    def per_example_weights(self, norms_BH3: Tensor, batch: Batch) -> Tensor:
-        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
-
-        Args:
-            norms_BH3: For each example the Frobenius norms of the gradients of its own loss: query, key, value.
-            batch: The batch.
-        """
-
-    def update(self, layer: int, norms_BH3: Tensor, batch: Batch) -> None:  # type: ignore[override]
-        """Add one layer's norms of one batch; raises as :meth:`Measure.update`."""
-        self._take(layer, batch, self.per_example_weights(norms_BH3, batch), "per_example_weights")
-
-
-class ValueMeasure(Measure):
-    """A measure of the maps and of the values that they average: implement ``per_example_values``.
-
-    Such a measure is not compared with other models.
-    """
-
-    needs = frozenset({Need.VALUES})
-
-    @abstractmethod
-    def per_example_values(
-        self, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
-    ) -> Tensor:
-        """The numbers ``[B, H, C]`` of one layer; NaN where an example does not count.
-
-        Args:
-            attention_BHQK: The maps.
-            value_BHKd: The values; ``attention @ value`` is a head's output.
-            weights_HDd: The columns of the output projection that belong to each head.
-            batch: The batch.
-        """
-
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError(f"{type(self).__name__} needs values; take it with measure_pass")
-
-    def update(  # type: ignore[override]
-        self, layer: int, attention_BHQK: Tensor, value_BHKd: Tensor, weights_HDd: Tensor, batch: Batch
-    ) -> None:
-        """Add one layer's maps and values of one batch, in float32 or wider; raises as :meth:`Measure.update`."""
-        values_BHC = self.per_example_values(attention_BHQK, value_BHKd, weights_HDd, batch)
-        self._take(layer, batch, values_BHC, "per_example_values")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need
+from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, Passed
 from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.settings import typed
 
@@ -165,10 +165,11 @@ class Drift(Measure):
             dim=-1,
         )
 
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+    def update(self, passed: Passed) -> None:
         """Add one layer's maps of one batch, and after the last layer the products of all heads' numbers."""
-        super().update(layer, attention_BHQK, batch, reference_BHQK)
-        if layer == 0:
+        super().update(passed)
+        batch = passed.batch
+        if passed.layer == 0:
             self._distances = batch, []
         # A caller may feed single layers; products need all of them.
         if self._distances is None or self._distances[0] is not batch:

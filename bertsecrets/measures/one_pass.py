@@ -18,16 +18,7 @@ from bertsecrets.attention.weight_gradients import weight_gradient_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import (
-    Differentiated,
-    GradientMeasure,
-    LossMeasure,
-    Measure,
-    Need,
-    OutputMeasure,
-    ValueMeasure,
-    WeightMeasure,
-)
+from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
 from bertsecrets.models.encoder import describe, evaluating, unwrap, watched_part
 
 
@@ -59,7 +50,7 @@ def check_needs(
 
 def check_examples(measure: Measure, annotated: bool, labelled: bool) -> None:
     """Raise UserError if a measure needs annotated words or labels that its examples do not have."""
-    if Need.GRADIENT in measure.needs and not labelled:
+    if measure.needs & OF_LOSS and not labelled:
         raise UserError(
             f"Measure '{measure.name}' needs the gradients of a loss, but these examples have no labels; take it in a "
             "run of a labelled task."
@@ -163,10 +154,11 @@ def measure_pass(
         check_comparable(model, other)
     network = unwrap(model)
     device = next(network.parameters()).device
-    differentiating = [measure for measure in measures if isinstance(measure, GradientMeasure)]
-    reading_outputs = [measure for measure in measures if isinstance(measure, OutputMeasure)]
-    weighing = [measure for measure in measures if isinstance(measure, WeightMeasure)]
-    watching = [measure for measure in measures if not isinstance(measure, LossMeasure)]
+    differentiating, reading_outputs, weighing = (
+        [measure for measure in measures if measure.needs & needs]
+        for needs in ({Need.GRADIENT, Need.MASKED_LM}, {Need.OUTPUTS}, {Need.WEIGHTS})
+    )
+    watching = [measure for measure in measures if not measure.needs & BACKWARD]
     for measure in measures:
         measure.reset()
         # MPS has no float64: the sums stay on the CPU.
@@ -208,21 +200,22 @@ def _feed(
             for name, other in others.items()
         }
 
-        of_values = [measure for measure in measures if isinstance(measure, ValueMeasure)]
-        of_maps = [measure for measure in measures if not isinstance(measure, ValueMeasure)]
+        of_values = [measure for measure in measures if Need.VALUES in measure.needs]
+        of_maps = [measure for measure in measures if Need.VALUES not in measure.needs]
 
         def observe(layer: int, attention_BHQK: Tensor) -> None:
             references = {name: next(stream) for name, stream in streams.items()}
             # The model's autocast is still on here: it would round a measure's products to half precision.
             with torch.autocast(attention_BHQK.device.type, enabled=False):
                 for measure in of_maps:
-                    measure.update(layer, attention_BHQK, batch, references.get(measure.reference))
+                    measure.update(Passed(layer, batch, attention_BHQK, references.get(measure.reference)))
 
         def observe_values(layer: int, attention_BHQK: Tensor, value_BHKd: Tensor) -> None:
             weights_HDd = output_weights(network, layer).to(value_BHKd.dtype)
+            passed = Passed(layer, batch, attention_BHQK, value_BHKd=value_BHKd, weights_HDd=weights_HDd)
             with torch.autocast(attention_BHQK.device.type, enabled=False):
                 for measure in of_values:
-                    measure.update(layer, attention_BHQK, value_BHKd, weights_HDd, batch)
+                    measure.update(passed)
 
         stack.enter_context(context())
         if of_maps:
@@ -240,12 +233,12 @@ def _maps_of(
 
 def _feed_gradients(
     network: PreTrainedModel,
-    measures: Sequence[GradientMeasure],
+    measures: Sequence[Measure],
     batch: Batch,
     context: Callable[[], AbstractContextManager[Any]],
 ) -> None:
-    passes: list[tuple[Differentiated, list[GradientMeasure]]] = []
-    of_task: list[GradientMeasure] = []
+    passes: list[tuple[Differentiated, list[Measure]]] = []
+    of_task: list[Measure] = []
     for measure in measures:
         own_pass = measure.differentiated(network, batch)
         if own_pass is None:
@@ -261,17 +254,17 @@ def _feed_gradients(
             attention_BHQK: Tensor,
             gradient_BHQK: Tensor,
             run: Differentiated = run,
-            fed: Sequence[GradientMeasure] = fed,
+            fed: Sequence[Measure] = fed,
         ) -> None:
             for measure in fed:
-                measure.update(layer, attention_BHQK, gradient_BHQK, run.batch)
+                measure.update(Passed(layer, run.batch, attention_BHQK, gradient_BHQK=gradient_BHQK))
 
         attention_gradients(run.model, run.batch.inputs(), run.loss, observe, context)
 
 
 def _feed_weights(
     network: nn.Module,
-    measures: Sequence[WeightMeasure],
+    measures: Sequence[Measure],
     batch: Batch,
     context: Callable[[], AbstractContextManager[Any]],
 ) -> None:
@@ -283,12 +276,12 @@ def _feed_weights(
     norms_LBH3 = torch.stack(norms, 1)
     for layer, norms_BH3 in enumerate(norms_LBH3):
         for measure in measures:
-            measure.update(layer, norms_BH3, batch)
+            measure.update(Passed(layer, batch, norms_BH3=norms_BH3))
 
 
 def _feed_outputs(
     network: nn.Module,
-    measures: Sequence[OutputMeasure],
+    measures: Sequence[Measure],
     batch: Batch,
     context: Callable[[], AbstractContextManager[Any]],
     means_LHd: Tensor | None,
@@ -309,10 +302,16 @@ def _feed_outputs(
             due: Sequence[tuple[int, float]] = due,
         ) -> None:
             mean_Hd = None if means_LHd is None else means_LHd[layer].to(output_BSHd)
+            passed = Passed(
+                layer,
+                batch,
+                value_BHKd=value_BSHd.transpose(1, 2),
+                output_BSHd=output_BSHd,
+                slope_BSHd=gradient_BSHd,
+                mean_Hd=mean_Hd,
+            )
             for index, weight in due:
-                values_BHC = weight * measures[index].per_example_output(
-                    output_BSHd, gradient_BSHd, value_BSHd, batch, mean_Hd
-                )
+                values_BHC = weight * measures[index].values(passed)
                 key = (index, layer)
                 # Weighted sums over gates must be complete before they are added: a standard error needs the whole.
                 sums[key] = sums[key] + values_BHC if key in sums else values_BHC
@@ -321,7 +320,7 @@ def _feed_outputs(
         for index, _ in due:
             measures[index].add_losses(gate, task_losses(logits_BC, batch.label_B))
     for (index, layer), values_BHC in sums.items():
-        measures[index].update(layer, values_BHC, batch)
+        measures[index].update(Passed(layer, batch, values_BHC=values_BHC))
 
 
 def _loss_of(batch: Batch) -> Callable[[Tensor], Tensor]:

@@ -3,11 +3,8 @@
 from copy import deepcopy
 from typing import NamedTuple
 
-from torch import Tensor
-
-from bertsecrets.data.batch import Batch
 from bertsecrets.grid import HeadGrid
-from bertsecrets.measures.base import Measure, Need
+from bertsecrets.measures.base import Measure, Need, Passed
 
 
 class PairedGrids(NamedTuple):
@@ -45,16 +42,11 @@ class Paired(Measure):
 
     partner: Measure
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        """The model's numbers minus the other's."""
-        assert reference_BHQK is not None
-        other_BHC = self.measure.per_example(reference_BHQK, batch, None)
-        return self.measure.per_example(attention_BHQK, batch, None) - other_BHC
-
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+    def update(self, passed: Passed) -> None:
         """Add one layer's maps of both models."""
-        assert reference_BHQK is not None
-        self.measure.update(layer, reference_BHQK, batch)
+        layer, batch = passed.layer, passed.batch
+        assert passed.reference_BHQK is not None
+        self.measure.update(Passed(layer, batch, passed.reference_BHQK))
         assert self.measure.added is not None
         other_BHC, added = self.measure.added.values_BHC, self.partner.added
         if other_BHC is None:
@@ -62,8 +54,8 @@ class Paired(Measure):
         if added is not None and added.layer == layer and added.batch is batch and added.values_BHC is not None:
             value_BHC = added.values_BHC
         else:
-            value_BHC = self.measure.per_example(attention_BHQK, batch, None)
-        self._add(layer, batch, value_BHC - other_BHC)
+            value_BHC = self.measure.per_example(passed.attention_BHQK, batch, None)
+        self.add(layer, batch, value_BHC - other_BHC)
 
     def grids(self) -> PairedGrids:
         """The grids of the other model and of the differences, reduced over all processes."""

@@ -33,8 +33,8 @@ class RatioMeasure(Measure):
     def weights(self, batch: Batch) -> Tensor:
         """The number of things in each example's mean, ``[B, C]`` or ``[B, 1]``."""
 
-    def _add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
-        super()._add(layer, batch, values_BHC)
+    def add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
+        super().add(layer, batch, values_BHC)
         if values_BHC is None:
             return
         value_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)

@@ -16,7 +16,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.relevance import Relevance, take_relevance
-from bertsecrets.measures.base import Measure, Need, OutputMeasure
+from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.models.encoder import describe, scale_heads
@@ -134,7 +134,7 @@ def _measure(make: Callable[[int, int], Measure], situation: Situation, model: n
         raise ValueError("a measure is prepared with its examples: give the situation a split")
     measure.prepare(situation.split())
     means_LHd = None
-    if isinstance(measure, OutputMeasure) and measure.reference_examples:
+    if measure.reference_examples:
         device = next(encoder.model.parameters()).device
         with situation.context():
             means_LHd = mean_head_outputs(model, (batch.to(device).inputs() for batch in situation.batches()))

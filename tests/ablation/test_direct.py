@@ -163,7 +163,7 @@ def early_of(direct: float, total: float, *, seed: int = 0, batches: int = 3) ->
     effects_NLHC[..., 1] += total
     measure = DirectEffects(3, 2)
     for part_BLHC in effects_NLHC.chunk(batches):
-        measure.update(SimpleNamespace(size=len(part_BLHC)), part_BLHC)  # type: ignore[arg-type]
+        measure.take(SimpleNamespace(size=len(part_BLHC)), part_BLHC)  # type: ignore[arg-type]
     measure.compute()
     return measure.early, effects_NLHC[:, :2, :, :2].sum((1, 2)).numpy()
 

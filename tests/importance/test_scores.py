@@ -32,9 +32,10 @@ from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.integrated_gradients import IntegratedGradients
 from bertsecrets.importance.value_norm import ValueNorm
-from bertsecrets.measures.base import Measure
+from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.present.presenter import presenter_of
 
 PARTS = ([[0, 1, 2, 3]], [[0], [3, 1], [2]])
 STEP = 1e-4
@@ -224,7 +225,7 @@ def test_gradients_shrink_from_token_to_batch(seed: int, batch_size: int) -> Non
     measure = prepared(HeadGradient(1, HEADS, batch_size=batch_size))
     batch = split()[[0, 1, 2, 3]]
     output, gradient = (torch.randn(4, 5, HEADS, 3, generator=generator).double() for _ in range(2))
-    measure.update(0, measure.per_example_output(output, gradient, output, batch, None), batch)
+    measure.update(Passed(0, batch, output_BSHd=output, slope_BSHd=gradient))
     grid = measure.compute()
     columns = [grid.column(name) for name in ("token", "example", "batch")] + [grid.column("signed").abs()]
     for larger, smaller in itertools.pairwise(columns):
@@ -394,7 +395,7 @@ def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
     extras = {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01} if kind is IntegratedGradients else None
     (tmp_path / "config.yaml").write_text("ablation: {mode: resample}")
     view = view_of(tmp_path, measure, grid, extras)
-    section = kind.describe(view)
+    section = presenter_of(measure.declaration()).section(view)
     assert section is not None
     named = "4 of 4 heads have a first-order estimate" if kind is FirstOrder else "ayer 1 · head 1 has the highest"
     assert named in section.findings[0]

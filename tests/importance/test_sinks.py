@@ -141,7 +141,7 @@ def test_a_text_without_the_token_does_not_count() -> None:
     norms = SinkNorms(LAYERS, HEADS, IDS)
     size = batch.input_ids_BS.shape[1]
     attention, value = torch.rand(2, HEADS, size, size), torch.ones(2, HEADS, size, describe(model).head_dim)
-    norms.update(0, attention, value, output_grams(model)[0], batch)
+    norms.take(0, attention, value, output_grams(model)[0], batch)
     grid = norms.compute()
     assert grid.count_LHC[0, 0].tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
     assert grid.value_LHC[0, :, 1].tolist() == pytest.approx([1.0] * HEADS)

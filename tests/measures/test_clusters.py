@@ -19,6 +19,7 @@ from scipy.spatial.distance import jensenshannon
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.clusters import divergence
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence, sums_of_block
 from bertsecrets.measures.clusters.geometry import (
@@ -58,7 +59,7 @@ def test_distances_equal_a_double_loop(lengths: list[int], left: bool, wide: boo
     real = real_tokens(sizes, max(sizes) + 2, left)
     measure = Clusters(2, 2, smoothing=smoothing, replicates=0)
     for layer in range(2):
-        measure.update(layer, layers[layer], batch_of(real), layers[2 + layer])
+        measure.update(Passed(layer, batch_of(real), layers[layer], layers[2 + layer]))
     texts = []
     for row in range(len(sizes)):
         keep = real[row].nonzero()[:, 0]
@@ -153,7 +154,7 @@ def measured(parts: list[Batch], seed: int) -> Clusters:
             for row, length in enumerate(batch.lengths_B.tolist()):
                 own = maps(batch_of(torch.ones(1, length).bool()), 2, seed=10 * int(batch.index_B[row]) + layer)
                 attention[row, :, :length, :length] = own[0].float()
-            measure.update(layer, attention, batch, attention.clone())
+            measure.update(Passed(layer, batch, attention, attention.clone()))
     return measure
 
 

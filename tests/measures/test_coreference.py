@@ -18,6 +18,7 @@ from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.coreference.measure import KINDS, Coreference
 from bertsecrets.measures.coreference.questions import ask
 from bertsecrets.measures.coreference.record import CoreferenceRecord
@@ -69,7 +70,7 @@ def fed(measure: Coreference, split: EncodedSplit, sizes: tuple[int, ...]) -> li
             attention_LBHQK[:, row, :, :length, :length] = torch.stack(own)
             everything.append([map_HQK.numpy() for map_HQK in own])
         for layer in range(layers):
-            measure.update(layer, attention_LBHQK[layer], batch)
+            measure.update(Passed(layer, batch, attention_LBHQK[layer]))
         start += size
     return everything
 
@@ -152,7 +153,7 @@ def test_attention_by_hand() -> None:
         measure = Coreference(1, 3, candidates=candidates)  # type: ignore[arg-type]
         batch = split[[0]]
         measure.prepare(split)
-        measure.update(0, attention, batch)
+        measure.update(Passed(0, batch, attention))
         grid = measure.compute()
         for kind, share in shares.items():
             assert grid.column(kind)[0].tolist() == share, (candidates, kind)
@@ -309,7 +310,7 @@ def test_the_record_is_that_of_all_processes() -> None:
         measure.prepare(split)
         for index in places:
             batch = split[[index]]
-            measure.update(0, maps(batch, 2, seed=index), batch)
+            measure.update(Passed(0, batch, maps(batch, 2, seed=index)))
 
     def gather(state: torch.Tensor, group: Any = None) -> list[torch.Tensor]:
         [name] = [name for name in one._defaults if getattr(one, name) is state]
@@ -331,7 +332,7 @@ def alone(split: EncodedSplit, documents: set[int]) -> Coreference:
         if example.document in documents:
             batch = split[[index]]
             for layer in range(2):
-                measure.update(layer, maps(batch, 3, seed=100 * layer + index), batch)
+                measure.update(Passed(layer, batch, maps(batch, 3, seed=100 * layer + index)))
     return measure
 
 

@@ -19,6 +19,7 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources import SourceConfig, make_source
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.dependency.words import pointed_to, word_maps
@@ -138,7 +139,7 @@ def test_two_hundred_sentences_equal_a_naive_implementation() -> None:
         batch = split[range(start, start + 50)]
         layers = [maps(batch, 2, seed=start + layer) for layer in range(2)]
         for layer, attention in enumerate(layers):
-            measure.update(layer, attention, batch)
+            measure.update(Passed(layer, batch, attention))
         lengths = batch.lengths_B.tolist()
         cropped = [
             np.concatenate([layer[row, :, :length, :length].numpy() for layer in layers])
@@ -194,7 +195,7 @@ def test_possessors_punctuation_and_roots_by_hand() -> None:
             root=root,
         )
         measure.prepare(split)
-        measure.update(0, attention, batch)
+        measure.update(Passed(0, batch, attention))
         grid = measure.compute()
         for name, share in shares.items():
             assert grid.column(name).item() == pytest.approx(share), (possessive, punctuation, root, name)
@@ -228,7 +229,7 @@ def test_truncated_sentences_and_words_without_tokens_do_not_count() -> None:
     with pytest.warns(UserWarning, match="leaves out 1 truncated sentences of 3"):
         measure.prepare(split)
     batch = split[[0, 1, 2]]
-    measure.update(0, maps(batch, 1, seed=0), batch)
+    measure.update(Passed(0, batch, maps(batch, 1, seed=0)))
     grid = measure.compute()
     assert grid.count_LHC[0, 0].tolist() == [4, 1, 4, 1]
     assert int(measure.vanished) == 1
@@ -244,7 +245,7 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
     for measure, sizes in zip(measures, ((120,), (7, 50, 63)), strict=True):
         measure.prepare(split)
         for batch, attention in one_layer(split, sizes):
-            measure.update(0, attention, batch)
+            measure.update(Passed(0, batch, attention))
     found = [measure.findings(measure.compute(), torch.nn.Identity()) for measure in measures]
     # Neither the counts nor the splits depend on batches.
     assert found[0] == found[1]

@@ -18,7 +18,7 @@ from torch import Tensor
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Feed
+from bertsecrets.measures.base import Feed, Passed
 from bertsecrets.measures.drift import Drift, cosine, jensen_shannon
 from bertsecrets.measures.first_heads import differs_from_first
 from bertsecrets.measures.one_pass import KeptMaps, measure_pass
@@ -43,7 +43,7 @@ def test_drift_equals_a_naive_loop(lengths: list[int], seed: int) -> None:
     sizes = tuple(lengths)
     ours, theirs = random_maps(sizes, 2, seed).double(), random_maps(sizes, 2, seed + 1).double()
     measure = Drift(1, 2)
-    measure.update(0, ours, batch_of(tiny_batch(sizes)), theirs)
+    measure.update(Passed(0, batch_of(tiny_batch(sizes)), ours, theirs))
     grid = measure.compute()
     expected = np.array(
         [[naive(ours[i, h].numpy(), theirs[i, h].numpy(), n) for h in range(2)] for i, n in enumerate(sizes)]
@@ -230,7 +230,7 @@ def test_heads_of_all_layers_are_paired_over_the_examples_of_all_batches() -> No
         batch = lengths_batch(real_tokens((4, 4, 4), 4))
         for layer in range(2):
             current, reference = maps[2 * index][layer], maps[2 * index + 1][layer]
-            measure.update(layer, current, batch, reference)
+            measure.update(Passed(layer, batch, current, reference))
             numbers[layer].append(cosine(current, reference))
     value_SN = torch.cat([torch.cat(layer) for layer in numbers], dim=1).numpy()
     grid = measure.compute()

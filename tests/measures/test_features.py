@@ -21,7 +21,7 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.base import Feed, Need
+from bertsecrets.measures.base import Feed, Need, Passed
 from bertsecrets.measures.linguistic.baselines import RandomWords, chance_of_rank
 from bertsecrets.measures.linguistic.features import Features, attention_received, pooled
 from bertsecrets.measures.linguistic.matching import OffsetMatching
@@ -123,7 +123,7 @@ def test_the_measure_equals_a_naive_loop(seed: int) -> None:
     attention_BHQK = maps(batch, 3, seed)
     for absent in ("exclude", "kovaleva"):
         measure = Features(1, 3, ALL, absent=absent)
-        measure.update(0, attention_BHQK, batch)
+        measure.update(Passed(0, batch, attention_BHQK))
         grid = measure.compute()
         for head in range(3):
             for name in ALL:
@@ -196,7 +196,7 @@ def test_uniform_attention_gives_what_the_uniform_columns_say() -> None:
     real_BS = batch.attention_mask_BS.bool()
     uniform = (real_BS[:, None, None] / real_BS.sum(-1)[:, None, None, None].double()).expand(2, 3, 10, 10)
     measure = Features(1, 3, ALL)
-    measure.update(0, uniform, batch)
+    measure.update(Passed(0, batch, uniform))
     grid = measure.compute()
     for name in ALL:
         assert torch.allclose(grid.column(name), grid.column(f"{name}_uniform"))

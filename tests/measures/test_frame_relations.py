@@ -22,7 +22,7 @@ from bertsecrets.data.example import Annotation, Frame, FrameElement, Word
 from bertsecrets.data.framenet.source import read_published
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.measures.base import Need
+from bertsecrets.measures.base import Need, Passed
 from bertsecrets.measures.frame_relations.links import (
     Exchange,
     Link,
@@ -161,7 +161,7 @@ def test_the_papers_example_with_every_weight() -> None:
     attention_BHQK[0, 0, [2, 3, 5], 4] = torch.tensor([0.30, 0.20, 0.04])
     batch = batch_of(([1, 10, 11, 12, 13, 14, 2], [-1, 0, 1, 2, 3, 4, -1], hand_worked().annotations[0]))
     measure = FrameRelations(1, 1, permutations=4000)
-    measure.update(0, attention_BHQK, batch)
+    measure.update(Passed(0, batch, attention_BHQK))
     grid = measure.compute()
     value = dict(zip(grid.columns, grid.value_LHC[0, 0].tolist(), strict=True))
     assert value["weight"] == pytest.approx(0.46)
@@ -309,7 +309,7 @@ def prepared(measure: FrameRelations, batch: Batch) -> FrameRelations:
 
 def columns_of(attention_BHQK: Tensor, batch: Batch, permutations: int) -> dict[str, np.ndarray]:
     measure = prepared(FrameRelations(1, attention_BHQK.shape[1], permutations=permutations), batch)
-    measure.update(0, attention_BHQK, batch)
+    measure.update(Passed(0, batch, attention_BHQK))
     grid = measure.compute()
     return {column: grid.column(column)[0].numpy() for column in grid.columns}
 
@@ -516,9 +516,9 @@ def test_batches_and_processes_change_nothing() -> None:
     batch = random_batch(5, rows=7)
     attention_BHQK = maps(batch, 2, 5)
     whole, first, second = (prepared(FrameRelations(1, 2, permutations=399), batch) for _ in range(3))
-    whole.update(0, attention_BHQK, batch)
+    whole.update(Passed(0, batch, attention_BHQK))
     for measure, rows in ((first, [0, 3, 6]), (second, [5, 1]), (second, [2, 4])):
-        measure.update(0, attention_BHQK[rows], batch.rows(torch.tensor(rows)))
+        measure.update(Passed(0, batch.rows(torch.tensor(rows)), attention_BHQK[rows]))
     # What torchmetrics does across processes: every state is a sum.
     for name, reduce in whole._reductions.items():
         parts = torch.stack([getattr(first, name), getattr(second, name)])
@@ -531,7 +531,7 @@ def test_batches_and_processes_change_nothing() -> None:
 def test_examples_without_a_link_count_nowhere() -> None:
     batch = batch_of(([1, 5, 6, 2], [-1, 0, 1, -1], (annotation(2),)))
     measure = FrameRelations(1, 2, permutations=10)
-    measure.update(0, maps(batch, 2, 0), batch)
+    measure.update(Passed(0, batch, maps(batch, 2, 0)))
     grid = measure.compute()
     assert not grid.count_LHC.any()
     assert grid.value_LHC.isnan().all()

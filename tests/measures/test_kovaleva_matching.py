@@ -13,6 +13,7 @@ from measures.naive import Plain, bert_tokenizer, maps, plain
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.sources.conllu import read_conllu
 from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.linguistic.matching import StringMatching
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
@@ -123,7 +124,7 @@ def test_features_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
     for start in range(0, len(examples), 16):
         batch = split[list(range(start, min(start + 16, len(examples))))]
         attention_BHQK = maps(batch, 2, start)
-        measure.update(0, attention_BHQK, batch)
+        measure.update(Passed(0, batch, attention_BHQK))
         for row in range(batch.size):
             example = plain(examples[start + row], bert_tokenizer(), 64)
             length = len(example.tokens)
@@ -154,7 +155,7 @@ def test_pairs_equal_a_naive_loop_on_a_real_treebank(glue: Path) -> None:
     for start in range(0, len(examples), 16):
         batch = split[list(range(start, min(start + 16, len(examples))))]
         attention_BHQK = maps(batch, 2, start)
-        measure.update(0, attention_BHQK, batch)
+        measure.update(Passed(0, batch, attention_BHQK))
         for row in range(batch.size):
             example = plain(examples[start + row], bert_tokenizer(), 64)
             linked = [

@@ -19,6 +19,7 @@ from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.sources.demo import DemoSource
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.measures.linguistic.word_pairs import WordPair
 
@@ -249,7 +250,7 @@ def test_attention_that_knows_nothing_of_links_is_nowhere_beyond_position() -> N
     measure = TokenToToken(1, 8, {}, PAIRS)
     for start in range(0, 200, 50):
         batch = split[list(range(start, start + 50))]
-        measure.update(0, maps(batch, 8, seed=start), batch)
+        measure.update(Passed(0, batch, maps(batch, 8, seed=start)))
     grid = measure.compute()
     for column in grid.columns:
         if column.endswith(("_beyond_position", "_beyond_received")):

@@ -14,6 +14,7 @@ from torch import nn
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.grid import HeadGrid
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.role_rows import Distance, Limits, judged_relations, voita_roles
 from bertsecrets.measures.voita_roles import VoitaRoles
 
@@ -71,7 +72,7 @@ def test_every_share_equals_a_naive_loop() -> None:
     for part in ([0, 3, 5], [1, 2, 4, 6, 7]):
         batch = split[part]
         attention = maps(batch, 2, seed=part[0], sharpness=3.0)
-        measure.update(0, attention, batch)
+        measure.update(Passed(0, batch, attention))
         for row, index in enumerate(part):
             length = int(batch.lengths_B[row])
             for head in range(2):
@@ -101,7 +102,7 @@ def test_texts_without_annotation_have_no_syntactic_role() -> None:
     measure = VoitaRoles(1, 1, frequent=1)
     measure.prepare(split)
     batch = split[[0, 1]]
-    measure.update(0, maps(batch, 1, seed=0), batch)
+    measure.update(Passed(0, batch, maps(batch, 1, seed=0)))
     grid = measure.compute()
     assert grid.column("nsubj").isnan().all()
     assert grid.column("previous").isfinite().all()
@@ -128,7 +129,7 @@ def test_a_head_that_always_attends_to_the_token_before_is_positional(tmp_path: 
                     own, head = (batch.word_BS[row] == offset + at for at in (number, word.head))
                     oracle[row, 0][own[:, None] & head[None]] = 1.0
             offset += len(sentence.words)
-    measure.update(0, torch.cat((previous, first, oracle), 1), batch)
+    measure.update(Passed(0, batch, torch.cat((previous, first, oracle), 1)))
     grid = measure.compute()
     assert grid.column("previous")[0].tolist()[:1] == [1.0]
     assert grid.column("nsubj")[0, 2] == 1.0

@@ -14,6 +14,7 @@ from patterns.random_maps import batch_of, cropped, random_maps, real_tokens
 from sklearn.metrics import f1_score
 
 from bertsecrets.errors import UserError
+from bertsecrets.measures.base import Passed
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.patterns.classes import NAMES, PATTERNS, UNCERTAIN
 from bertsecrets.patterns.classifier import CARD, SHIPPED, WEIGHTS, judge, load_classifier, save_classifier
@@ -131,7 +132,7 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
         start = int(real[row].int().argmax())
         batch.special_BS[row, [start + index for index in {0, max(first - 1, 0), length - 1}]] = True
     measure = Patterns(1, heads, margin=0.5)
-    measure.update(0, attention, batch)
+    measure.update(Passed(0, batch, attention))
     grid = measure.compute()
     assert grid.columns == NAMES
     classifier = load_classifier()
@@ -154,7 +155,7 @@ def test_the_measure_equals_one_map_at_a_time(left: bool) -> None:
 
 def test_a_set_of_short_maps_has_no_patterns_and_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     measure = Patterns(1, 2)
-    measure.update(0, random_maps((7, 5), 2, 0), batch_of(real_tokens((7, 5), 7)))
+    measure.update(Passed(0, batch_of(real_tokens((7, 5), 7)), random_maps((7, 5), 2, 0)))
     with caplog.at_level(logging.WARNING):
         grid = measure.compute()
     assert grid.value_LHC.isnan().all()

@@ -23,7 +23,6 @@ from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.cli.build import make_data
 from bertsecrets.cli.settings import read_settings
 from bertsecrets.data.task import Task
-from bertsecrets.measures.base import OutputMeasure
 from bertsecrets.measures.one_pass import measure_pass, task_losses
 from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.loading import load_tokenizer
@@ -133,7 +132,7 @@ def compare_run(folder: Path, examples: int) -> dict[str, Any]:
         measure.prepare(split)
         started = time.perf_counter()
         means_LHd = None
-        if isinstance(measure, OutputMeasure) and measure.reference_examples:
+        if measure.reference_examples:
             sample = data.training_sample(min(examples, measure.reference_examples))
             means_LHd = mean_head_outputs(model, (batch.inputs() for batch in sample))
         (grid,) = measure_pass(model, [measure], batches, means_LHd=means_LHd)

@@ -10,7 +10,7 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Measure
+from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.measures.one_pass import task_losses
 
 REDIRECT, CUT, LOSS, FLIPS = "_redirect", "_cut", "_redirect_loss", "_redirect_flips"
@@ -68,11 +68,8 @@ class SinkEffects(Measure):
         self.sinks = tuple(sinks)
         self.width = width
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError("effects need interventions; call update")
-
     @torch.no_grad()
-    def update(self, model: nn.Module, batch: Batch) -> None:  # type: ignore[override]
+    def take(self, model: nn.Module, batch: Batch) -> None:
         """Add one batch: a pass of the whole model, and two for each sink. The model is in evaluation mode."""
         names = list(self.ids)
         has_BT = torch.stack([(batch.input_ids_BS == token).any(-1) for token in self.ids.values()], -1)
@@ -98,7 +95,7 @@ class SinkEffects(Measure):
             first = token_index * numbers_BC.shape[-1]
             by_layer[sink.layer][:, sink.head, first : first + numbers_BC.shape[-1]] = numbers_BC
         for layer, values_BHC in by_layer.items():
-            self._add(layer, batch, values_BHC)
+            self.update(Passed(layer, batch, values_BHC=values_BHC))
 
     def _turned(self, model: nn.Module, batch: Batch, sink: Sink, mode: str) -> Tensor:
         edit = HeadEdit(sink.layer, sink.head, mode)

@@ -9,7 +9,7 @@ from bertsecrets.attention.values import output_weights, projected_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.grid import Column
-from bertsecrets.measures.base import Measure
+from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.models.encoder import describe
 
 ATTENTION, RATIO, SHARE, MOVED = "_attention", "_value_ratio", "_norm_share", "_output_change"
@@ -43,12 +43,7 @@ class SinkNorms(Measure):
         super().__init__(num_layers, num_heads)
         self.ids = dict(ids)
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        raise TypeError("norms need values; call update")
-
-    def update(  # type: ignore[override]
-        self, layer: int, attention_BHQK: Tensor, value_BHKd: Tensor, gram_Hdd: Tensor, batch: Batch
-    ) -> None:
+    def take(self, layer: int, attention_BHQK: Tensor, value_BHKd: Tensor, gram_Hdd: Tensor, batch: Batch) -> None:
         """Add one layer of one batch; ``gram_Hdd`` is that layer's :func:`output_grams`."""
         real_BS = batch.attention_mask_BS.bool()
         word_BS = real_BS & ~batch.special_BS
@@ -73,7 +68,7 @@ class SinkNorms(Measure):
             attention_BH = (sunk_BHQ * rows_B1Q).sum(-1) / rows_B1Q.sum(-1)
             token_BHC = torch.stack((attention_BH, ratio_BH, added_BH / (added_BH + rest_BH), moved_BH / whole_BH), -1)
             values_BHC.append(token_BHC.masked_fill(~sink_BK.any(-1)[:, None, None], torch.nan))
-        self._add(layer, batch, torch.cat(values_BHC, -1))
+        self.update(Passed(layer, batch, values_BHC=torch.cat(values_BHC, -1)))
 
 
 def norm_columns(name: str) -> tuple[Column, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import MaxExamples, Measure, Need
+from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same_label_is_close, stability
 from bertsecrets.present.figures.scatters import head_space, moved_heads
@@ -210,19 +210,16 @@ class Clusters(Measure):
         self._maps: list[tuple[Tensor, Tensor]] = []
         self._divergence = PairwiseDivergence()
 
-    def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
-        """Not available: distances between layers need the maps of all layers; see :meth:`update`."""
-        raise NotImplementedError("the clusters measure compares the layers of a batch; call update for each of them")
-
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+    def update(self, passed: Passed) -> None:
         """Keep one layer's maps; with the last layer's, add the distances between all heads on this batch."""
-        assert reference_BHQK is not None
+        layer, batch = passed.layer, passed.batch
+        assert passed.reference_BHQK is not None
         num_layers = self.total_LHC.shape[0]
         if layer == 0:
             self._maps = []
-        self._maps.append((attention_BHQK, reference_BHQK))
+        self._maps.append((passed.attention_BHQK, passed.reference_BHQK))
         if layer < num_layers - 1:
-            self._add(layer, batch, None)
+            self.add(layer, batch, None)
             return
         current, reference = zip(*self._maps, strict=True)
         self._maps = []
@@ -233,7 +230,7 @@ class Clusters(Measure):
         ]
         values_BLHC = torch.stack(values)
         for index, values_BHC in enumerate(values_BLHC.unbind(1)):
-            self._add(index, batch, values_BHC)
+            self.add(index, batch, values_BHC)
 
     def _add_text(self, row: int, batch: Batch, layers: tuple[Tensor, ...], unchanged: bool) -> Tensor:
         """Add the distances of one text; return its numbers of the model's own heads, ``[L, H, C]``."""

@@ -15,7 +15,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, once_per_batch
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed, once_per_batch
 from bertsecrets.measures.coreference.questions import BASELINES, Candidates, Question, TextQuestions, ask
 from bertsecrets.measures.coreference.record import (
     BaselineScore,
@@ -150,16 +150,17 @@ class Coreference(Measure):
         questions = self._questions(batch)
         return self._correct(attention_BHQK, batch, questions) / _counts(questions).to(attention_BHQK)[:, None]
 
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+    def update(self, passed: Passed) -> None:
         """Add one layer's maps of one batch."""
+        layer, batch = passed.layer, passed.batch
         questions = self._questions(batch)
-        correct_BHT = self._correct(attention_BHQK, batch, questions)
+        correct_BHT = self._correct(passed.attention_BHQK, batch, questions)
         positions = [self._position[index] for index in batch.index_B.tolist()]
         document_B = torch.from_numpy(self._document_E[positions]).to(self.correct_NLHT.device)
         self.correct_NLHT[:, layer].index_add_(0, document_B, correct_BHT.to(self.correct_NLHT))
         if layer == 0:
             self.seen_E[positions] += 1
-        self._add(layer, batch, correct_BHT / _counts(questions).to(correct_BHT)[:, None])
+        self.add(layer, batch, correct_BHT / _counts(questions).to(correct_BHT)[:, None])
 
     @once_per_batch
     def _questions(self, batch: Batch) -> list[tuple[Question, ...]]:

@@ -16,7 +16,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, once_per_batch
+from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed, once_per_batch
 from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.dependency.words import (
     Counting,
@@ -187,16 +187,17 @@ class Dependency(Measure):
         words_B11R = gold.counts_BWR.sum(1).to(correct_BHDR.dtype)[:, None, None]
         return (correct_BHDR / words_B11R).flatten(2)
 
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+    def update(self, passed: Passed) -> None:
         """Add one layer's maps of one batch."""
+        layer, batch = passed.layer, passed.batch
         gold = self._annotated(batch)
-        correct_BHDR = self._correct(attention_BHQK, batch, gold)
+        correct_BHDR = self._correct(passed.attention_BHQK, batch, gold)
         words_BR = gold.counts_BWR.sum(1).to(correct_BHDR)
         positions = [self._position[index] for index in batch.index_B.tolist()]
         self.correct_NLHDR[positions, layer] += correct_BHDR.to(self.correct_NLHDR)
         if layer == 0:
             self._add_words(gold, positions, words_BR)
-        self._add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
+        self.add(layer, batch, (correct_BHDR / words_BR[:, None, None]).flatten(2))
 
     def _add_words(self, gold: Gold, positions: Sequence[int], words_BR: Tensor) -> None:
         """Count the words, and those that fixed offsets predict: the same for every layer."""

@@ -19,7 +19,7 @@ from bertsecrets.data.module import TaskData, sample_positions
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.measures.base import MaxExamples, Measure, Need, once_per_batch
+from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed, once_per_batch
 from bertsecrets.measures.frame_relations.links import (
     Direction,
     Exchange,
@@ -221,14 +221,15 @@ class FrameRelations(Measure):
             return attention_BHQK.new_full((batch.size, attention_BHQK.shape[1], len(self.averaged)), torch.nan)
         return batch_links.per_example(batch_links.weights(attention_BHQK))
 
-    def update(self, layer: int, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None = None) -> None:
+    def update(self, passed: Passed) -> None:
         """Add one layer's maps of one batch, and the drawings of its links."""
+        layer, batch = passed.layer, passed.batch
         batch_links = self._links_of_batch(batch)
         if not batch_links.links:
-            self._add(layer, batch, None)
+            self.add(layer, batch, None)
             return
-        weights = batch_links.weights(attention_BHQK)
-        self._add(layer, batch, batch_links.per_example(weights))
+        weights = batch_links.weights(passed.attention_BHQK)
+        self.add(layer, batch, batch_links.per_example(weights))
         for test, (drawn_RM, weight_MH) in enumerate(zip(self._draw(batch), weights.values(), strict=True)):
             # One sparse product for all drawings is many times faster than indexing each of them.
             self.drawn_LTRH[layer, test].addmm_(drawn_RM, weight_MH)
