@@ -43,6 +43,14 @@ BLOCKED = {
     **{f"control-none-{seed}-questions": f"MiniLM on MRPC, seed {seed}" for seed in QUESTION_SEEDS},
 }
 """Runs with blocked attention that stand beside each other."""
+MADE_SECTIONS = {
+    "kovaleva2019": ("Section 5: shared heads",),
+    "questions": ("All questions",),
+    "mrpc": ("Drift of attention", "Heads: disabling", "Layers: disabling"),
+}
+"""Sections that code makes, which no page's file names, by the first word of the page."""
+NOT_STORED = "(not stored)"
+"""In place of a number whose table, row or column is missing."""
 _FOLDED = 16
 """Rows from which a table is folded."""
 _FILL = re.compile(r"^<!-- fill: (.+?) -->$", re.MULTILINE)
@@ -133,53 +141,43 @@ def _ranks(interval: Sequence[float]) -> str:
     return with_limits(rho, low, high, 2)
 
 
-def tables(page: str, section: str, caption: str = "", rows: str = "") -> str:
+def tables(page: str, section: str) -> str:
     """The tables of a section of a page: statements with their verdicts first, then numbers beside the published ones.
 
     Args:
         page: One of `PAGES`, or the name of a page whose tables lie in tables.json.
         section: The beginning of the section's title.
-        caption: The beginning of a caption, for one of its tables.
-        rows: Patterns of first cells, separated by commas, for some of its rows.
     """
     pages = [*PAGES, SEEDS_OF, *dict.fromkeys(table["page"] for table in stored("tables"))]
     if page not in pages:
         raise ValueError(f"'{page}' is no page with stored tables; valid names: {', '.join(pages)}.")
     base = page.partition(" ")[0]
-    alike = [table for table in all_tables() if table["page"].partition(" ")[0] == base]
-    titles = {table["section"] for table in alike} | set(_titles(base))
+    titles = {table["section"] for table in all_tables() if table["page"].partition(" ")[0] == base} | _titles(base)
     if not any(title.startswith(section) for title in titles):
         raise ValueError(f"'{page}' has no section '{section}'; valid names: {'; '.join(sorted(titles))}.")
-    alike = [table for table in alike if table["section"].startswith(section)]
-    captions = [table["caption"] for table in alike]
-    if captions and not any(one.startswith(caption) for one in captions):
-        raise ValueError(f"'{section}' of '{page}' has no table '{caption}'; valid names: {'; '.join(captions)}.")
-    chosen = [table for table in alike if table["page"] == page and table["caption"].startswith(caption)]
+    chosen = [table for table in all_tables() if table["page"] == page and table["section"].startswith(section)]
     if not chosen:
         return f"*Not stored: {page}, {section}. `python -m benchmarks.papers` makes it.*"
-    return "\n\n".join(_shown(table, rows.split(", ")) for table in chosen)
+    return "\n\n".join(map(_shown, chosen))
 
 
-@cache
-def _titles(page: str) -> list[str]:
-    """The titles of the sections of a paper's page."""
+def _titles(page: str) -> set[str]:
+    """The titles of the sections of a paper's page, stored or not."""
     files = page_files()
-    if page not in files:
-        return []
-    return [section["title"] for section in yaml.safe_load(Path(files[page]).read_text("utf-8"))["sections"]]
+    sections = yaml.safe_load(Path(files[page]).read_text("utf-8"))["sections"] if page in files else []
+    return {*(section["title"] for section in sections), *MADE_SECTIONS.get(page, ())}
 
 
-def _shown(table: Mapping[str, Any], patterns: Sequence[str]) -> str:
+def _shown(table: Mapping[str, Any]) -> str:
     """A table under its caption, with what it is of; folded if it is long."""
-    rows = [row for row in table["rows"] if any(fnmatch(row[0], pattern or "*") for pattern in patterns)]
     told = "seed" in table["header"] or "n = " in table["caption"]
-    sets = "" if told else sample({**table, "rows": rows})
+    sets = "" if told else sample(table)
     name = "Evaluation sets (seeds)" if "(" in sets else "Evaluation set"
     caption = f"{table['caption'] or table['section']}.{f' {name}: {sets}.' if sets else ''}"
-    text = markdown(table["header"], rows)
-    if len(rows) < _FOLDED:
+    text = markdown(table["header"], table["rows"])
+    if len(table["rows"]) < _FOLDED:
         return f"*{caption}*\n\n{text}"
-    return f"<details><summary>{caption} ({len(rows)} rows)</summary>\n\n{text}\n\n</details>"
+    return f"<details><summary>{caption} ({len(table['rows'])} rows)</summary>\n\n{text}\n\n</details>"
 
 
 def sample(table: Mapping[str, Any]) -> str:
@@ -360,23 +358,17 @@ def table_cell(page: str, caption: str, where: str, column: str) -> str:
     """A cell of a stored table, of the row that begins as ``column=value; ...`` says, or is so where a ``$`` ends it."""
     if page not in (*PAGES, SEEDS_OF):
         raise ValueError(f"'{page}' is no page with stored tables; valid names: {', '.join((*PAGES, SEEDS_OF))}.")
-    found = [table for table in all_tables() if table["page"] == page and table["caption"].startswith(caption)]
-    wanted = {name: value for name, _, value in (pair.partition("=") for pair in where.split("; "))}
+    wanted = [pair.partition("=")[::2] for pair in where.split("; ")]
     cells = []
-    for table in found:
-        for name in (*wanted, column):
-            if name not in table["header"]:
-                raise ValueError(f"'{caption}' of '{page}' has no column '{name}': {', '.join(table['header'])}.")
-        for row in table["rows"]:
-            named = dict(zip(table["header"], row, strict=True))
-            if all(
-                named[key] == value[:-1] if value.endswith("$") else named[key].startswith(value)
-                for key, value in wanted.items()
-            ):
-                cells.append(named[column])
+    for table in all_tables():
+        if table["page"] == page and table["caption"].startswith(caption):
+            for row in table["rows"]:
+                named = dict(zip(table["header"], row, strict=True))
+                if column in named and all(f"{named.get(key)}$".startswith(value) for key, value in wanted):
+                    cells.append(named[column])
     if len(cells) > 1:
         raise ValueError(f"'{where}' fits {len(cells)} rows of '{caption}' of '{page}'; expected one.")
-    return cells[0] if cells else "(not stored)"
+    return cells[0] if cells else NOT_STORED
 
 
 # Benchmarks.
