@@ -1,7 +1,6 @@
 """Train probes on the attention of a finished checkpoint."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.probes.experiment import Probes
-from bertsecrets.probes.record import PROBES
+from bertsecrets.probes.rows import PROBES
 from bertsecrets.probes.sentences import Sentences
 from bertsecrets.probes.study import WITH_WORDS, Study, run_study
 from bertsecrets.probes.training import Recipe
@@ -102,9 +101,9 @@ class TrainProbes(HeadAnalysis):
                 context=trainer.precision_plugin.forward_context,
                 progress=shows_progress(trainer),
             )
-        weight_LH2, record = findings.weight_LH2, findings.record
-        grid = None if weight_LH2 is None else without_errors(Probes(), weight_LH2, record.trained_on)
-        return Result(Probes(), grid, asdict(record))
+        weight_LH2 = findings.weight_LH2
+        grid = None if weight_LH2 is None else without_errors(Probes(), weight_LH2, len(self.study.train.rows))
+        return Result(Probes(), grid, rows=findings.rows)
 
     def _study(self, data: TaskData) -> Study:
         evaluation = data.evaluation_dataset(data.check_evaluation(self.evaluation))

@@ -7,7 +7,6 @@ give other numbers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.coreference.measure import KINDS
+from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.role_rows import LOCAL, SIEVE_ROLES, sieve_tests, thresholds
@@ -28,11 +28,12 @@ from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.scatters import head_space
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import highest
+from bertsecrets.present.probes import state_label
 from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.probes.experiment import state_label
-from bertsecrets.probes.record import LABELS, ProbesRecord, StructuralScore
+from bertsecrets.probes.rows import LABELS, HiddenState, Probed, ProbeScore, Structural
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
-from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent, percents
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value, percent
 from bertsecrets.results.views import MeasureView
 
 BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
@@ -483,10 +484,14 @@ def dependency(models: Studied) -> Section | None:
 
 def coreference(models: Studied) -> Section | None:
     """Section 4.3, table 2: the best head for antecedents."""
-    measured = [model for model in states(models, "coreference") if model.view.extras.get("kinds")]
-    if not measured:
+    rows = [
+        row
+        for model in states(models, "coreference")
+        for found in model.view.found(Mentions)
+        for row in _mention_rows(model, found)
+    ]
+    if not rows:
         return None
-    rows = [row for model in measured for kind in model.view.extras["kinds"] for row in _mention_rows(model, kind)]
     return Section(
         paragraphs=[
             "The head is chosen on a third of the documents and scored on the others, over random splits; the paper does not "
@@ -498,52 +503,52 @@ def coreference(models: Studied) -> Section | None:
 
 def probes(models: Studied) -> Section | None:
     """Section 5, table 3: dependency parsing from the attention of all heads."""
-    measured = [model for model in states(models, "probes") if model.view.extras.get("scores")]
-    if not measured:
-        return None
-    rows = [
-        {
-            "model": model.name,
-            "probe": LABELS.get(score["name"], score["name"]),
-            "heads right, % [95 %]": percents(score["uas"]["value"], score["uas"]["low"], score["uas"]["high"]),
-            "with relation, % [95 %]": percents(score["las"]["value"], score["las"]["low"], score["las"]["high"]),
-            "selectivity": percent(score["selectivity"]["value"], signed=True) if score.get("selectivity") else MISSING,
-            "paper (WSJ)": str(_THEIRS["probes"].get(score["name"], MISSING)),
-        }
-        for model in measured
-        for score in model.view.extras["scores"]
-    ]
-    vectors = set()
-    for model in measured:
-        record = ProbesRecord.read(model.view.extras)
-        if record is not None and record.structural is not None:
-            rows += _structural_rows(model.name, record.structural)
-        if record is not None and record.vectors:
-            vectors.add(
-                f"Word vectors: {record.vectors}; {record.without_vector:,} of {record.words:,} scored words have none."
+    rows, vectors = [], set()
+    for model in states(models, "probes"):
+        probed, scores = model.view.fact(Probed), model.view.found(ProbeScore)
+        if probed is None or not scores:
+            continue
+        rows += [
+            _probe_row(
+                model,
+                LABELS[row.probe],
+                row.uas,
+                str(_THEIRS["probes"].get(row.probe, MISSING)),
+                f"{row.las:%}",
+                MISSING if row.selectivity is None else percent(row.selectivity.value, signed=True),
             )
+            for row in scores
+        ]
+        if (structural := model.view.fact(Structural)) is not None:
+            rows.append(_probe_row(model, "neighbouring words", structural.neighbours))
+            for found in model.view.found(HiddenState):
+                if found.chosen or not found.state:
+                    theirs = str(_THEIRS["probes"]["structural"]) if found.chosen else MISSING
+                    label = f"structural, vectors of {state_label(found.state)}"
+                    rows.append(_probe_row(model, label, found.uuas, theirs))
+        if probed.vectors:
+            vectors.add(
+                f"Word vectors: {probed.vectors}; {probed.without_vector:,} of {probed.words:,} scored words have none."
+            )
+    if not rows:
+        return None
     return Section(
         paragraphs=sorted(vectors),
         tables=_tables(rows, "Table 3: words with the right head; structural probes: edges found", apart=True),
     )
 
 
-def _structural_rows(model: str, score: StructuralScore) -> list[dict[str, str]]:
-    states = {"neighbouring words": score.neighbours}
-    for state in sorted({0, score.state}):
-        states[f"structural, vectors of {state_label(state)}"] = score.uuas[state]
-    theirs = [MISSING] * (len(states) - 1) + [str(_THEIRS["probes"]["structural"])]
-    return [
-        {
-            "model": model,
-            "probe": label,
-            "heads right, % [95 %]": percents(share.value, share.low, share.high),
-            "with relation, % [95 %]": MISSING,
-            "selectivity": MISSING,
-            "paper (WSJ)": paper,
-        }
-        for (label, share), paper in zip(states.items(), theirs, strict=True)
-    ]
+def _probe_row(
+    model: State, label: str, share: Estimate, theirs: str = MISSING, las: str = MISSING, selectivity: str = MISSING
+) -> dict[str, str]:
+    return {
+        "model": model.name,
+        "probe": label,
+        "heads right, % [95 %]": f"{share:%}",
+        "with relation, % [95 %]": las,
+        "selectivity": selectivity,
+        "paper (WSJ)": theirs,
+    }
 
 
 def _share(published: Sequence[float] | None) -> float:
@@ -567,24 +572,23 @@ def _relation_row(model: State, score: Relation) -> dict[str, str]:
     }
 
 
-def _mention_rows(model: State, kind: Mapping[str, Any]) -> list[dict[str, str]]:
-    head = head_label(kind["layer"], kind["head"])
+def _mention_rows(model: State, found: Mentions) -> list[dict[str, str]]:
+    baselines = [row for row in model.view.found(Baseline) if row.mention == found.mention]
     finders = [
-        (head, "head", kind),
-        *((_BASELINES.get(entry["name"], entry["name"]), entry["name"], entry) for entry in kind["baselines"]),
+        (head_label(found.layer, found.head), "head", found.accuracy),
+        *((_BASELINES.get(row.baseline, row.baseline), row.baseline, row.accuracy) for row in baselines),
     ]
+    theirs = _THEIRS["coreference"]
     return [
         {
             "model": model.name,
-            "mentions": kind["kind"],
-            "number": f"{kind['count']:,}",
+            "mentions": found.mention,
+            "number": f"{found.mentions:,}",
             "finder": label,
-            "accuracy, % [95 %]": percents(entry["accuracy"], entry["low"], entry["high"]),
-            "paper (CoNLL-2012)": str(_THEIRS["coreference"][name][KINDS.index(kind["kind"])])
-            if name in _THEIRS["coreference"]
-            else MISSING,
+            "accuracy, % [95 %]": f"{accuracy:%}",
+            "paper (CoNLL-2012)": str(theirs[name][KINDS.index(found.mention)]) if name in theirs else MISSING,
         }
-        for label, name, entry in finders
+        for label, name, accuracy in finders
     ]
 
 

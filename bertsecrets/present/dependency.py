@@ -6,7 +6,7 @@ import numpy as np
 
 from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.kit import best_heads, block, intervals, name_of, table
+from bertsecrets.present.kit import best_heads, best_heads_figure, block, name_of, scored_elsewhere, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
 from bertsecrets.results.formatting import MISSING, counted, number, p_value, percent
@@ -39,21 +39,16 @@ def section(view: MeasureView) -> Section | None:
             view.title, [f"Heads are chosen on some sentences and scored on others; {left} leave none to do so."]
         )
     relations = [row for row in rows if row.relation != "all"]
-    figure = block(
-        "dependency",
+    figure = best_heads_figure(
+        view.name,
         _BEST,
-        intervals,
-        "Heads and fixed offsets, by relation.",
-        rows=rows[:_ROWS],
-        label=lambda row: f"{row.relation} (layer {row.layer} · {row.head})",
-        value=lambda row: row.accuracy,
-        baseline=lambda row: row.baseline,
-        names=("best head", "best fixed offset"),
+        rows[:_ROWS],
+        lambda row: row.relation,
+        lambda row: row.baseline,
+        rival="best fixed offset",
         unit=_UNIT,
-        limits=(0, 1),
-        reference=None,
-        note=f"bars: 95 % intervals; {counted(treebank.sentences, 'sentence')} of {treebank.corpus}, a third to choose, the others "
-        f"to score, over {treebank.splits} splits; layers and heads count from 0",
+        texts=f"{counted(treebank.sentences, 'sentence')} of {treebank.corpus}",
+        splits=treebank.splits,
     )
     panels = [
         HeadPanel(
@@ -91,7 +86,7 @@ def comparison(compared: Comparison) -> Section | None:
         compared,
         lambda view: view.found(Relation),
         "relation",
-        lambda row: row.accuracy.value,
+        lambda row: row.relation,
         lambda row: row.baseline,
         caption=_BEST,
         share=share,
@@ -162,11 +157,10 @@ def _how(treebank: Treebank) -> str:
     rows = {"mean": "averaged over the tokens of the attending one", "first": "taken from its first token"}
     parts = [
         f"Attention between words is summed over the tokens of the attended word and {rows[treebank.from_word]}; [CLS], [SEP] and "
-        "the word itself are left out (Clark et al. 2019, section 4.1). The best of all heads in both directions is chosen on a "
-        "third of the sentences and scored on the others; the paper chooses and scores on the same ones (last column). Numbers are "
-        f"medians over {treebank.splits} random splits, intervals the medians of 97.5 % limits, which cover at 95 % although splits "
-        "share sentences. The p-value of a relation is twice the median of the splits' (Meinshausen et al. 2009), against the "
-        "offset that does best there, corrected over relations (Holm).",
+        "the word itself are left out (Clark et al. 2019, section 4.1). Heads count in both directions. "
+        + scored_elsewhere("sentences", treebank.splits)
+        + " The p-value of a relation is twice the median of the splits' (Meinshausen et al. 2009), against the offset that does "
+        "best there, corrected over relations (Holm).",
         f"Punctuation {'counts' if treebank.punctuation else 'does not count'} among all words, and roots "
         f"{'count there as wrong' if treebank.root else 'do not count'}.",
     ]

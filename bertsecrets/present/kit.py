@@ -28,7 +28,14 @@ class OfHead(Protocol):
     def head(self) -> int: ...
 
 
-HeadRow = TypeVar("HeadRow", bound=OfHead)
+class Scored(OfHead, Protocol):
+    """The best head for something, chosen on some texts and scored on others."""
+
+    @property
+    def accuracy(self) -> Estimate: ...
+
+
+HeadRow = TypeVar("HeadRow", bound=Scored)
 
 
 def name_of(row: OfHead) -> str:
@@ -62,11 +69,62 @@ def intervals(
     return interval_rows(drawn, value=names[0], baseline=names[1], **settings)
 
 
+def scored_elsewhere(units: str, splits: int) -> str:
+    """How heads are chosen on some units and scored on others, in two sentences."""
+    return (
+        f"The best head is chosen on a third of the {units} and scored on the others; the paper chooses and scores on the same "
+        f"{units} (last column). Numbers are medians over {splits} random splits, intervals the medians of 97.5 % limits, which "
+        f"cover at 95 % although splits share {units}."
+    )
+
+
+def best_heads_figure(
+    name: str,
+    title: str,
+    rows: Sequence[HeadRow],
+    thing: Callable[[HeadRow], str],
+    baseline: Callable[[HeadRow], float],
+    *,
+    rival: str,
+    unit: str,
+    texts: str,
+    splits: int,
+) -> FigureBlock:
+    """The best head for each kind of thing with its interval, beside a baseline.
+
+    Args:
+        name, title: Of the figure.
+        rows: The best heads.
+        thing: What the head of a row finds.
+        baseline: The share that a row's baseline gets right.
+        rival: What the baseline is called.
+        unit: What the shares are of.
+        texts: What chose and scored the heads, e.g. ``60 sentences of ud``.
+        splits: Number of random splits of these.
+    """
+    return block(
+        name,
+        title,
+        intervals,
+        f"The best heads, and {rival}.",
+        rows=rows,
+        label=lambda row: f"{thing(row)} (layer {row.layer} · {row.head})",
+        value=lambda row: row.accuracy,
+        baseline=baseline,
+        names=("best head", rival),
+        unit=unit,
+        limits=(0, 1),
+        reference=None,
+        note=f"bars: 95 % intervals; {texts}, a third to choose, the others to score, over {splits} splits; layers and heads "
+        "count from 0",
+    )
+
+
 def best_heads(
     comparison: Comparison,
     rows_of: Callable[[MeasureView], Sequence[HeadRow]],
-    kind: str,
-    accuracy: Callable[[HeadRow], float],
+    heading: str,
+    thing: Callable[[HeadRow], str],
     baseline: Callable[[HeadRow], float],
     *,
     caption: str,
@@ -77,8 +135,9 @@ def best_heads(
     Args:
         comparison: The conditions.
         rows_of: The best heads of a run.
-        kind: The rows' field that says what the head finds.
-        accuracy, baseline: Shares that a head and its baseline get right, on texts that did not choose it.
+        heading: Heading of the things that heads find.
+        thing: What the head of a row finds.
+        baseline: The share that a row's baseline gets right.
         caption: Caption of the table.
         share: What the numbers and those in brackets are, as a sentence without its end.
     """
@@ -89,18 +148,21 @@ def best_heads(
         by_thing: dict[str, list[HeadRow]] = {}
         for view in replicates.views:
             for row in rows_of(view):
-                by_thing.setdefault(getattr(row, kind), []).append(row)
-        for thing, rows in by_thing.items():
-            means = [percent(float(np.mean([number(row) for row in rows]))) for number in (accuracy, baseline)]
+                by_thing.setdefault(thing(row), []).append(row)
+        for name, rows in by_thing.items():
+            mean, beside = (
+                percent(float(np.mean(shares)))
+                for shares in ([row.accuracy.value for row in rows], list(map(baseline, rows)))
+            )
             heads = heads_label({(row.layer, row.head) for row in rows})
-            cells.setdefault(thing, {})[condition] = f"{means[0]} {heads} ({means[1]})"
+            cells.setdefault(name, {})[condition] = f"{mean} {heads} ({beside})"
         if by_thing:
             seeds.append(max(map(len, by_thing.values())))
         grid_rows += replicate_rows(condition, replicates)
     if not cells:
         return None
     conditions = [label for label in comparison.replicates if any(label in found for found in cells.values())]
-    lines = [[thing, *(found.get(label, MISSING) for label in conditions)] for thing, found in cells.items()]
+    lines = [[name, *(found.get(label, MISSING) for label in conditions)] for name, found in cells.items()]
     title = next(iter(comparison.replicates.values())).title
-    tables = [Table([kind, *conditions], lines, caption)]
+    tables = [Table([heading, *conditions], lines, caption)]
     return Section(title, [], [f"{share}; {seeds_in_words(seeds)}."], tables, rows=grid_rows)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.probes.record import DIFFERENCES, LABELS, ProbeDifference, ProbeScore, Share
+from bertsecrets.probes.rows import DIFFERENCES, LABELS, Difference, ProbeScore
 from bertsecrets.probes.sentences import Sentence, Sentences
 from bertsecrets.probes.training import Answers
+from bertsecrets.results.estimate import Estimate
 
 _LEVELS = (2.5, 97.5)
 
@@ -55,17 +56,17 @@ class Resamples:
         self.words_K = self.drawn_KN @ words_N
         self.words = words_N.sum()
 
-    def share(self, right_N: NDArray[np.int64]) -> Share:
+    def share(self, right_N: NDArray[np.int64]) -> Estimate:
         """The share of right words, with its 95 % interval."""
         # A sample of sentences without a scored word has no share.
         nonempty_K = self.words_K > 0
         low, high = np.percentile((self.drawn_KN @ right_N)[nonempty_K] / self.words_K[nonempty_K], _LEVELS)
-        return Share(float(right_N.sum() / self.words), float(low), float(high))
+        return Estimate(float(right_N.sum() / self.words), float(low), float(high), n=len(right_N))
 
 
 def probe_scores(
     answers: Mapping[str, Answers], words_N: NDArray[np.int64], replicates: int, seed: int
-) -> tuple[list[ProbeScore], list[ProbeDifference]]:
+) -> tuple[list[ProbeScore], list[Difference]]:
     """The scores of probes and their differences, with 95 % intervals from bootstrap samples of sentences.
 
     Args:
@@ -77,7 +78,7 @@ def probe_scores(
     share = Resamples(words_N, replicates, seed).share
     scores = [
         ProbeScore(
-            name=name,
+            probe=name,
             uas=share(counts.heads_N),
             las=share(counts.labelled_N),
             control=None if counts.control_N is None else share(counts.control_N),
@@ -89,7 +90,7 @@ def probe_scores(
         if (counts := answers.get(name)) is not None
     ]
     differences = [
-        ProbeDifference(first, second, share(answers[first].heads_N - answers[second].heads_N))
+        Difference(first, second, share(answers[first].heads_N - answers[second].heads_N))
         for first, second in DIFFERENCES
         if first in answers and second in answers
     ]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import evaluating, unwrap
 from bertsecrets.probes.attention_file import check_room, encoded_batches
-from bertsecrets.probes.record import StructuralScore
+from bertsecrets.probes.rows import HiddenState, Structural
 from bertsecrets.probes.scoring import Resamples
 from bertsecrets.probes.sentences import Sentence, Sentences
 from bertsecrets.probes.training import Recipe, RecipeTraining, fit_and_predict
@@ -261,7 +261,7 @@ def structural_score(
     device: torch.device,
     folder: Path,
     progress: bool,
-) -> StructuralScore:
+) -> list[Structural | HiddenState]:
     """Train a structural probe of every hidden state; a tenth of the training sentences chooses the state.
 
     Args:
@@ -302,13 +302,13 @@ def structural_score(
     gold = [gold_edges(row) for row in evaluation.rows]
     edges_N = np.array([len(edges) for edges in gold])
     share = Resamples(edges_N, replicates, recipe.seed).share
-    return StructuralScore(
+    states = [HiddenState(number, share(right_N), number == state) for number, right_N in enumerate(right_NM.T)]
+    structural = Structural(
         edges=int(edges_N.sum()),
         rank=min(RANK, width),
         chosen_on=len(choosers),
-        state=state,
-        uuas=[share(right_N) for right_N in right_NM.T],
         gain=share(right_NM[:, state] - right_NM[:, 0]),
         neighbours=share(np.array([sum(j - i == 1 for i, j in edges) for edges in gold])),
         seconds=time.monotonic() - started,
     )
+    return [structural, *states]

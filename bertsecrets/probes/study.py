@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bertsecrets.models.encoder import describe
 from bertsecrets.probes.attention_file import AttentionFile, random_encoder, store_attention
 from bertsecrets.probes.batches import ProbeDataset
 from bertsecrets.probes.models import AttentionProbe, DistanceProbe, Probe
-from bertsecrets.probes.record import (
+from bertsecrets.probes.rows import (
     ATTENTION,
     ATTENTION_WORDS,
     DISTANCES_WORDS,
@@ -24,7 +24,10 @@ from bertsecrets.probes.record import (
     RANDOM_ATTENTION_WORDS,
     RIGHT_BRANCHING,
     STRUCTURAL,
-    ProbesRecord,
+    HiddenState,
+    Probed,
+    ProbeRow,
+    Structural,
 )
 from bertsecrets.probes.scoring import probe_scores, right_branching
 from bertsecrets.probes.sentences import Sentences, relations_of
@@ -55,7 +58,7 @@ class Study:
     Args:
         train, evaluation: Sentences to train on, and to score.
         halves: Whether both are halves of one set.
-        probes: The probes, of ``record.PROBES``.
+        probes: The probes, of ``rows.PROBES``.
         control: Whether each is trained on its control task, too.
         vectors: Word vectors; None for the encoder's own input embeddings.
         recipe: How to train.
@@ -78,7 +81,7 @@ class Study:
 class Findings:
     """The scores of the probes, and the weights of the attention-only probe for attention over its spread, ``[L, H, 2]``."""
 
-    record: ProbesRecord
+    rows: list[ProbeRow]
     weight_LH2: Tensor | None
 
 
@@ -118,8 +121,7 @@ def run_study(
         vectors = study.vectors or embedding_vectors(model, [*study.train.rows, *study.evaluation.rows])
     answers: dict[str, Answers] = {RIGHT_BRANCHING: right_branching(study.train, study.evaluation)}
     trained: dict[str, Probe] = {}
-    seconds: dict[str, float] = {}
-    file_bytes = 0
+    file_bytes, read_seconds = 0, 0.0
     # Encoder by encoder: the file of one takes gigabytes, and is gone before the next begins.
     for source in (_PROBED, _RANDOM, None):
         names = [name for name, seen in _ENCODER.items() if name in study.probes and seen == source]
@@ -134,10 +136,10 @@ def run_study(
                 stored = _stored(study, network, scratch, stack, channels, eval_batch_size, context, progress)
                 files = list(stored)
                 file_bytes = sum(file.bytes for file in stored)
-                seconds[source] = time.monotonic() - started
+                read_seconds += time.monotonic() - started
             for name in names:
                 trained[name], answers[name] = _trained(study, model, name, files, vectors, folder, progress)
-    structural = None
+    structural: list[Structural | HiddenState] = []
     if STRUCTURAL in study.probes:
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as states:
             learned, scored = _states(study, model, Path(states), eval_batch_size, context, progress)
@@ -154,8 +156,8 @@ def run_study(
             )
     words_N = torch.tensor([int(row.scored_W.sum()) for row in study.evaluation.rows]).numpy()
     scores, differences = probe_scores(answers, words_N, study.replicates, study.recipe.seed)
-    record = ProbesRecord(
-        task=task,
+    probed = Probed(
+        corpus=task,
         trained_on=len(study.train.rows),
         sentences=len(study.evaluation.rows),
         words=int(words_N.sum()),
@@ -165,19 +167,20 @@ def run_study(
         vectors="" if vectors is None else vectors.source,
         without_vector=0 if vectors is None else vectors.missing(study.evaluation.rows),
         replicates=study.replicates,
-        settings={**asdict(study.recipe), "punctuation": study.punctuation},
+        punctuation=study.punctuation,
+        epochs=study.recipe.epochs,
+        learning_rate=study.recipe.learning_rate,
+        batch_size=study.recipe.batch_size,
+        recipe_seed=study.recipe.seed,
         file_bytes=file_bytes,
-        read_seconds=seconds,
-        scores=scores,
-        differences=differences,
-        structural=structural,
+        read_seconds=read_seconds,
     )
     weight_LH2 = None
     if ATTENTION in trained:
         probe = trained[ATTENTION]
         assert isinstance(probe, AttentionProbe)
         weight_LH2 = probe.weight_DC.detach().T.reshape(encoder.num_layers, encoder.num_heads, 2).cpu()
-    return Findings(record, weight_LH2)
+    return Findings([probed, *scores, *differences, *structural], weight_LH2)
 
 
 def _stored(

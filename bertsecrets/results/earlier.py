@@ -25,9 +25,9 @@ def earlier_lines(experiment: str, kind: str, content: Content) -> list[Content]
         ) from error
 
 
-def estimate(entry: Content, name: str, low: str = "low", high: str = "high") -> dict[str, Any]:
-    """The number ``name`` of an entry with its limits."""
-    return {"value": entry[name], "low": entry[low], "high": entry[high]}
+def estimate(entry: Content, name: str, low: str = "low", high: str = "high", count: int = 0) -> dict[str, Any]:
+    """The number ``name`` of an entry with its limits, of ``count`` examples."""
+    return {"value": entry[name], "low": entry[low], "high": entry[high], "n": count}
 
 
 def _relations(content: Content) -> Iterator[Content]:
@@ -36,8 +36,8 @@ def _relations(content: Content) -> Iterator[Content]:
         yield {
             **{name: entry[name] for name in names},
             "words": entry["count"],
-            "accuracy": estimate(entry, "accuracy"),
-            "gain": estimate(entry, "gain", "gain_low", "gain_high"),
+            "accuracy": estimate(entry, "accuracy", count=entry["count"]),
+            "gain": estimate(entry, "gain", "gain_low", "gain_high", entry["count"]),
             "p_gain": entry["p_value"],
         }
 
@@ -68,11 +68,86 @@ def _distances(content: Content) -> Iterator[Content]:
             yield {"relation": relation, "distance": int(distance), "pairs": pairs}
 
 
+def _mentions(content: Content) -> Iterator[Content]:
+    for entry in content["kinds"]:
+        names = ("documents", "layer", "head", "chosen", "chosen_on_all", "layer_on_all", "head_on_all")
+        count = entry["count"]
+        yield {
+            **{name: entry[name] for name in names},
+            "mention": entry["kind"],
+            "mentions": count,
+            "accuracy": estimate(entry, "accuracy", count=count),
+            "one_head": estimate(entry, "one_head", "one_head_low", "one_head_high", count),
+            "rules": next(row["accuracy"] for row in entry["baselines"] if row["name"] == "rule_based"),
+        }
+
+
+def _baselines(content: Content) -> Iterator[Content]:
+    for entry in content["kinds"]:
+        for row in entry["baselines"]:
+            yield {
+                "mention": entry["kind"],
+                "baseline": row["name"],
+                "layer": entry["layer"],
+                "head": entry["head"],
+                "accuracy": estimate(row, "accuracy", count=entry["count"]),
+                "gain": estimate(row, "gain", "gain_low", "gain_high", entry["count"]),
+                "p_gain": row["p_value"],
+            }
+
+
+def _documents(content: Content) -> Iterator[Content]:
+    names = ("documents", "outside", "vanished", "unanswered", "splits")
+    settings = {name: content["settings"][name] for name in ("candidates", "windows")}
+    numbers = {name: content[name] for name in names}
+    yield {"corpus": content["task"], "texts": content["windows"], **numbers, **settings}
+
+
+def _probe_scores(content: Content) -> Iterator[Content]:
+    for entry in content["scores"]:
+        yield {"probe": entry["name"], **{name: value for name, value in entry.items() if name != "name"}}
+
+
+def _differences(content: Content) -> Iterator[Content]:
+    yield from content["differences"]
+
+
+def _hidden_states(content: Content) -> Iterator[Content]:
+    if structural := content.get("structural"):
+        for state, share in enumerate(structural["uuas"]):
+            yield {"state": state, "uuas": share, "chosen": state == structural["state"]}
+
+
+def _structural(content: Content) -> Iterator[Content]:
+    if structural := content.get("structural"):
+        yield {name: value for name, value in structural.items() if name not in ("uuas", "state")}
+
+
+def _probed(content: Content) -> Iterator[Content]:
+    names = ("trained_on", "sentences", "words", "halves", "truncated", "vanished", "vectors", "without_vector")
+    settings = content["settings"]
+    yield {
+        "corpus": content["task"],
+        **{name: content[name] for name in (*names, "replicates", "file_bytes")},
+        **{name: settings[name] for name in ("punctuation", "epochs", "learning_rate", "batch_size")},
+        "recipe_seed": settings["seed"],
+        "read_seconds": sum(content["read_seconds"].values()),
+    }
+
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("dependency", "relation"): _relations,
     ("dependency", "treebank"): _treebank,
     ("roles", "threshold"): _thresholds,
     ("voita_roles", "limits"): _limits,
     ("voita_roles", "distance"): _distances,
+    ("coreference", "mentions"): _mentions,
+    ("coreference", "baseline"): _baselines,
+    ("coreference", "documents"): _documents,
+    ("probes", "probescore"): _probe_scores,
+    ("probes", "difference"): _differences,
+    ("probes", "hiddenstate"): _hidden_states,
+    ("probes", "structural"): _structural,
+    ("probes", "probed"): _probed,
 }
 """Experiment and name of the kind of rows, and what makes the fields of each row."""

@@ -16,20 +16,6 @@ CHOOSING_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
-class OverSplits:
-    """A number over splits: its median, and limits that cover it whatever the splits.
-
-    Args:
-        value: Median over splits.
-        low, high: Medians of the limits of each split, which hold with half of the stated error.
-    """
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Ratios:
     """Ratios of sums over the units that score, for S splits and X numbers.
 
@@ -59,8 +45,8 @@ class Ratios:
         # Few units that all move by the same amount have no spread; a sign test of them is still not certain.
         return np.nan_to_num(np.maximum(p_SX, least_SX), nan=1.0)
 
-    def over_splits(self, column: int = 0, level: float = 0.95) -> OverSplits:
-        """Median and limits of one of the X numbers.
+    def over_splits(self, column: int = 0, level: float = 0.95) -> tuple[float, float, float]:
+        """Median over splits of one of the X numbers, and its lower and upper limit.
 
         Limits are the medians of those of each split at 1 - (1 - level) / 2, which cover at ``level`` although splits share
         their units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split has its own at ``level``.
@@ -68,8 +54,8 @@ class Ratios:
         value_S, stderr_S = self.value_SX[:, column], self.stderr_SX[:, column]
         tail = (1 - level) / (4 if len(value_S) > 1 else 2)
         reach_S = stats.t.isf(tail, np.maximum(self.count_S - 1, 1)) * stderr_S
-        low, value, high = (float(np.median(end_S)) for end_S in (value_S - reach_S, value_S, value_S + reach_S))
-        return OverSplits(value, low, high)
+        value, low, high = (float(np.median(end_S)) for end_S in (value_S, value_S - reach_S, value_S + reach_S))
+        return value, low, high
 
 
 def choosing_units(count: int, splits: int, seed: int) -> Flags:
@@ -86,10 +72,59 @@ def choosing_units(count: int, splits: int, seed: int) -> Flags:
     return np.asarray(rank_SN < choosing)
 
 
-def best_candidates(right_NC: ArrayLike, chooses_SN: Flags) -> NDArray[np.int64]:
-    """The candidate with the most right answers on the units that choose, in each split; the first of equals."""
-    # In float64, which BLAS multiplies; a product of bools or integers takes far longer.
-    return np.asarray((chooses_SN.astype(np.float64) @ np.asarray(right_NC, np.float64)).argmax(1))
+@dataclass(frozen=True)
+class Chosen:
+    """The best of C candidates, chosen on some units and scored on the others in each of S splits.
+
+    Args:
+        candidate: The candidate chosen most often.
+        share: Share of the splits that chose it.
+        choice_S: The choice of each split.
+        accuracy: Right answers of the chosen candidates, over totals.
+        gains: Their right answers minus those of each of X rivals, over totals.
+        on_all: The candidate that is best on all units; ``accuracy_on_all``: its right answers there, over totals.
+    """
+
+    candidate: int
+    share: float
+    choice_S: NDArray[np.intp]
+    accuracy: Ratios
+    gains: Ratios
+    on_all: int
+    accuracy_on_all: float
+
+
+def choose_and_score(right_NC: Array, rival_NX: Array, total_N: Array, chooses_SN: Flags) -> Chosen | None:
+    """The best candidate beside rivals; None unless every split has something to choose by and two units to score by.
+
+    Args:
+        right_NC: Right answers of each candidate in each unit.
+        rival_NX: Those of what it is compared with, such as baselines.
+        total_N: What there is to answer.
+        chooses_SN: From :func:`choosing_units`.
+    """
+    if not (chooses_SN @ total_N).all() or (~chooses_SN @ (total_N > 0).astype(int)).min() < 2:
+        return None
+    # In float64, which BLAS multiplies; a product of bools takes far longer. The first of equals.
+    choice_S = (chooses_SN.astype(np.float64) @ right_NC).argmax(1)
+    right_NS1 = right_NC[:, choice_S, None]
+    votes_C = np.bincount(choice_S, minlength=right_NC.shape[1])
+    sum_C = right_NC.sum(0)
+    return Chosen(
+        candidate=int(votes_C.argmax()),
+        share=float(votes_C.max() / len(choice_S)),
+        choice_S=choice_S,
+        accuracy=scored_ratios(right_NS1, total_N, chooses_SN),
+        gains=scored_ratios(right_NS1 - rival_NX[:, None], total_N, chooses_SN),
+        on_all=int(sum_C.argmax()),
+        accuracy_on_all=float(sum_C.max() / total_N.sum()),
+    )
+
+
+def ratios(part_NX: ArrayLike, total_N: ArrayLike) -> Ratios:
+    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none chooses."""
+    part_NX = np.asarray(part_NX, np.float64)
+    return scored_ratios(part_NX[:, None], total_N, np.zeros((1, len(part_NX)), dtype=bool))
 
 
 def scored_ratios(part_NSX: ArrayLike, total_N: ArrayLike, chooses_SN: Flags) -> Ratios:

@@ -6,10 +6,8 @@ with Stanford labels (training sections and section 22 as dev), BERTSECRETS_ONTO
 CoNLL-2012, BERTSECRETS_GLOVE the file of GloVe's vectors of 100 numbers.
 """
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +20,14 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from bertsecrets.attention.gradients import attention_gradients
 from bertsecrets.data.sources.demo import demo_examples
-from bertsecrets.measures.coreference.record import CoreferenceRecord
+from bertsecrets.measures.coreference.measure import KINDS
+from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.shows import published
+from bertsecrets.probes.rows import HiddenState, ProbeScore
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
@@ -102,8 +102,7 @@ def test_gradients_of_masked_words_by_attention_to_separators() -> None:
 
 
 def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
-    run = Run.open(analysed("dependency", "BERTSECRETS_WSJ", "treebank", tmp_path))
-    view = MeasureView(run, next(declaration for declaration in run.declarations() if declaration.name == "dependency"))
+    view = analysed("dependency", "BERTSECRETS_WSJ", "treebank", tmp_path)
     scores = {row.relation: row for row in view.found(Relation)}
     for relation, (accuracy, baseline, *_) in THEIRS["relations"].items():
         score = scores[relation]
@@ -115,18 +114,13 @@ def test_table_1_on_the_wall_street_journal(tmp_path: Path) -> None:
 
 def test_table_2_on_conll_2012(tmp_path: Path) -> None:
     settings = ["task.training.max_length=128", "measure.coreference.windows=first"]
-    content = recorded(
-        analysed("coreference", "BERTSECRETS_ONTONOTES", "coreference", tmp_path, *settings), "coreference"
-    )
-    record = CoreferenceRecord.read(content)
-    assert record is not None
-    scores = {score.kind: score for score in record.kinds}
+    view = analysed("coreference", "BERTSECRETS_ONTONOTES", "coreference", tmp_path, *settings)
+    scores = {row.mention: row for row in view.found(Mentions)}
     assert (scores["all"].layer_on_all, scores["all"].head_on_all) == (4, 3)
-    for place, kind in enumerate(("all", "pronoun", "proper", "nominal")):
-        for baseline in scores[kind].baselines:
-            if baseline.name in THEIRS["coreference"]:
-                theirs = THEIRS["coreference"][baseline.name][place]
-                assert 100 * baseline.accuracy == pytest.approx(theirs, abs=5), (kind, baseline.name)
+    for row in view.found(Baseline):
+        if row.baseline in THEIRS["coreference"]:
+            theirs = THEIRS["coreference"][row.baseline][KINDS.index(row.mention)]
+            assert 100 * row.accuracy.value == pytest.approx(theirs, abs=5), row
     assert 100 * scores["all"].chosen_on_all == pytest.approx(THEIRS["coreference"]["head"][0], abs=5)
 
 
@@ -135,14 +129,15 @@ def test_table_3_on_the_wall_street_journal(tmp_path: Path) -> None:
     if vectors is None:
         pytest.skip("BERTSECRETS_GLOVE names no file of GloVe's vectors")
     settings = [f"analysis.probes.glove={vectors}", "analysis.probes.control=false"]
-    content = recorded(analysed("probes", "BERTSECRETS_WSJ", "treebank", tmp_path, *settings), "probes")
-    scores = {score["name"]: 100 * score["uas"]["value"] for score in content["scores"]}
+    view = analysed("probes", "BERTSECRETS_WSJ", "treebank", tmp_path, *settings)
+    scores = {row.probe: 100 * row.uas.value for row in view.found(ProbeScore)}
+    scores["structural"] = next(100 * row.uuas.value for row in view.found(HiddenState) if row.chosen)
     for name, theirs in THEIRS["probes"].items():
         assert scores[name] == pytest.approx(theirs, abs=4), name
 
 
-def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: str) -> Path:
-    """The folder of an analysis of bert-base-uncased on the texts that an environment variable names."""
+def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: str) -> MeasureView:
+    """What an analysis found of bert-base-uncased on the texts that an environment variable names."""
     texts = os.environ.get(variable)
     if texts is None:
         pytest.skip(f"{variable} names no folder of the paper's texts")
@@ -151,10 +146,5 @@ def analysed(analysis: str, variable: str, task: str, folder: Path, *settings: s
     run = [f"model.path={weights}", "logger=none", f"hydra.run.dir={folder}/run"]
     done = door("analyze", *words, *run, *settings, timeout=1800)
     assert done.returncode == 0, done.stderr
-    return folder / "run"
-
-
-def recorded(folder: Path, analysis: str) -> dict[str, Any]:
-    """What an analysis keeps beside the head table."""
-    record: dict[str, Any] = json.loads((folder / f"{analysis}.json").read_text("utf-8"))["model"]
-    return record
+    run = Run.open(folder / "run")
+    return MeasureView(run, next(declaration for declaration in run.declarations() if declaration.name == analysis))

@@ -1,7 +1,6 @@
 """Coreference heads against a naive loop over mentions, by hand, and from documents to the report."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from data.tasks import task
 from data.toy import wordpiece
 from measures.naive import bert_tokenizer, maps
-from measures.toy import view_of
 from numpy.typing import NDArray
 
 from bertsecrets.data.example import Annotation, Example, Mention, MentionKind, Word
@@ -20,10 +18,9 @@ from bertsecrets.data.windows import windows
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Passed
 from bertsecrets.measures.coreference.measure import KINDS, Coreference
-from bertsecrets.measures.coreference.questions import ask
-from bertsecrets.measures.coreference.record import CoreferenceRecord
+from bertsecrets.measures.coreference.questions import BASELINES, ask
+from bertsecrets.measures.coreference.rows import Baseline, Documents, Mentions
 from bertsecrets.measures.coreference.sieve import agreement_of, head_match, nearest, rule_based
-from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.statistics.splits import choosing_units
 
 Array = NDArray[np.float64]
@@ -160,9 +157,8 @@ def test_attention_by_hand() -> None:
         assert grid.count_LHC[0, 0].tolist() == [2, 0, 1, 1]
         # One document has no error, and cannot be halved.
         assert grid.stderr_LHC[0, 0].isnan().all()
-        record = CoreferenceRecord.read(measure.extras(grid, torch.nn.Identity()))
-        assert record is not None
-        assert record.kinds == []
+        [documents] = measure.findings(grid, torch.nn.Identity())
+        assert isinstance(documents, Documents)
 
 
 def test_questions_by_hand() -> None:
@@ -262,44 +258,46 @@ def test_heads_are_chosen_on_some_documents_and_scored_on_others() -> None:
     fed(single, split, (1,) * len(split))
     # Batches, and so processes, do not matter.
     assert torch.equal(batched.correct_NLHT, single.correct_NLHT)
-    extras = batched.extras(batched.compute(), torch.nn.Identity())
-    assert extras == single.extras(single.compute(), torch.nn.Identity())
-    record = CoreferenceRecord.read(extras)
-    assert record is not None
-    assert (record.documents, record.windows) == (24, len(split))
-    assert record.outside > 0
+    found = batched.findings(batched.compute(), torch.nn.Identity())
+    assert found == single.findings(single.compute(), torch.nn.Identity())
+    [documents] = [row for row in found if isinstance(row, Documents)]
+    assert (documents.documents, documents.texts) == (24, len(split))
+    assert documents.outside > 0
     split_results = []
     for chooses_N in choosing_units(24, 50, 5):
         parts = [set(np.flatnonzero(flag).tolist()) for flag in (chooses_N, ~chooses_N)]
         split_results.append([alone(split, part).compute() for part in parts])
-    for kind in record.kinds:
+    for kind in [row for row in found if isinstance(row, Mentions)]:
         chosen, shares, of_one = [], [], []
         for chooses, scores in split_results:
             best, overall = (
-                np.unravel_index(chooses.column(name).numpy().argmax(), (2, 3)) for name in (kind.kind, "all")
+                np.unravel_index(chooses.column(name).numpy().argmax(), (2, 3)) for name in (kind.mention, "all")
             )
             chosen.append(tuple(map(int, best)))
-            shares.append(scores.column(kind.kind)[best].item())
-            of_one.append(scores.column(kind.kind)[overall].item())
+            shares.append(scores.column(kind.mention)[best].item())
+            of_one.append(scores.column(kind.mention)[overall].item())
         assert Counter(chosen).most_common(1)[0] == ((kind.layer, kind.head), round(50 * kind.chosen))
-        assert kind.accuracy == pytest.approx(np.median(shares))
-        assert kind.one_head == pytest.approx(np.median(of_one))
-        assert kind.count == batched.compute().count_LHC[0, 0, KINDS.index(kind.kind)]
-        assert kind.chosen_on_all == pytest.approx(batched.compute().column(kind.kind).max().item())
-        assert kind.low <= kind.accuracy <= kind.high
-        for position, baseline in enumerate(kind.baselines):
+        assert kind.accuracy.value == pytest.approx(np.median(shares))
+        assert kind.one_head.value == pytest.approx(np.median(of_one))
+        assert kind.mentions == batched.compute().count_LHC[0, 0, KINDS.index(kind.mention)]
+        assert kind.chosen_on_all == pytest.approx(batched.compute().column(kind.mention).max().item())
+        assert kind.accuracy.low <= kind.accuracy.value <= kind.accuracy.high
+        baselines = [row for row in found if isinstance(row, Baseline) and row.mention == kind.mention]
+        assert [row.baseline for row in baselines] == list(BASELINES)
+        for position, baseline in enumerate(baselines):
             questions = [
                 question
                 for example, row in zip(split.examples, split.rows, strict=True)
                 for question in ask(example.annotations[0], set(row.words)).questions
-                if kind.kind in ("all", question.kind)
+                if kind.mention in ("all", question.kind)
             ]
             share = np.mean([question.baselines[position] for question in questions])
-            assert baseline.accuracy == pytest.approx(share)
-            assert baseline.gain_low <= baseline.gain <= baseline.gain_high
+            assert baseline.accuracy.value == pytest.approx(share)
+            assert baseline.gain.low <= baseline.gain.value <= baseline.gain.high
+            assert (baseline.layer, baseline.head) == (kind.layer, kind.head)
 
 
-def test_the_record_is_that_of_all_processes() -> None:
+def test_what_is_found_is_that_of_all_processes() -> None:
     split = demo(48)
     whole, one, other = (Coreference(1, 2) for _ in range(3))
     for measure, places in (
@@ -321,7 +319,7 @@ def test_the_record_is_that_of_all_processes() -> None:
     # After compute, the states are those of one process again.
     assert not torch.equal(one.seen_E, whole.seen_E)
     assert torch.equal(grids[0].value_LHC, grids[1].value_LHC)
-    assert one.record(grids[0], torch.nn.Identity()) == whole.extras(grids[1], torch.nn.Identity())
+    assert one.found(grids[0], torch.nn.Identity()) == whole.findings(grids[1], torch.nn.Identity())
 
 
 def alone(split: EncodedSplit, documents: set[int]) -> Coreference:
@@ -349,42 +347,6 @@ def test_only_first_windows_count_the_papers_way() -> None:
         len(ask(split.examples[index].annotations[0], set(split.rows[index].words)).questions) for index in first
     )
     assert measure.compute().count_LHC[0, 0, 0] == expected
-
-
-def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
-    split = demo()
-    measure = Coreference(1, 2)
-    fed(measure, split, (len(split),))
-    grid = measure.compute()
-    extras = measure.extras(grid, torch.nn.Identity())
-    view = view_of(tmp_path / "first", measure, grid, extras)
-    section = Coreference.describe(view)
-    record = CoreferenceRecord.read(view.extras)
-    assert section is not None
-    assert record is not None
-    table, differences = section.tables
-    names = ["nearest mention", "head match", "rule-based", "random mention"]
-    assert [row[0] for row in table.rows][:4] == names
-    assert [row[0] for row in differences.rows] == [f"minus {name}" for name in names]
-    first = record.kinds[0]
-    assert str(table.rows[5][1]).startswith(f"{100 * first.accuracy:.1f} [")
-    assert str(table.rows[2][1]).startswith(f"{100 * first.baselines[2].accuracy:.1f} [")
-    assert [block.name for block in section.figures] == ["coreference", "coreference_heads"]
-    assert f"antecedent for {100 * first.accuracy:.1f} %" in section.findings[0]
-    compared = Coreference.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
-    assert compared is not None
-    assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
-    [kinds] = compared.tables
-    text = f"{100 * first.accuracy:.1f} layer 0 · head {first.head} ({100 * first.baselines[2].accuracy:.1f})"
-    assert list(kinds.rows[0]) == ["all mentions", text, text]
-    # Where every candidate is an antecedent, as in WinoBias, nothing is chosen and no head is praised.
-    for baseline in extras["kinds"][0]["baselines"]:
-        baseline["accuracy"] = 1.0
-    section = Coreference.describe(view_of(tmp_path / "second", measure, grid, extras))
-    assert section is not None
-    assert len(section.findings) == 1
-    assert section.findings[0].startswith("The mentions of ")
-    assert "have no choice: every candidate is an antecedent" in section.findings[0]
 
 
 def test_texts_without_mentions_or_antecedents_are_reported() -> None:

@@ -47,12 +47,6 @@ def by_layer(*means: float) -> ArrayLike:
     return np.repeat(np.array(means)[:, None], 2, axis=1)
 
 
-def with_extras(folder: Path, name: str, extras: Mapping[str, Any], columns: Mapping[str, ArrayLike]) -> None:
-    """A run with a record of the model before fine-tuning."""
-    run = Run.open(make_run(folder / "run", model=BERT, measured=[("initial", name, columns)]))
-    run.write_json(run.extras_path(name), {"initial": extras})
-
-
 def relation(name: str, accuracy: float, gain: float, *, from_head: bool = False, reach: float = 0.02) -> Relation:
     found = (Estimate(number, number - reach, number + reach, n=200) for number in (accuracy, gain))
     p_gain = 0.01 if gain > reach else 0.5

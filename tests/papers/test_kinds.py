@@ -23,7 +23,6 @@ from papers.paper_runs import (
     relation,
     roles_measured,
     statement_of,
-    with_extras,
     with_rows,
 )
 from reporting.finished_runs import make_run
@@ -32,12 +31,14 @@ from scipy import stats
 from bertsecrets.ablation.over_examples import over_examples_check
 from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.coreference.rows import Baseline
 from bertsecrets.papers.statements import statement as statement_module
 from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD, Cell, judge
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.sheet import Grid
 from bertsecrets.papers.statements.statement import read_statement
 from bertsecrets.papers.statements.test import Finding, Reading
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 
@@ -75,17 +76,16 @@ def test_the_share_over_examples_is_that_of_the_losses_of_the_mode(tmp_path: Pat
     assert mean.command.endswith("analysis=disable ablation.mode=mean ablation.sweep=exact")
 
 
-def test_a_record_is_read_along_its_way(tmp_path: Path) -> None:
-    gains = {"accuracy": 0.5, "low": 0.45, "high": 0.55, "gain": 0.2, "gain_low": 0.15, "gain_high": 0.25}
-    found = {"kind": "all", "count": 9, "layer": 4, "head": 3, **gains, "baselines": [{"name": "nearest", **gains}]}
-    with_extras(tmp_path, "coreference", {"kinds": [found]}, {"all": np.full((2, 2), 0.3)})
-    keys = {"kind": "record", "experiment": "coreference", "value": "gain", "low": "gain_low", "high": "gain_high"}
-    way: list[Any] = ["kinds", {"kind": "all"}, "baselines"]
-    cell = cell_of(tmp_path, "before", **keys, at=[*way, {"name": "nearest"}], above=0.0)
+def test_a_number_of_a_row_is_found_with_its_interval_and_head(tmp_path: Path) -> None:
+    share = Estimate(0.2, 0.15, 0.25, n=9)
+    rows = [Baseline("all", "nearest", 4, 3, share, share, 0.01)]
+    with_rows(tmp_path, "coreference", rows, {"all": np.full((2, 2), 0.3)})
+    test = {"kind": "found", "experiment": "coreference", "rows": "baseline", "value": "gain", "above": 0.0}
+    cell = cell_of(tmp_path, "before", **test, where={"mention": "all", "baseline": "nearest"})
     assert cell.finding is not None
     assert (cell.finding.low, cell.finding.high) == pytest.approx((0.15, 0.25))
     assert (cell.verdict, cell.finding.readings[0].detail) == (HOLDS_HERE, "layer 4 · head 3")
-    missing = cell_of(tmp_path, "before", **keys, at=[*way, {"name": "rules"}], above=0.0)
+    missing = cell_of(tmp_path, "before", **test, where={"baseline": "rules"})
     assert (missing.finding, missing.verdict) == (None, UNTOLD)
     assert missing.command.endswith("analysis=coreference task=coreference data.root=<folder>")
 

@@ -26,7 +26,6 @@ from papers.paper_runs import (
     relation,
     roles_measured,
     statement_of,
-    with_extras,
     with_rows,
 )
 from reporting.finished_runs import make_run
@@ -37,6 +36,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.sinks.kinds import Limits
+from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
 from bertsecrets.measures.surface import Surface
@@ -49,13 +49,14 @@ from bertsecrets.papers.statements.judge import HOLDS, judge, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.report.content import Section
-from bertsecrets.probes.record import ProbeScore, ProbesRecord, Share, StructuralScore
+from bertsecrets.probes.rows import HiddenState, Probed, ProbeScore, Structural
 from bertsecrets.pruning.first_experiment import FirstPruned
 from bertsecrets.pruning.gates_experiment import LearnedGates
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, step_name, write_examples, write_maps
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import number
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.table import HeadTable
@@ -594,26 +595,27 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     assert section.paragraphs[-1] == f"Of the paper, without a counterpart here: {others}."
     assert rows["obj"][-2:] == ["86.8, 40.0", "layer 7 · head 9"]
     assert rows["cc"][-2:] == ["–", "–"]
-    around = {"accuracy": 0.5, "low": 0.45, "high": 0.55}
-    baselines = [{"name": name, **around} for name in ("nearest", "rule_based")]
-    kind = {"kind": "all", "count": 9, "layer": 4, "head": 3, **around, "baselines": baselines}
-    with_extras(tmp_path / "coreference", "coreference", {"kinds": [kind]}, columns)
+    half, fifth = Estimate(0.5, 0.45, 0.55), Estimate(0.2, 0.15, 0.25)
+    found = [
+        Mentions("all", 9, 2, 4, 3, 1.0, half, half, 0.5, 0.5, 4, 3),
+        *(Baseline("all", name, 4, 3, half, half, 0.5) for name in ("nearest", "rule_based")),
+    ]
+    with_rows(tmp_path / "coreference", "coreference", found, columns)
     rows_2 = rows_of(clark2019.coreference(models_in(tmp_path / "coreference")))
     assert [row[-1] for row in rows_2] == ["65", "27", "69"]
-    half, fifth = Share(0.5, 0.45, 0.55), Share(0.2, 0.15, 0.25)
-    score = ProbeScore("attention", half, half, None, None, 1, 0.0)
-    structural = StructuralScore(9, 64, 10, 2, [fifth, fifth, half], half, fifth, 0.0)
-    counts = (100, 100, 900, False, 0, 0, "glove.txt", 30, 50)
-    probes = ProbesRecord("treebank", *counts, {}, 0, {}, [score], [], structural)
-    with_extras(tmp_path / "probes", "probes", asdict(probes), columns)
+    probed = Probed("treebank", 100, 100, 900, False, 0, 0, "glove.txt", 30, 50, False, 1, 0.1, 32, 0, 0, 0.0)
+    states = [HiddenState(state, half if state == 2 else fifth, state == 2) for state in range(3)]
+    scores_3 = [ProbeScore("attention", half, half, None, None, 1, 0.0)]
+    structural = Structural(9, 64, 10, half, fifth, 0.0)
+    with_rows(tmp_path / "probes", "probes", [probed, *scores_3, structural, *states], columns)
     section = clark2019.probes(models_in(tmp_path / "probes"))
     assert section is not None
     assert section.paragraphs == ["Word vectors: glove.txt; 30 of 900 scored words have none."]
     assert [(row[0], row[1], row[-1]) for row in rows_of(section)] == [
-        ("attention", "50.0 [45.0, 55.0]", "61"),
-        ("neighbouring words", "20.0 [15.0, 25.0]", "–"),
-        ("structural, vectors of the embeddings", "20.0 [15.0, 25.0]", "–"),
-        ("structural, vectors of layer 1", "50.0 [45.0, 55.0]", "80"),
+        ("attention", "50.0 (45.0 to 55.0)", "61"),
+        ("neighbouring words", "20.0 (15.0 to 25.0)", "–"),
+        ("structural, vectors of the embeddings", "20.0 (15.0 to 25.0)", "–"),
+        ("structural, vectors of layer 1", "50.0 (45.0 to 55.0)", "80"),
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from numpy.typing import ArrayLike
-from papers.paper_runs import BERT, TREEBANK, relation, statement_of, with_extras, with_rows
+from papers.paper_runs import BERT, TREEBANK, relation, statement_of, with_rows
 from reporting.finished_runs import make_run
 from scipy import stats
 
@@ -121,11 +121,6 @@ def related(gain: float, reach: float) -> Maker:
     return lambda folder: with_rows(folder.parent, "dependency", rows, {"all": LAYERS})
 
 
-def nearest(gain: float, reach: float) -> Maker:
-    entry = {"name": "nearest", "gain": gain, "gain_low": gain - reach, "gain_high": gain + reach}
-    return lambda folder: with_extras(folder.parent, "coreference", {"baselines": [entry]}, {"all": LAYERS})
-
-
 TRAINED = {"name": "x", "init": "pretrained", "seed": 1}
 ONE_HIGH = np.where(np.arange(40).reshape(4, 10) == 13, 0.9, LAYERS / 10)
 ORDERED = np.arange(40.0).reshape(4, 10) / 100
@@ -136,13 +131,6 @@ RELATION = {
     "rows": "relation",
     "where": {"relation": "det"},
     "value": "gain",
-}
-NEAREST = {
-    "experiment": "coreference",
-    "at": ["baselines", {"name": "nearest"}],
-    "value": "gain",
-    "low": "gain_low",
-    "high": "gain_high",
 }
 MEAN = {"kind": "mean", "column": "surface/cls"}
 OF_LAYERS, OF_ONE_HIGH = with_columns(cls=LAYERS), with_columns(cls=ONE_HIGH)
@@ -307,7 +295,6 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         8,
         HOLDS,
     ),
-    "record": ({"kind": "record", **NEAREST, "above": 0}, nearest(0.4, 0.1), 0.4, HOLDS),
     "relation": ({"kind": "found", **RELATION, "above": 0}, related(0.4, 0.1), 0.4, HOLDS),
     "relation refuted": ({"kind": "found", **RELATION, "above": 0}, related(-0.4, 0.1), -0.4, FAILS),
     "relation uncertain": ({"kind": "found", **RELATION, "above": 0}, related(0.1, 0.2), 0.1, UNTOLD),

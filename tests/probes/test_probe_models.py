@@ -236,7 +236,7 @@ def test_scores_are_shares_of_words_with_intervals_over_sentences() -> None:
         "right_branching": Answers(control_N, control_N, None, 0.0, 0),
     }
     scores, [difference] = probe_scores(answers, words_N, replicates=400, seed=5)
-    assert [score.name for score in scores] == ["right_branching", "attention"]
+    assert [score.probe for score in scores] == ["right_branching", "attention"]
     own = scores[1]
     assert own.uas.value == heads_N.sum() / words_N.sum()
     assert own.selectivity is not None

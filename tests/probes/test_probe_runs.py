@@ -1,6 +1,5 @@
 """Probes from a folder of CoNLL-U files to the report, in process."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,12 @@ from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.present.probes import PRESENTER
 from bertsecrets.probes.experiment import Probes
-from bertsecrets.probes.record import LABELS, ProbesRecord
+from bertsecrets.probes.rows import LABELS, Difference, HiddenState, Probed, ProbeScore, Structural
+from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import Comparison, MeasureView, Replicates
+from bertsecrets.results.views import MeasureView
 
 ALL = tuple(name for name in LABELS if name != "right_branching")
 
@@ -39,8 +40,8 @@ def treebank(folder: Path, name: str, count: int, seed: int) -> None:
     (folder / f"toy-ud-{name}.conllu").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: Any) -> tuple[Run, ProbesRecord]:
-    """Train probes on a tiny random model and a treebank; return the run and its record."""
+def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: Any) -> tuple[Run, MeasureView]:
+    """Train probes on a tiny random model and a treebank; return the run and what it found."""
     words = task("treebank")
     run = Run(folder, "run", "tiny", words.name, "pretrained")
     data = TaskData(words, SourceConfig(root=str(root)), wordpiece(), max_length=32)
@@ -57,9 +58,13 @@ def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: An
         default_root_dir=str(folder),
     )
     trainer.validate(module, datamodule=data, verbose=False)
-    record = ProbesRecord.read(MeasureView(run, Probes().declaration()).extras)
-    assert record is not None
-    return run, record
+    return run, MeasureView(run, Probes().declaration())
+
+
+def facts(view: MeasureView) -> Probed:
+    found = view.fact(Probed)
+    assert found is not None
+    return found
 
 
 def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
@@ -71,64 +76,51 @@ def test_all_probes_of_a_treebank_end_in_a_table(tmp_path: Path) -> None:
     # A run that was killed left its attention here.
     (tmp_path / "run" / ".probes-x").mkdir(parents=True)
     (tmp_path / "run" / ".probes-x" / "train").write_bytes(b"0")
-    run, record = probed(tmp_path / "run", root, glove=str(glove))
-    assert (record.trained_on, record.sentences, record.halves) == (30, 20, False)
-    assert [score.name for score in record.scores] == list(LABELS)
-    assert record.vectors == "glove.txt (2 numbers each)"
-    assert 0 < record.without_vector < record.words
-    for score in record.scores:
+    run, view = probed(tmp_path / "run", root, glove=str(glove))
+    found, scores, states = facts(view), view.found(ProbeScore), view.found(HiddenState)
+    assert (found.trained_on, found.sentences, found.halves) == (30, 20, False)
+    assert [score.probe for score in scores] == list(LABELS)
+    assert found.vectors == "glove.txt (2 numbers each)"
+    assert 0 < found.without_vector < found.words
+    for score in scores:
         assert score.las.value <= score.uas.value
         assert score.uas.low <= score.uas.value <= score.uas.high
-        assert (score.control is None) == (score.name == "right_branching")
+        assert (score.control is None) == (score.probe == "right_branching")
         if score.control is not None and score.selectivity is not None:
             assert score.selectivity.value == pytest.approx(score.uas.value - score.control.value)
-    assert [score.weights for score in record.scores[2:]] == [26, 26 + 96, 26, 26 + 96]
-    structural = record.structural
+    assert [score.weights for score in scores[2:]] == [26, 26 + 96, 26, 26 + 96]
+    structural = view.fact(Structural)
     assert structural is not None
-    assert (structural.chosen_on, len(structural.uuas)) == (3, LAYERS + 1)
+    assert (structural.chosen_on, [row.state for row in states]) == (3, list(range(LAYERS + 1)))
+    [chosen] = [row.uuas.value for row in states if row.chosen]
+    assert structural.gain.value == pytest.approx(chosen - states[0].uuas.value)
     # No file of attention or hidden states is left.
-    left = {path.name for path in run.folder.iterdir()}
-    assert left == {"experiments.json", "heads.parquet", "probes.json"}
-
-    view = MeasureView(run, run.declarations()[0])
+    assert {path.name for path in run.folder.iterdir()} == {"experiments.json", "heads.parquet", FINDINGS}
     assert view.value("weight").shape == (LAYERS, HEADS)
     assert np.abs(view.value("weight")).max() > 0
-    section = Probes.describe(view)
+    section = PRESENTER.section(MeasureView(run, run.declarations()[0]))
     assert section is not None
-    assert [row[0] for row in section.tables[0].rows] == list(LABELS.values())
-    attention = record.score("attention")
-    assert attention is not None
-    uas = attention.uas
-    assert section.tables[0].rows[4][1] == f"{100 * uas.value:.1f} [{100 * uas.low:.1f}, {100 * uas.high:.1f}]"
-    assert len(section.tables[1].rows) == 6
-    labels = ["neighbouring words", "the embeddings", *(f"layer {layer}" for layer in range(LAYERS))]
-    labels[1 + structural.state] += ", chosen"
-    assert [row[0] for row in section.tables[2].rows] == [*labels, "chosen less the embeddings"]
-    assert f"finds {100 * structural.chosen.value:.1f} % of the trees' edges" in section.findings[2]
-    assert [block.name for block in section.figures] == ["probes", "probes_weights"]
-    assert f"finds the syntactic heads of {100 * uas.value:.1f} % of the words of treebank" in section.findings[0]
-    scalars = Probes.scalars(view)
-    assert scalars["attention/uas"] == uas.value
-    assert scalars["structural/uuas"] == structural.chosen.value
-    assert "right_branching/selectivity" not in scalars
-    compared = Probes.compare(Comparison({"a": Replicates([view]), "b": Replicates([view, view])}))
-    assert compared is not None
-    assert compared.paragraphs[0].endswith("; mean over 1 to 2 seeds.")
-    assert list(compared.tables[0].rows[4]) == ["attention", f"{100 * uas.value:.1f}", f"{100 * uas.value:.1f}"]
+    assert [len(table.rows) for table in section.tables] == [6, 6, LAYERS + 3]
 
 
 def test_a_single_file_is_halved_and_a_run_repeats_itself(tmp_path: Path) -> None:
     root = tmp_path / "toy"
     treebank(root, "train", 31, seed=0)
-    records = []
+    seen = []
     for name in ("first", "second"):
-        run, record = probed(tmp_path / name, root, probes=["attention"], control=False)
-        assert json.loads((run.folder / "probes.json").read_text("utf-8"))["model"]["halves"]
-        records.append(replace(record, read_seconds={}, scores=[replace(one, seconds=0.0) for one in record.scores]))
-    assert records[0] == records[1]
-    assert (records[0].trained_on, records[0].sentences) == (16, 15)
-    assert [score.name for score in records[0].scores] == ["right_branching", "attention"]
-    assert [(one.first, one.second) for one in records[0].differences] == [("attention", "right_branching")]
+        _, view = probed(tmp_path / name, root, probes=["attention"], control=False)
+        seen.append(
+            (
+                replace(facts(view), read_seconds=0.0),
+                [replace(row, seconds=0.0) for row in view.found(ProbeScore)],
+                view.found(Difference),
+            )
+        )
+    assert seen[0] == seen[1]
+    found, scores, differences = seen[0]
+    assert (found.halves, found.trained_on, found.sentences) == (True, 16, 15)
+    assert [score.probe for score in scores] == ["right_branching", "attention"]
+    assert [(row.first, row.second) for row in differences] == [("attention", "right_branching")]
 
 
 def test_sentences_that_cannot_be_probed_are_reported(tmp_path: Path) -> None:
@@ -141,23 +133,23 @@ def test_sentences_that_cannot_be_probed_are_reported(tmp_path: Path) -> None:
     glove.write_text("the 1 2\ncat 2\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"glove.txt:2: 1 numbers after the word 'cat', but 2 on the lines before"):
         probed(tmp_path / "run", root, glove=str(glove))
-    assert not (tmp_path / "run" / "probes.json").exists()
+    assert not (tmp_path / "run" / FINDINGS).exists()
 
 
 def test_the_training_leaves_the_live_display_around_it_alone(tmp_path: Path) -> None:
     treebank(tmp_path / "toy", "test", 20, seed=0)
-    _, record = probed(
+    _, view = probed(
         tmp_path / "run", tmp_path / "toy", RichProgressBar(), probes=["attention"], control=False, replicates=5
     )
-    assert record.halves
+    assert facts(view).halves
 
 
 def test_a_word_of_a_vector_file_may_hold_spaces(tmp_path: Path) -> None:
     treebank(tmp_path / "toy", "test", 20, seed=0)
     glove = tmp_path / "glove.txt"
     glove.write_text("the 1 2\n. . . 2 1\ncat 0 1\n", encoding="utf-8")
-    _, record = probed(tmp_path / "run", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)
-    assert record.vectors == "glove.txt (2 numbers each)"
+    _, view = probed(tmp_path / "run", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)
+    assert facts(view).vectors == "glove.txt (2 numbers each)"
     glove.write_text("the 1 2\nman 3 2 1\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"glove\.txt:2: 3 numbers after the word 'man', but 2"):
         probed(tmp_path / "other", tmp_path / "toy", glove=str(glove), probes=["distances_words"], control=False)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bertsecrets.statistics.corrections import holm
-from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
+from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p, ratios, scored_ratios
 
 Array = NDArray[np.float64]
 
@@ -23,9 +23,9 @@ def answers(generator: np.random.Generator, units: int, heads: int, words: float
 
 def p_values(total_N: Array, right_NC: Array, baseline_NB: Array, splits: int, seed: int) -> Array:
     """P-values of each split of the best head against every baseline."""
-    chooses_SN = choosing_units(len(total_N), splits, seed)
-    right_NS = right_NC[:, best_candidates(right_NC, chooses_SN)]
-    return scored_ratios(right_NS[..., None] - baseline_NB[:, None], total_N, chooses_SN).exceeds_zero().max(1)
+    chosen = choose_and_score(right_NC, baseline_NB, total_N, choosing_units(len(total_N), splits, seed))
+    assert chosen is not None
+    return chosen.gains.exceeds_zero().max(1)
 
 
 def test_ratios_equal_a_loop_over_splits_and_units() -> None:
@@ -34,9 +34,9 @@ def test_ratios_equal_a_loop_over_splits_and_units() -> None:
     chooses_SN = choosing_units(60, 7, 3)
     assert chooses_SN.sum(1).tolist() == [20] * 7
     assert len({row.tobytes() for row in chooses_SN}) == 7
-    choice_S = best_candidates(right_NC, chooses_SN)
-    part_NSX = right_NC[:, choice_S, None] - baseline_NB[:, None]
-    ratios = scored_ratios(part_NSX, total_N, chooses_SN)
+    chosen = choose_and_score(right_NC, baseline_NB, total_N, chooses_SN)
+    assert chosen is not None
+    choice_S, gains = chosen.choice_S, chosen.gains
     for split, chooses_N in enumerate(chooses_SN):
         sums = [sum(right_NC[unit, head] for unit in np.flatnonzero(chooses_N)) for head in range(5)]
         assert choice_S[split] == sums.index(max(sums))
@@ -47,20 +47,31 @@ def test_ratios_equal_a_loop_over_splits_and_units() -> None:
             residuals = [part - ratio * total_N[unit] for part, unit in zip(parts, scoring, strict=True)]
             # The t test of the mean residual, whose scale the total is.
             stderr = stats.sem(residuals) * len(scoring) / sum(total_N[scoring])
-            assert ratios.value_SX[split, position] == pytest.approx(ratio)
-            assert ratios.stderr_SX[split, position] == pytest.approx(stderr)
-            assert ratios.exceeds_zero()[split, position] == pytest.approx(stats.t.sf(ratio / stderr, len(scoring) - 1))
-            assert ratios.differs_from_zero()[split, position] == pytest.approx(
+            assert gains.value_SX[split, position] == pytest.approx(ratio)
+            assert gains.stderr_SX[split, position] == pytest.approx(stderr)
+            assert gains.exceeds_zero()[split, position] == pytest.approx(stats.t.sf(ratio / stderr, len(scoring) - 1))
+            assert gains.differs_from_zero()[split, position] == pytest.approx(
                 2 * stats.t.sf(abs(ratio) / stderr, len(scoring) - 1)
             )
+        assert chosen.accuracy.value_SX[split, 0] == pytest.approx(
+            right_NC[scoring, choice_S[split]].sum() / total_N[scoring].sum()
+        )
+    assert chosen.candidate == np.bincount(choice_S).argmax()
+    assert chosen.share == np.mean(choice_S == chosen.candidate)
+    assert (chosen.on_all, chosen.accuracy_on_all) == (
+        right_NC.sum(0).argmax(),
+        pytest.approx(right_NC.sum(0).max() / total_N.sum()),
+    )
+    # Two units are left to score by, of which one has nothing to answer.
+    assert choose_and_score(right_NC[:3], baseline_NB[:3], np.array([1.0, 1.0, 0.0]), np.eye(3, dtype=bool)) is None
 
 
 def test_few_units_that_all_agree_are_not_certain() -> None:
     chooses_SN = np.array([[True, False, False, False]])
-    ratios = scored_ratios(np.ones((4, 1, 1)), np.ones(4), chooses_SN)
-    assert ratios.stderr_SX.item() == 0
-    assert ratios.exceeds_zero().item() == 1 / 8
-    assert ratios.differs_from_zero().item() == 1 / 4
+    few = scored_ratios(np.ones((4, 1, 1)), np.ones(4), chooses_SN)
+    assert few.stderr_SX.item() == 0
+    assert few.exceeds_zero().item() == 1 / 8
+    assert few.differs_from_zero().item() == 1 / 4
     alone = scored_ratios(np.ones((2, 1, 1)), np.ones(2), np.array([[True, False]]))
     assert alone.exceeds_zero().item() == 1
 
@@ -68,16 +79,20 @@ def test_few_units_that_all_agree_are_not_certain() -> None:
 def test_numbers_over_splits_by_hand() -> None:
     chooses_SN = np.array([[False] * 4, [True, True, False, False], [False, False, True, True]])
     part_NSX = np.array([0.0, 2.0, 1.0, 5.0])[:, None, None].repeat(3, 1)
-    ratios = scored_ratios(part_NSX, np.ones(4), chooses_SN)
-    assert ratios.value_SX[:, 0].tolist() == [2.0, 3.0, 1.0]
-    over = ratios.over_splits(level=0.9)
+    scored = scored_ratios(part_NSX, np.ones(4), chooses_SN)
+    assert scored.value_SX[:, 0].tolist() == [2.0, 3.0, 1.0]
+    assert (
+        ratios(part_NSX[:, 0], np.ones(4)).over_splits()
+        == scored_ratios(part_NSX[:, :1], np.ones(4), chooses_SN[:1]).over_splits()
+    )
+    value, low, high = scored.over_splits(level=0.9)
     # Means 2, 3 and 1 with standard errors sqrt(14 / 12), 2 and 1; each interval has half of the error.
     reaches = [
         float(stats.t.ppf(0.975, degrees)) * error for degrees, error in ((3, (14 / 12) ** 0.5), (1, 2.0), (1, 1.0))
     ]
-    assert over.value == 2.0
-    assert over.low == pytest.approx(np.median([2 - reaches[0], 3 - reaches[1], 1 - reaches[2]]))
-    assert over.high == pytest.approx(np.median([2 + reaches[0], 3 + reaches[1], 1 + reaches[2]]))
+    assert value == 2.0
+    assert low == pytest.approx(np.median([2 - reaches[0], 3 - reaches[1], 1 - reaches[2]]))
+    assert high == pytest.approx(np.median([2 + reaches[0], 3 + reaches[1], 1 + reaches[2]]))
     assert combined_p([[0.01, 0.9], [0.02, 0.7], [0.5, 0.6]]).tolist() == [0.04, 1.0]
     with pytest.raises(ValueError, match="1 units cannot be split"):
         choosing_units(1, 5, 0)
@@ -108,9 +123,9 @@ def test_intervals_cover_the_head_that_is_chosen() -> None:
         better_N = generator.binomial((total_N - baseline_NB[:, 0]).astype(int), 0.5)
         right_NC[:, 7] = baseline_NB[:, 0] + better_N
         chooses_SN = choosing_units(300, 20, repeat)
-        choice_S = best_candidates(right_NC, chooses_SN)
-        assert (choice_S == 7).mean() > 0.9
-        part_NSX = right_NC[:, choice_S, None] - baseline_NB[:, None, :1]
-        over = scored_ratios(part_NSX, total_N, chooses_SN).over_splits()
-        covered += over.low <= 0.25 <= over.high
+        chosen = choose_and_score(right_NC, baseline_NB[:, :1], total_N, chooses_SN)
+        assert chosen is not None
+        assert (chosen.candidate, chosen.share > 0.9) == (7, True)
+        _, low, high = chosen.gains.over_splits()
+        covered += low <= 0.25 <= high
     assert covered >= stats.binom.ppf(0.01, repeats, 0.95)

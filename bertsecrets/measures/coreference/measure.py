@@ -1,8 +1,8 @@
 """Coreference heads: how often a head attends from a mention to one of its antecedents (methods C6)."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,18 +17,11 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed, once_per_batch
 from bertsecrets.measures.coreference.questions import BASELINES, Candidates, Question, TextQuestions, ask
-from bertsecrets.measures.coreference.record import (
-    BaselineScore,
-    CoreferenceRecord,
-    MentionScore,
-    coreference_comparison,
-    coreference_section,
-)
-from bertsecrets.present.report.content import Section
-from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.measures.coreference.rows import Baseline, Documents, Mentions
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
-from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
+from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p, ratios, scored_ratios
 
 KINDS = ("all", "pronoun", "proper", "nominal")
 Windows = Literal["all", "first"]
@@ -73,6 +66,7 @@ class Coreference(Measure):
         Column("proper", "names", _UNIT),
         Column("nominal", "nominals", _UNIT),
     )
+    presenter = "bertsecrets.present.coreference:PRESENTER"
     needs = frozenset({Need.ANNOTATION})
     tracked = ("all",)
 
@@ -183,16 +177,18 @@ class Coreference(Measure):
         """Shares of mentions over all documents, reduced over all processes, with standard errors by documents."""
         if not self._texts:
             return super().compute()
-        correct_NLHT = self.correct_NLHT.cpu().to(torch.float64)
-        mentions_NT = torch.from_numpy(self._mentions(self.seen_E.tolist())[0])
-        total_T = mentions_NT.sum(0)
-        share_LHT = correct_NLHT.sum(0) / total_T
-        residual_NLHT = correct_NLHT - share_LHT * mentions_NT[:, None, None]
-        count_T = (mentions_NT > 0).sum(0).to(torch.float64)
-        scale_T = torch.where(count_T > 1, count_T / (count_T - 1), torch.nan)
-        stderr_LHT = (scale_T * residual_NLHT.square().sum(0)).sqrt() / total_T
-        counts = total_T.to(torch.int64).expand_as(share_LHT)
-        return HeadGrid(self.name, self.columns, share_LHT, stderr_LHT, counts)
+        mentions_NT, _ = self._mentions(self.seen_E.tolist())
+        by_kind = [
+            ratios(self.correct_NLHT[..., kind].cpu().flatten(1).numpy(), mentions_NT[:, kind])
+            for kind in range(len(KINDS))
+        ]
+        shape = (*self.correct_NLHT.shape[1:3], len(KINDS))
+        share_LHT, stderr_LHT = (
+            torch.from_numpy(np.stack([getattr(of_kind, name)[0] for of_kind in by_kind], -1)).reshape(shape)
+            for name in ("value_SX", "stderr_SX")
+        )
+        count_T = torch.from_numpy(mentions_NT.sum(0).astype(np.int64))
+        return HeadGrid(self.name, self.columns, share_LHT, stderr_LHT, count_T.expand(shape))
 
     def _mentions(self, seen: Sequence[float]) -> tuple[Array, Array]:
         """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the windows seen so often."""
@@ -208,48 +204,77 @@ class Coreference(Measure):
                 baseline_NBT[self._document_E[example]] += times * (right_BX @ kind_XT)
         return mentions_NT, baseline_NBT
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Table 2 of the paper, :class:`CoreferenceRecord`."""
-        correct_NLHT, times_seen = self.correct_NLHT.cpu().to(torch.float64).numpy(), self.seen_E.tolist()
-        mentions_NT, baseline_NBT = self._mentions(times_seen)
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Mentions | Baseline | Documents]:
+        """Table 2 of the paper, all kinds of mentions together first; no kinds with too few documents."""
+        times_seen = self.seen_E.tolist()
         seen = [example for example, times in enumerate(times_seen) if times]
-        counting = np.flatnonzero(mentions_NT[:, 0])
-        scored: list[tuple[MentionScore, Array]] = []
-        if len(counting) > 1:
-            correct_NCT = correct_NLHT[counting].reshape(len(counting), -1, len(KINDS))
-            mentions_NT, baseline_NBT = mentions_NT[counting], baseline_NBT[counting]
-            chooses_SN = choosing_units(len(counting), self.splits, self.seed)
-            overall_S = best_candidates(correct_NCT[..., 0], chooses_SN)
-            heads = correct_NLHT.shape[2]
-            for kind, name in enumerate(KINDS):
-                mentions_N = mentions_NT[:, kind]
-                # Every split must have something to choose by and at least two documents to score by.
-                if (chooses_SN @ mentions_N).all() and (~chooses_SN @ (mentions_N > 0).astype(int)).min() > 1:
-                    one = correct_NCT[..., kind], mentions_N, baseline_NBT[..., kind]
-                    scored.append(_score(name, *one, chooses_SN, overall_S, heads))
-        kinds = _corrected(scored)
-        record = CoreferenceRecord(
-            task=self.task,
+        documents = Documents(
+            corpus=self.task,
             documents=len(set(self._document_E[seen].tolist())),
-            windows=len(seen),
+            texts=len(seen),
             outside=sum(self._texts[example].outside for example in seen),
             vanished=sum(self._texts[example].vanished for example in seen),
             unanswered=sum(self._texts[example].unanswered for example in seen),
             splits=self.splits,
-            settings={"candidates": self.candidates, "windows": self.windows},
-            kinds=kinds,
+            candidates=self.candidates,
+            windows=self.windows,
         )
-        return asdict(record)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Table 2 of the paper, with heads chosen and scored on different documents."""
-        return coreference_section(view)
-
-    @classmethod
-    def compare(cls, comparison: Comparison) -> Section | None:
-        """The best head for each kind of mention by condition."""
-        return coreference_comparison(comparison)
+        mentions_NT, baseline_NBT = self._mentions(times_seen)
+        counting = np.flatnonzero(mentions_NT[:, 0])
+        if len(counting) < 2:
+            return [documents]
+        chooses_SN = choosing_units(len(counting), self.splits, self.seed)
+        correct_NCT = (
+            self.correct_NLHT.cpu().numpy()[counting].astype(np.float64).reshape(len(counting), -1, len(KINDS))
+        )
+        found: list[Mentions] = []
+        compared: list[Baseline] = []
+        overall_S: NDArray[np.intp] | None = None
+        for kind, name in enumerate(KINDS):
+            mentions_N, correct_NC = mentions_NT[counting, kind], correct_NCT[..., kind]
+            baseline_NB = baseline_NBT[counting, :, kind]
+            chosen = choose_and_score(correct_NC, baseline_NB, mentions_N, chooses_SN)
+            if chosen is None:
+                continue
+            # All kinds come first, and have whatever a kind has.
+            overall_S = chosen.choice_S if overall_S is None else overall_S
+            one_head = scored_ratios(correct_NC[:, overall_S, None], mentions_N, chooses_SN)
+            of_baselines, number = ratios(baseline_NB, mentions_N), int(mentions_N.sum())
+            layer, head = divmod(chosen.candidate, grid.num_heads)
+            rows = [
+                Baseline(
+                    mention=name,
+                    baseline=baseline,
+                    layer=layer,
+                    head=head,
+                    accuracy=Estimate(*of_baselines.over_splits(column), n=number),
+                    gain=Estimate(*chosen.gains.over_splits(column), n=number),
+                    p_gain=float(p),
+                )
+                for column, (baseline, p) in enumerate(
+                    zip(BASELINES, combined_p(chosen.gains.differs_from_zero()), strict=True)
+                )
+            ]
+            layer_on_all, head_on_all = divmod(chosen.on_all, grid.num_heads)
+            found.append(
+                Mentions(
+                    mention=name,
+                    mentions=number,
+                    documents=int((mentions_N > 0).sum()),
+                    layer=layer,
+                    head=head,
+                    chosen=chosen.share,
+                    accuracy=Estimate(*chosen.accuracy.over_splits(), n=number),
+                    one_head=Estimate(*one_head.over_splits(), n=number),
+                    rules=rows[BASELINES.index("rule_based")].accuracy.value,
+                    chosen_on_all=chosen.accuracy_on_all,
+                    layer_on_all=layer_on_all,
+                    head_on_all=head_on_all,
+                )
+            )
+            compared += rows
+        p_N = holm(np.array([row.p_gain for row in compared]))
+        return [documents, *found, *(replace(row, p_gain=float(p)) for row, p in zip(compared, p_N, strict=True))]
 
 
 def answers_right(attention_HQK: Tensor, word_S: Tensor, questions: Sequence[Question]) -> Tensor:
@@ -288,78 +313,3 @@ def _counts(questions: Sequence[Sequence[Question]]) -> Tensor:
     """Questions of each kind in each window, ``[B, T]``."""
     empty_T = torch.zeros(len(KINDS), dtype=torch.float64)
     return torch.stack([_kind_XT(text_questions).sum(0) if text_questions else empty_T for text_questions in questions])
-
-
-def _score(
-    kind: str,
-    correct_NC: Array,
-    mentions_N: Array,
-    baseline_NB: Array,
-    chooses_SN: NDArray[np.bool_],
-    overall_S: NDArray[np.int64],
-    heads: int,
-) -> tuple[MentionScore, Array]:
-    """One kind of mention, and the p-values of its head's difference from each baseline.
-
-    Args:
-        kind: Its name.
-        correct_NC: Right answers of each document's mentions for each of C heads.
-        mentions_N, baseline_NB: Mentions, and right answers of the baselines.
-        chooses_SN: Documents that choose, in each split.
-        overall_S: The head that is best for all kinds together, in each split.
-        heads: Heads of a layer.
-    """
-    choice_S = best_candidates(correct_NC, chooses_SN)
-    right_NS1 = correct_NC[:, choice_S, None]
-    accuracy = scored_ratios(right_NS1, mentions_N, chooses_SN).over_splits()
-    one_head = scored_ratios(correct_NC[:, overall_S, None], mentions_N, chooses_SN).over_splits()
-    gains = scored_ratios(right_NS1 - baseline_NB[:, None], mentions_N, chooses_SN)
-    baselines = []
-    for column, name in enumerate(BASELINES):
-        gain = gains.over_splits(column)
-        limits = _limits(baseline_NB[:, column], mentions_N)
-        baselines.append(BaselineScore(name, *limits, gain.value, gain.low, gain.high, p_value=1.0))
-    counts_C = np.bincount(choice_S, minlength=correct_NC.shape[1])
-    layer, head = divmod(int(counts_C.argmax()), heads)
-    layer_on_all, head_on_all = divmod(int(correct_NC.sum(0).argmax()), heads)
-    score = MentionScore(
-        kind=kind,
-        count=int(mentions_N.sum()),
-        documents=int((mentions_N > 0).sum()),
-        layer=layer,
-        head=head,
-        chosen=float(counts_C.max() / len(choice_S)),
-        accuracy=accuracy.value,
-        low=accuracy.low,
-        high=accuracy.high,
-        one_head=one_head.value,
-        one_head_low=one_head.low,
-        one_head_high=one_head.high,
-        baselines=baselines,
-        chosen_on_all=float(correct_NC.sum(0).max() / mentions_N.sum()),
-        layer_on_all=layer_on_all,
-        head_on_all=head_on_all,
-    )
-    return score, combined_p(gains.differs_from_zero())
-
-
-def _corrected(scored: Sequence[tuple[MentionScore, Array]]) -> list[MentionScore]:
-    """The scores with p-values that are corrected over kinds and baselines."""
-    if not scored:
-        return []
-    adjusted_TB = holm(np.concatenate([p_B for _, p_B in scored])).reshape(len(scored), -1).tolist()
-    return [
-        replace(
-            score,
-            baselines=[replace(one, p_value=p) for one, p in zip(score.baselines, p_B, strict=True)],
-        )
-        for (score, _), p_B in zip(scored, adjusted_TB, strict=True)
-    ]
-
-
-def _limits(right_N: Array, mentions_N: Array) -> tuple[float, float, float]:
-    """A share over all documents and the limits of its 95 % interval."""
-    nobody_chooses = np.zeros((1, len(mentions_N)), dtype=bool)
-    shares = scored_ratios(right_N[:, None, None], mentions_N, nobody_chooses)
-    limits = shares.over_splits()
-    return limits.value, limits.low, limits.high

@@ -31,7 +31,7 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.views import LEVEL
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
-from bertsecrets.statistics.splits import best_candidates, choosing_units, combined_p, scored_ratios
+from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p
 
 ALL = "all"
 FROM_HEAD = "_from_head"
@@ -281,36 +281,30 @@ class Dependency(Measure):
         self, relation: str, column: int, seen: NDArray[np.int64], chooses_SN: NDArray[np.bool_]
     ) -> tuple[Relation, Array] | None:
         """The best head of a relation and its p-value in each split; None if a split has too few of its words."""
-        words_N = self.words_NR[:, column].cpu().numpy()[seen].astype(np.float64)
-        if not (chooses_SN @ words_N).all() or (~chooses_SN @ (words_N > 0).astype(int)).min() < 2:
+        words_N, correct_NLHD, offset_NO = (
+            state_NR[..., column].cpu().numpy()[seen].astype(np.float64)
+            for state_NR in (self.words_NR, self.correct_NLHDR, self.offset_NOR)
+        )
+        chosen = choose_and_score(correct_NLHD.reshape(len(words_N), -1), offset_NO, words_N, chooses_SN)
+        if chosen is None:
             return None
-        correct_NLHD = self.correct_NLHDR[..., column].cpu().numpy()[seen].astype(np.float64)
-        shape = correct_NLHD.shape[1:]
-        correct_NC = correct_NLHD.reshape(len(words_N), -1)
-        offset_NO = self.offset_NOR[..., column].cpu().numpy()[seen].astype(np.float64)
         best = int(offset_NO.sum(0).argmax())
-        choice_S = best_candidates(correct_NC, chooses_SN)
-        right_NS = correct_NC[:, choice_S]
-        accuracy = scored_ratios(right_NS[..., None], words_N, chooses_SN).over_splits()
-        gains = scored_ratios(right_NS[..., None] - offset_NO[:, None], words_N, chooses_SN)
-        gain = gains.over_splits(best)
-        counts_C = np.bincount(choice_S, minlength=correct_NC.shape[1])
-        layer, head, direction = (int(axis) for axis in np.unravel_index(counts_C.argmax(), shape))
+        layer, head, direction = map(int, np.unravel_index(chosen.candidate, correct_NLHD.shape[1:]))
         # Better than every offset: the largest p-value (Berger 1982), so that no offset has to be chosen.
-        p_S = gains.exceeds_zero().max(1)
+        p_S = chosen.gains.exceeds_zero().max(1)
         row = Relation(
             relation=relation,
             words=int(words_N.sum()),
             layer=layer,
             head=head,
             from_head=bool(direction),
-            chosen=float(counts_C.max() / len(choice_S)),
-            accuracy=Estimate(accuracy.value, accuracy.low, accuracy.high, n=len(words_N)),
+            chosen=chosen.share,
+            accuracy=Estimate(*chosen.accuracy.over_splits(), n=len(words_N)),
             offset=self.offsets[best],
             baseline=float(offset_NO[:, best].sum() / words_N.sum()),
-            gain=Estimate(gain.value, gain.low, gain.high, n=len(words_N)),
+            gain=Estimate(*chosen.gains.over_splits(best), n=len(words_N)),
             p_gain=float(combined_p(p_S)),
-            chosen_on_all=float(correct_NC.sum(0).max() / words_N.sum()),
+            chosen_on_all=chosen.accuracy_on_all,
         )
         return row, p_S
 

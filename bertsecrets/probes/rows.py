@@ -1,9 +1,8 @@
-"""What a run keeps of its probes: table 3 of Clark et al. 2019."""
+"""What probes find beside their weights: table 3 of Clark et al. 2019."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from bertsecrets.results.views import ExtrasRecord
+from bertsecrets.results.estimate import Estimate
 
 RIGHT_BRANCHING = "right_branching"
 ATTENTION = "attention"
@@ -38,20 +37,11 @@ DIFFERENCES = (
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of words, or a difference of shares, with the limits of its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class ProbeScore:
-    """The scores of a probe.
+    """The scores of a probe, with intervals over bootstrap samples of sentences.
 
     Args:
-        name: The probe, of ``LABELS``.
+        probe: The probe, of ``LABELS``.
         uas: Share of words with the right head.
         las: Share of words with the right head and relation.
         control: Share of right answers in the control task; None without one.
@@ -60,35 +50,48 @@ class ProbeScore:
         seconds: Time of training and answering, its control task included.
     """
 
-    name: str
-    uas: Share
-    las: Share
-    control: Share | None
-    selectivity: Share | None
+    probe: str
+    uas: Estimate
+    las: Estimate
+    control: Estimate | None
+    selectivity: Estimate | None
     weights: int
     seconds: float
 
 
 @dataclass(frozen=True)
-class ProbeDifference:
-    """The first probe's share of right heads less the second's, with the limits of its 95 % interval."""
+class Difference:
+    """The first probe's share of right heads less the second's, on the same sentences; pairs of ``DIFFERENCES``."""
 
     first: str
     second: str
-    uas: Share
+    uas: Estimate
 
 
 @dataclass(frozen=True)
-class StructuralScore:
-    """Edges of the trees, without their direction, that the structural probe finds (UUAS; Hewitt and Manning 2019).
+class HiddenState:
+    """What the structural probe finds in a hidden state.
+
+    Args:
+        state: 0 for the embeddings, n for the output of layer n - 1.
+        uuas: Share of the trees' edges found, without their direction (Hewitt and Manning 2019).
+        chosen: Whether the sentences that were held out chose this state.
+    """
+
+    state: int
+    uuas: Estimate
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Structural:
+    """The structural probe, beside its score in each :class:`HiddenState`.
 
     Args:
         edges: Number of edges between scored words.
         rank: Dimensions that the probe maps to.
         chosen_on: Number of sentences that chose the state, neither trained on nor scored.
-        state: The chosen hidden state: 0 for the embeddings, n for the output of layer n - 1.
-        uuas: Share of edges found in each hidden state.
-        gain: That of the chosen state less that of the embeddings.
+        gain: Share of edges found in the chosen state less that in the embeddings.
         neighbours: Share of edges between neighbouring words, which takes no probe.
         seconds: Time of all.
     """
@@ -96,24 +99,17 @@ class StructuralScore:
     edges: int
     rank: int
     chosen_on: int
-    state: int
-    uuas: list[Share]
-    gain: Share
-    neighbours: Share
+    gain: Estimate
+    neighbours: Estimate
     seconds: float
-
-    @property
-    def chosen(self) -> Share:
-        """Share of edges found in the chosen state."""
-        return self.uuas[self.state]
 
 
 @dataclass(frozen=True)
-class ProbesRecord(ExtrasRecord):
-    """The probes of a model on a treebank.
+class Probed:
+    """The sentences, what was left out, and how probes were trained.
 
     Args:
-        task: Name of the task.
+        corpus: Name of the task that brought the sentences.
         trained_on, sentences: Number of sentences to train on, and to score.
         words: Number of words scored.
         halves: Whether both are halves of one set.
@@ -122,15 +118,12 @@ class ProbesRecord(ExtrasRecord):
         vectors: Source of the word vectors; empty without any.
         without_vector: Scored words without a vector.
         replicates: Bootstrap samples of sentences behind the intervals.
-        settings: Settings of the training.
+        punctuation, epochs, learning_rate, batch_size, recipe_seed: Settings of the training.
         file_bytes: Size of the attention on disk, of one encoder.
-        read_seconds: Time to compute and store the attention of all sentences, by encoder.
-        scores: The probes, in the order of ``LABELS``.
-        differences: Those of ``DIFFERENCES`` whose probes there are.
-        structural: The structural probe; None without it.
+        read_seconds: Time to compute and store the attention of all sentences, of all encoders.
     """
 
-    task: str
+    corpus: str
     trained_on: int
     sentences: int
     words: int
@@ -140,13 +133,13 @@ class ProbesRecord(ExtrasRecord):
     vectors: str
     without_vector: int
     replicates: int
-    settings: dict[str, Any]
+    punctuation: bool
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    recipe_seed: int
     file_bytes: int
-    read_seconds: dict[str, float]
-    scores: list[ProbeScore]
-    differences: list[ProbeDifference]
-    structural: StructuralScore | None = None
+    read_seconds: float
 
-    def score(self, name: str) -> ProbeScore | None:
-        """The scores of a probe; None if it was not trained."""
-        return next((score for score in self.scores if score.name == name), None)
+
+ProbeRow = ProbeScore | Difference | HiddenState | Structural | Probed

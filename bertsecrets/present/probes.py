@@ -1,0 +1,205 @@
+"""Probes on pages: table 3 of Clark et al. 2019, with intervals and control tasks."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.figures.style import seeds_in_words
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import Section, Table
+from bertsecrets.probes.rows import (
+    ATTENTION,
+    ATTENTION_WORDS,
+    DISTANCES_WORDS,
+    LABELS,
+    RANDOM_ATTENTION,
+    RANDOM_ATTENTION_WORDS,
+    RIGHT_BRANCHING,
+    STRUCTURAL,
+    Difference,
+    HiddenState,
+    Probed,
+    ProbeScore,
+    Structural,
+)
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import MISSING, counted, percent
+from bertsecrets.results.views import Comparison, MeasureView
+
+_SCORES: dict[str, Callable[[ProbeScore], str]] = {
+    "probe": lambda row: LABELS[row.probe],
+    "UAS, %": lambda row: f"{row.uas:%}",
+    "LAS, %": lambda row: f"{row.las:%}",
+    "control task, %": lambda row: MISSING if row.control is None else f"{row.control:%}",
+    "selectivity": lambda row: MISSING if row.selectivity is None else f"{row.selectivity:+%}",
+    "weights": lambda row: f"{row.weights:,}",
+}
+_DIFFERENCES: dict[str, Callable[[Difference], str]] = {
+    "difference": lambda row: f"{LABELS[row.first]} less {LABELS[row.second]}",
+    "UAS, points": lambda row: f"{row.uas:+%}",
+}
+
+
+def section(view: MeasureView) -> Section | None:
+    """The scores of the probes, and the weights of the attention-only one; None without probes."""
+    probed, scores = view.fact(Probed), view.found(ProbeScore)
+    if probed is None:
+        return None
+    structural, states = view.fact(Structural), view.found(HiddenState)
+    drawn = []
+    for row in scores:
+        control = np.nan if row.control is None else row.control.value
+        for name, share, beside in (("UAS", row.uas, control), ("LAS", row.las, np.nan)):
+            drawn.append(IntervalRow(f"{LABELS[row.probe]}: {name}", share.value, share.low, share.high, beside))
+    figures = [
+        block(
+            view.name,
+            "Syntactic heads found by probes",
+            interval_rows,
+            "Scores of the probes.",
+            rows=drawn,
+            unit="share of words",
+            note=f"UAS: right head, LAS: and right relation; bars: 95 % intervals over sentences; {probed.words:,} words of "
+            f"{counted(probed.sentences, 'sentence')} of {probed.corpus}",
+            limits=(0, 1),
+            reference=None,
+            value="probe",
+            baseline="control task",
+        )
+    ]
+    if panels := [HeadPanel(column.label, view.value(column.name)) for column in view.columns if view.has(column.name)]:
+        weights = block(
+            f"{view.name}_weights",
+            "Weights of heads in the attention-only probe",
+            head_panels,
+            "What the attention-only probe relies on; a positive weight speaks for a word as the head.",
+            panels=panels,
+            unit=view.columns[0].unit,
+            note="what one standard deviation of a head's attention from a word to its possible syntactic head (left), or back "
+            "(right), adds to the score",
+            signed=True,
+        )
+        figures.append(weights)
+    tables = [
+        table(scores, _SCORES, "Table 3 of Clark et al.: dependency parsing from attention"),
+        table(view.found(Difference), _DIFFERENCES, "Differences of probes on the same sentences"),
+    ]
+    if structural is not None:
+        lines = [
+            ["neighbouring words", f"{structural.neighbours:%}"],
+            *([f"{state_label(row.state)}{', chosen' * row.chosen}", f"{row.uuas:%}"] for row in states),
+            ["chosen less the embeddings", f"{structural.gain:+%}"],
+        ]
+        caption = "Structural probe: edges of the trees, without direction"
+        tables.append(Table(["vectors of", "edges found, %"], lines, caption))
+    findings = _findings(scores, structural, states, probed)
+    return Section(view.title, findings, [_how(probed, scores, structural)], tables, figures)
+
+
+def comparison(compared: Comparison) -> Section | None:
+    """The share of right heads of each probe by condition."""
+    found = {
+        condition: [shares for view in replicates.views if (shares := _shares(view))]
+        for condition, replicates in compared.replicates.items()
+    }
+    found = {condition: seeds for condition, seeds in found.items() if seeds}
+    if not found:
+        return None
+    names = {**LABELS, STRUCTURAL: "structural probe, edges without direction"}
+    rows = []
+    for name, label in names.items():
+        shares = [[of_seed[name].value for of_seed in seeds if name in of_seed] for seeds in found.values()]
+        if any(shares):
+            rows.append([label, *(percent(float(np.mean(some))) if some else MISSING for some in shares)])
+    words = (
+        f"Share of words with the right head, in percent; {seeds_in_words([len(seeds) for seeds in found.values()])}."
+    )
+    title = next(iter(compared.replicates.values())).title
+    return Section(title, [], [words], [Table(["probe", *found], rows, "Probes by condition")])
+
+
+def scalars(view: MeasureView) -> Mapping[str, float]:
+    """The scores of each probe."""
+    values = {}
+    for row in view.found(ProbeScore):
+        for name, share in (("uas", row.uas), ("las", row.las), ("selectivity", row.selectivity)):
+            if share is not None:
+                values[f"{row.probe}/{name}"] = share.value
+    values.update((f"{STRUCTURAL}/uuas", row.uuas.value) for row in view.found(HiddenState) if row.chosen)
+    return values
+
+
+PRESENTER = Presenter(section, comparison, scalars=scalars)
+
+
+def state_label(state: int) -> str:
+    """Name of a hidden state: 0 is the embeddings, n the output of layer n - 1."""
+    return f"layer {state - 1}" if state else "the embeddings"
+
+
+def _shares(view: MeasureView) -> dict[str, Estimate]:
+    """Share of right heads of each probe, of the structural one of edges."""
+    chosen = [(STRUCTURAL, row.uuas) for row in view.found(HiddenState) if row.chosen]
+    return dict([*((row.probe, row.uas) for row in view.found(ProbeScore)), *chosen])
+
+
+def _findings(
+    scores: Sequence[ProbeScore], structural: Structural | None, states: Sequence[HiddenState], probed: Probed
+) -> list[str]:
+    uas = {row.probe: row.uas for row in scores}
+    sentences = []
+    for name, others in (
+        (ATTENTION, (RIGHT_BRANCHING, RANDOM_ATTENTION)),
+        (ATTENTION_WORDS, (DISTANCES_WORDS, RANDOM_ATTENTION_WORDS)),
+    ):
+        if name in uas:
+            beside = [f"{LABELS[other]} {percent(uas[other].value)} %" for other in others if other in uas]
+            sentences.append(
+                f"A probe on {LABELS[name]} finds the syntactic heads of {uas[name]:%} % of the words of "
+                f"{'; '.join(filter(None, (probed.corpus, ', '.join(beside))))}."
+            )
+    if structural is not None:
+        best = next(row for row in states if row.chosen)
+        sentences.append(
+            f"The structural probe finds {best.uuas:%} % of the trees' edges in the vectors of {state_label(best.state)}; "
+            f"embeddings {percent(states[0].uuas.value)} %, neighbouring words {percent(structural.neighbours.value)} %."
+        )
+    return sentences
+
+
+def _how(probed: Probed, scores: Sequence[ProbeScore], structural: Structural | None) -> str:
+    """How probes are trained and scored, and what was left out."""
+    where = (
+        f"one half of the sentences ({probed.trained_on:,}) and scored on the other"
+        if probed.halves
+        else f"{probed.trained_on:,} training sentences and scored on {probed.sentences:,} others"
+    )
+    parts = [
+        "The encoder is frozen. The attention-only probe has one weight for each head and direction; with words, the weights "
+        "depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head by itself. Probes are "
+        f"trained on {where}. UAS is the share of words with the right head, LAS of those with the right head and relation, "
+        f"named by a classifier of what the probe sees of the arc. Punctuation is {'' if probed.punctuation else 'not '}scored. "
+        f"Intervals are 95 % limits over {probed.replicates} bootstrap samples of sentences, without the randomness of training."
+    ]
+    if any(row.control is not None for row in scores):
+        parts.append(
+            "In the control task every word type attaches to itself, the first or the last word, drawn at random (Hewitt and "
+            "Liang 2019); selectivity is UAS less the score of the same probe trained on it."
+        )
+    if structural is not None:
+        parts.append(
+            f"The structural probe maps hidden states linearly to {structural.rank} dimensions in which squared distances of two "
+            "words are to be their distance in the tree (Hewitt and Manning 2019); its smallest spanning tree is compared with "
+            f"the annotated one: {structural.edges:,} edges, without direction. {structural.chosen_on:,} training sentences are "
+            "held out to choose the layer."
+        )
+    if probed.vectors:
+        parts.append(f"Word vectors: {probed.vectors}; {probed.without_vector:,} scored words have none.")
+    if probed.truncated:
+        parts.append(f"{counted(probed.truncated, 'sentence')} too long and left out.")
+    if probed.vanished:
+        parts.append(f"{counted(probed.vanished, 'word')} without a token of their own do not count.")
+    return " ".join(parts)
