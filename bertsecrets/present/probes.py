@@ -102,7 +102,7 @@ def section(view: MeasureView) -> Section | None:
 def comparison(compared: Comparison) -> Section | None:
     """The share of right heads of each probe by condition."""
     found = {
-        condition: [shares for view in replicates.views if (shares := _shares(view))]
+        condition: [of_seed for view in replicates.views if (of_seed := _shares(view))]
         for condition, replicates in compared.replicates.items()
     }
     found = {condition: seeds for condition, seeds in found.items() if seeds}

@@ -261,7 +261,7 @@ def structural_score(
     device: torch.device,
     folder: Path,
     progress: bool,
-) -> list[Structural | HiddenState]:
+) -> tuple[Structural, list[HiddenState]]:
     """Train a structural probe of every hidden state; a tenth of the training sentences chooses the state.
 
     Args:
@@ -311,4 +311,4 @@ def structural_score(
         neighbours=share(np.array([sum(j - i == 1 for i, j in edges) for edges in gold])),
         seconds=time.monotonic() - started,
     )
-    return [structural, *states]
+    return structural, states

@@ -143,7 +143,7 @@ def run_study(
     if STRUCTURAL in study.probes:
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as states:
             learned, scored = _states(study, model, Path(states), eval_batch_size, context, progress)
-            structural = structural_score(
+            found, hidden = structural_score(
                 study.train,
                 learned,
                 study.evaluation,
@@ -154,6 +154,7 @@ def run_study(
                 folder=folder,
                 progress=progress,
             )
+            structural = [found, *hidden]
     words_N = torch.tensor([int(row.scored_W.sum()) for row in study.evaluation.rows]).numpy()
     scores, differences = probe_scores(answers, words_N, study.replicates, study.recipe.seed)
     probed = Probed(
