@@ -217,3 +217,9 @@ def test_the_lowest_versions_that_ran_are_those_that_are_promised() -> None:
         return [int(part) for part in [*version.split("."), "0", "0"][:3]]
 
     assert {name: padded(lowest[name]) for name in SHOWN} == {name: padded(promised[name]) for name in SHOWN}
+
+
+def test_every_stored_figure_is_shown_by_a_page() -> None:
+    texts = "".join(page.read_text("utf-8") for page in (ROOT / "README.md", *PAGES))
+    figures = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs" / "figures").rglob("*.png")]
+    assert [path for path in figures if path.parts[1] != "made" and str(path) not in texts] == []
