@@ -48,7 +48,9 @@ class Shown:
         verb: What the first head does, to list the first heads and name those like it: ``changed most``; empty for no list.
         first: Column of corrected p-values of each head equalling the first; empty for a test by standard errors.
         unchanged: The number of a head that does not differ from its reference at all, if there is one.
-        by_layer: Columns drawn as dots by layer, and their names in the legend.
+        each: Columns with sentences of their own, on their highest head and by layer; empty for one on the first column.
+        beyond: A number above which these sentences count heads and layers; None for no count.
+        by_layer: Columns drawn as dots by layer, and the panel of each.
         level: A column whose mean is a line there, and its name; empty for none.
         history: Columns drawn over training steps.
         start: Their number before the first step, if it is known.
@@ -62,6 +64,8 @@ class Shown:
     verb: str = ""
     first: str = ""
     unchanged: float | None = None
+    each: tuple[str, ...] = ()
+    beyond: float | None = None
     by_layer: Mapping[str, str] = field(default_factory=dict)
     level: tuple[str, str] | None = None
     history: tuple[str, ...] = ()

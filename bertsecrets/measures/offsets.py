@@ -1,23 +1,16 @@
 """Attention to the previous, the same and the next token, or at any offset (Clark et al. 2019, section 3.1; methods C1, K2)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import MaxExamples, Measure
-from bertsecrets.present.figures.layers import LayerLine, layer_scatter
-from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import grid_section
-from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 MeanOver = Literal["pairs", "tokens"]
@@ -26,7 +19,6 @@ NAMES = {-1: "previous", 0: "same", 1: "next"}
 """Column names of the nearest offsets; others are called ``minus_2``, ``plus_2`` and so on."""
 
 _UNIT = "mean weight given to the token there"
-_MOSTLY = 0.5
 _OFFSETS = "a list of different whole numbers, e.g. [-1, 0, 1]"
 
 
@@ -63,6 +55,11 @@ def offset_label(offset: int) -> str:
     return f"{abs(offset)} tokens {'back' if offset < 0 else 'ahead'}"
 
 
+def _shown(offsets: Sequence[int]) -> Shown:
+    labels = {column_name(offset): offset_label(offset) for offset in offsets}
+    return Shown(each=tuple(labels), beyond=0.5, by_layer=labels)
+
+
 class Offsets(Measure):
     """Attention at fixed offsets, which appears as diagonals in maps.
 
@@ -79,6 +76,7 @@ class Offsets(Measure):
 
     name = "offsets"
     title = "Attention to neighbouring tokens"
+    shown = _shown(tuple(NAMES))
     tracked = ()
 
     @typed
@@ -94,6 +92,7 @@ class Offsets(Measure):
             raise UserError(f"Offsets.offsets is {offsets!r}; expected {_OFFSETS}.")
         self.offsets, self.mean_over = tuple(offsets), mean_over
         self.columns = tuple(Column(column_name(offset), offset_label(offset), _UNIT) for offset in offsets)
+        self.shown = _shown(offsets)
         super().__init__(num_layers, num_heads, max_examples)
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
@@ -101,32 +100,3 @@ class Offsets(Measure):
         return torch.stack(
             [attention_at_offset(attention_BHQK, real_BS, offset, self.mean_over) for offset in self.offsets], dim=-1
         )
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Every offset by head and by layer, and the heads that give it more than half of their attention."""
-        section = grid_section(view)
-        columns = [column for column in view.columns if view.has(column.name)]
-        if section is None:
-            return None
-        findings = []
-        for column in columns:
-            over = np.argwhere(view.value(column.name) > _MOSTLY)
-            if len(over):
-                layers = ", ".join(str(layer) for layer, _ in over)
-                several = len(over) > 1
-                findings.append(
-                    f"{len(over)} head{'s give' if several else ' gives'} more than half of {'their' if several else 'its'} "
-                    f"attention to the {column.label} (layer{'s' * several} {layers})."
-                )
-        figure = layer_scatter(
-            {column.label: [LayerLine(column.label, view.value(column.name))] for column in columns},
-            title=f"{view.title}, by layer",
-            unit=_UNIT,
-            note=sample_size([view.count(column.name) for column in columns]),
-            top=1.0,
-        )
-        block = FigureBlock(
-            f"{view.name}_layers", figure, f"{view.title}: a dot for each head.", "Scatter of heads by layer."
-        )
-        return replace(section, findings=[*section.findings, *findings], figures=[*section.figures, block])

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -11,17 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import MaxExamples, Measure
 from bertsecrets.measures.linguistic.features import attention_received
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.figures.layers import LayerLine, layer_scatter
-from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import highest
-from bertsecrets.present.ranking import like_the_extreme
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import MISSING, head_label, number, with_error
-from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 CLASSES = {"cls": "[CLS]", "sep_total": "[SEP]", "punctuation": "punctuation", "other": "other tokens"}
@@ -30,12 +21,11 @@ CLASSES = {"cls": "[CLS]", "sep_total": "[SEP]", "punctuation": "punctuation", "
 UNIFORM = "_uniform"
 
 _UNIT = "attention, mean over a text's tokens"
-_MOSTLY = 0.5
 Marks = Annotated[
     Sequence[Annotated[str, Field(pattern=r"\S")]], Field(description="a list of tokens, e.g. ['.', ',']")
 ]
 MARKS = (".", ",")
-_SUBJECTS = {"sep_total": "[SEP]", "cls": "[CLS]", "punctuation": "Punctuation"}
+_TO, _FROM = "attention to", "attention to [SEP] from"
 
 
 class TokenClasses(Measure):
@@ -97,6 +87,14 @@ class Surface(TokenClasses):
             for name, label in CLASSES.items()
         ),
     )
+    shown = Shown(
+        about="Each number is the share of its attention that a head gives to all tokens of a class together, averaged over a text's "
+        "tokens and then over texts (Clark et al. 2019, section 3.2; the dots by layer are its figure 2). The four classes add up to "
+        "1. Uniform attention gives a class its share of the tokens.",
+        each=("sep_total", "cls", "punctuation"),
+        beyond=0.5,
+        by_layer={"cls": _TO, "sep_total": _TO, "punctuation": _TO, "sep_to_sep": _FROM, "other_to_sep": _FROM},
+    )
     tracked = ("cls", "sep_total", "punctuation")
 
     def per_example(self, attention_BHQK: Tensor, batch: Batch, reference_BHQK: Tensor | None) -> Tensor:
@@ -115,47 +113,6 @@ class Surface(TokenClasses):
         ).masked_fill(~separator_BS.any(-1)[:, None, None], torch.nan)
         uniform_B1C = (class_BCS.sum(-1) / real_BS.sum(-1, keepdim=True))[:, None]
         return torch.cat((received_BHC, by_row_BH2, uniform_B1C.expand_as(received_BHC)), -1)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Figure 2 of the paper: each class by layer, and attention to [SEP] from [SEP] and from other tokens."""
-        if not view.has("cls"):
-            return None
-        note = sample_size(view.count("cls"))
-        shown = ("cls", "sep_total", "punctuation")
-        panels = {
-            "attention to": [LayerLine(CLASSES[name], view.value(name)) for name in shown],
-            "attention to [SEP] from": [
-                LayerLine("[SEP]", view.value("sep_to_sep")),
-                LayerLine("other tokens", view.value("other_to_sep")),
-            ],
-        }
-        by_layer = layer_scatter(panels, title=f"{view.title}, by layer", unit=_UNIT, note=note, top=1.0)
-        by_head = head_panels(
-            [HeadPanel(label, view.value(name)) for name, label in CLASSES.items()],
-            title=f"{view.title}, head by head",
-            unit=_UNIT,
-            note=note,
-            limits=(0.0, 1.0),
-        )
-        subjects = [name for name in _SUBJECTS if float(np.nanmean(view.value(name + UNIFORM)))]
-        return Section(
-            view.title,
-            _findings(view, subjects),
-            [
-                "Each number is the share of its attention that a head gives to all tokens of a class together, averaged over "
-                "a text's tokens and then over texts (Clark et al. 2019, section 3.2). The four classes add up to 1. "
-                "Uniform attention gives a class its share of the tokens."
-            ],
-            [_table(view)],
-            [
-                FigureBlock(
-                    view.name, by_layer, "Figure 2 of Clark et al.: a dot for each head.", "Scatter of heads by layer."
-                ),
-                FigureBlock(f"{view.name}_heads", by_head, "The same, head by head.", "Heatmaps of heads."),
-            ],
-            head=highest(view.value(subjects[0])) if subjects else None,
-        )
 
 
 def token_classes(batch: Batch, mark_ids: Tensor) -> Tensor:
@@ -184,43 +141,3 @@ def mark_ids(tokenizer: PreTrainedTokenizerFast, marks: Sequence[str]) -> list[i
             if text[start:end].strip() in marks and token != tokenizer.unk_token_id
         }
     )
-
-
-def _findings(view: MeasureView, subjects: Sequence[str]) -> list[str]:
-    findings = []
-    for name in subjects:
-        value_LH, stderr_LH, count_LH = view.grid(name)
-        uniform = float(np.nanmean(view.value(name + UNIFORM)))
-        mean_L = np.nanmean(value_LH, axis=1)
-        layer, top = int(mean_L.argmax()), highest(value_LH)
-        sentence = (
-            f"{_SUBJECTS[name]} gets most attention in layer {layer} ({number(mean_L[layer])} on "
-            f"average over heads; uniform attention gives {number(uniform)}), most "
-            f"of all in {head_label(*top)} ({number(value_LH[top])})."
-        )
-        findings.append(f"{sentence} {like_the_extreme(value_LH, stderr_LH, count_LH)}".strip())
-    over = np.flatnonzero(np.nanmean(view.value("sep_total"), axis=1) > _MOSTLY)
-    if over.size:
-        layers = ", ".join(map(str, over))
-        findings.append(f"More than half of all attention goes to [SEP] in layer{'s' * (over.size > 1)} {layers}.")
-    return findings
-
-
-def _table(view: MeasureView) -> Table:
-    rows = []
-    for name, label in {**CLASSES, "sep_to_sep": "[SEP] → [SEP]", "other_to_sep": "other tokens → [SEP]"}.items():
-        value_LH, stderr_LH, _ = view.grid(name)
-        if not np.isfinite(value_LH).any():
-            continue
-        top = highest(value_LH)
-        rows.append(
-            {
-                "attention to": label,
-                "mean over heads": number(float(np.nanmean(value_LH))),
-                "uniform": number(float(np.nanmean(view.value(name + UNIFORM)))) if name in CLASSES else MISSING,
-                "highest layer": str(int(np.nanmean(value_LH, axis=1).argmax())),
-                "highest head": head_label(*top),
-                "value ± standard error": with_error(value_LH[top], stderr_LH[top]),
-            }
-        )
-    return Table.of(rows, "Special tokens and punctuation")

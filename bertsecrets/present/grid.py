@@ -1,7 +1,7 @@
 """Default sections of any experiment: its columns, comparisons with other models, and across conditions."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -22,6 +22,7 @@ from bertsecrets.results.formatting import (
     counted,
     head_label,
     heads_label,
+    listed,
     low_to_high,
     lower_first,
     number,
@@ -67,11 +68,13 @@ def grid_section(view: MeasureView) -> Section | None:
     columns = [column for column in view.columns if column.role != "p_value" and view.has(column.name)]
     if not columns:
         return None
-    first = columns[0]
+    told = [column for name in shown.each for column in columns if column.name == name]
+    first = (told or columns)[0]
     grids = {column: view.grid(column.name) for column in columns}
     drawn = {column: grid for column, grid in grids.items() if np.isfinite(grid[0]).any()}
-    listed = _listed(view, first) if shown.verb and first in drawn else []
-    marked = [(line.layer, line.head) for line in listed[:_OUTLINED]]
+    mapped = [column for column, grid in drawn.items() if not _constant(column, grid[0])]
+    foremost = _listed(view, first) if shown.verb and first in drawn else []
+    marked = [(line.layer, line.head) for line in foremost[:_OUTLINED]]
     blocks = [
         FigureBlock(
             view.name if index == 0 else f"{view.name}_{group[0].name}",
@@ -79,19 +82,19 @@ def grid_section(view: MeasureView) -> Section | None:
             f"{view.title}, {group[0].label if len(group) == 1 else 'all on one scale'}.",
             f"Heatmaps by layer and head: {lower_first(view.title)}.",
         )
-        for index, group in enumerate(_by_unit(list(drawn), apart=first if marked else None))
+        for index, group in enumerate(_by_unit(mapped, apart=first if marked else None))
     ]
     undefined = [column.label for column in columns if column not in drawn]
     section = Section(
         view.title,
-        [_extreme_in_words(view, first, shown.lowest)],
+        [_column_in_words(view, column) for column in told] or [_extreme_in_words(view, first, shown.lowest)],
         [*([_without_values(undefined)] if undefined else []), *([shown.about] if shown.about else [])],
         [_layers_table(drawn) if view.of_layers else _heads_table(drawn, shown.lowest)] if drawn else [],
         [*blocks, *_by_layer(view), *_over_steps(view, marked)],
         descriptive=True,
         head=_extreme(grids[first][0], shown.lowest) if first in drawn and not view.of_layers else None,
     )
-    return _ranked(view, first, listed, section) if shown.verb and first in drawn else section
+    return _ranked(view, first, foremost, section) if shown.verb and first in drawn else section
 
 
 def _listed(view: MeasureView, column: Column) -> list[HeadLine]:
@@ -108,12 +111,12 @@ def _listed(view: MeasureView, column: Column) -> list[HeadLine]:
     ]
 
 
-def _ranked(view: MeasureView, column: Column, listed: Sequence[HeadLine], section: Section) -> Section:
+def _ranked(view: MeasureView, column: Column, foremost: Sequence[HeadLine], section: Section) -> Section:
     """A section with a list of the first heads, and sentences on the first head, those like it, and layers."""
     shown = view.shown
     value_LH, stderr_LH, count_LH = view.grid(column.name)
     examples = counted(int(count_LH.max()), "example")
-    if not listed:
+    if not foremost:
         heads = (
             f"None of {count} heads differs from its"
             if (count := np.isfinite(value_LH).sum()) > 1
@@ -121,7 +124,7 @@ def _ranked(view: MeasureView, column: Column, listed: Sequence[HeadLine], secti
         )
         finding = f"{heads} reference beyond rounding on {examples}: {column.label} {shown.unchanged:g}."
         return replace(section, findings=[finding], descriptive=False, head=None)
-    top = listed[0].layer, listed[0].head
+    top = foremost[0].layer, foremost[0].head
     number_of_top = f"{column.name} {picked(top, value_LH, stderr_LH, count_LH, bounds=column.limits)} over {examples}"
     if value_LH.size == 1:
         findings = [f"The only head, {head_label(*top)}, has a {number_of_top}: {column.label}."]
@@ -134,9 +137,9 @@ def _ranked(view: MeasureView, column: Column, listed: Sequence[HeadLine], secti
                 -value_LH if shown.lowest else value_LH, p_LH, tested_LH, tests="paired t tests", ahead=ahead
             )
         findings = [f"The head that {shown.verb} is {head_label(*top)}: {number_of_top}. {ties}".strip()]
-        if layers := _layers_in_words(value_LH, column):
+        if layers := _layers_in_words(value_LH, f"mean {column.label}"):
             findings.insert(0, layers)
-    rows = [[head_label(line.layer, line.head), with_error(line.value, line.stderr)] for line in listed]
+    rows = [[head_label(line.layer, line.head), with_error(line.value, line.stderr)] for line in foremost]
     table = Table(["head", f"{column.name} ± standard error"], rows, f"The heads that {shown.verb}")
     by_layer = Table(
         ["layer", f"mean {column.name} over heads", "lowest head", "highest head"],
@@ -152,39 +155,63 @@ def _ranked(view: MeasureView, column: Column, listed: Sequence[HeadLine], secti
         section,
         findings=findings,
         tables=[table, by_layer, *section.tables],
-        highlights=Highlights(f"Heads that {shown.verb}", listed),
+        highlights=Highlights(f"Heads that {shown.verb}", foremost),
         head=top,
         descriptive=False,
     )
 
 
-def _layers_in_words(value_LH: Array, column: Column) -> str:
+def _column_in_words(view: MeasureView, column: Column) -> str:
+    """Sentences on the highest head of a column, on its layers, and on what is above ``view.shown.beyond``."""
+    value_LH, limit = view.value(column.name), view.shown.beyond
+    sentences = [_extreme_in_words(view, column, view.shown.lowest)]
+    # Numbers that are the same everywhere need one sentence.
+    if np.isfinite(value_LH).any() and number(float(np.nanmin(value_LH))) != number(float(np.nanmax(value_LH))):
+        sentences.append(_layers_in_words(value_LH, "mean"))
+        if limit is not None and (over_LH := value_LH > limit).any():
+            means = [
+                layer for layer, over_H in enumerate(over_LH) if over_H.any() and np.nanmean(value_LH[layer]) > limit
+            ]
+            beyond = f"; so is the mean of {_layers(means)}" if means else ""
+            heads = counted(int(over_LH.sum()), "head")
+            sentences.append(f"Above {limit:g}: {heads} of {_layers(np.flatnonzero(over_LH.any(1)))}{beyond}.")
+    return " ".join(filter(None, sentences))
+
+
+def _layers(layers: Iterable[int]) -> str:
+    names = list(map(str, layers))
+    return f"layer{'s' * (len(names) > 1)} {listed(names)}"
+
+
+def _layers_in_words(value_LH: Array, mean: str) -> str:
     """A sentence on the layers with the lowest and the highest mean; empty for one layer."""
     mean_L = {layer: float(np.nanmean(value_H)) for layer, value_H in enumerate(value_LH) if np.isfinite(value_H).any()}
     low, high = min(mean_L, key=lambda layer: mean_L[layer]), max(mean_L, key=lambda layer: mean_L[layer])
     if len(mean_L) == 1:
         return ""
     if number(mean_L[low]) == number(mean_L[high]):
-        return f"All {len(mean_L)} layers have the same mean {column.label}, {number(mean_L[low])}."
+        return f"All {len(mean_L)} layers have the same {mean}, {number(mean_L[low])}."
     return (
-        f"By layer, the mean {column.label} is lowest in layer {low} ({number(mean_L[low])}) and highest in layer {high} "
+        f"By layer, the {mean} is lowest in layer {low} ({number(mean_L[low])}) and highest in layer {high} "
         f"({number(mean_L[high])})."
     )
 
 
 def _by_layer(view: MeasureView) -> list[FigureBlock]:
     """Heads as dots by layer, of the columns that ``view.shown`` names."""
-    names = {column: name for column, name in view.shown.by_layer.items() if view.has(column)}
+    panels: dict[str, list[LayerLine]] = {}
+    names = [name for name in view.shown.by_layer if view.has(name)]
+    for name in names:
+        panels.setdefault(view.shown.by_layer[name], []).append(LayerLine(view.column(name).label, view.value(name)))
     if not names:
         return []
-    first = next(iter(names))
     column, level_name = view.shown.level or ("", "")
     figure = partial(
         layer_scatter,
-        {name: [LayerLine(name, view.value(column))] for column, name in names.items()},
+        panels,
         title=f"{view.title}, by layer",
-        unit=view.column(first).unit,
-        note=sample_size(view.count(first)),
+        unit=view.column(names[0]).unit,
+        note=sample_size([view.count(name) for name in names]),
         level=float(np.nanmean(view.value(column))) if view.has(column) else None,
         level_name=level_name,
     )
@@ -229,7 +256,8 @@ def _heads_table(grids: Mapping[Column, _Grid], lowest: bool) -> Table:
     for column, grid in grids.items():
         head = _extreme(grid[0], lowest)
         mean = number(float(np.nanmean(grid[0])))
-        rows.append([column.label, mean, head_label(*head), picked(head, *grid, bounds=column.limits)])
+        name = "all heads" if _constant(column, grid[0]) else head_label(*head)
+        rows.append([column.label, mean, name, picked(head, *grid, bounds=column.limits)])
     return Table(["column", "mean over heads", f"{_rank(lowest)} head", "value (95 %, for all heads together)"], rows)
 
 
@@ -239,6 +267,11 @@ def _layers_table(grids: Mapping[Column, _Grid]) -> Table:
     ]
     rows = [[f"{layer}", *cells] for layer, cells in enumerate(zip(*cells_CL, strict=True))]
     return Table(["layer", *(column.label for column in grids)], rows, "Value ± standard error")
+
+
+def _constant(column: Column, value_LH: Array) -> bool:
+    """Whether a column is a baseline that is the same for every head."""
+    return column.role == "baseline" and bool(np.nanmax(value_LH) - np.nanmin(value_LH) < _ROUNDING)
 
 
 def _extreme(value_LH: Array, lowest: bool) -> tuple[int, int]:
@@ -259,7 +292,8 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
     defined_N = value_LH[np.isfinite(value_LH)]
     noun = "layer" if view.of_layers else "head"
     # A measure of one column is often called like it.
-    subject = "" if lower_first(view.title) == lower_first(column.label) else f"{view.title}: "
+    alike = lower_first(view.title) == lower_first(column.label)
+    subject = "" if alike or view.shown.each else f"{view.title}: "
     tail = ""
     if not defined_N.size:
         which = f"all {value_LH.size} {noun}s" if value_LH.size > 1 else f"the only {noun}"
@@ -275,7 +309,7 @@ def _extreme_in_words(view: MeasureView, column: Column, lowest: bool) -> str:
         else:
             mean = number(float(defined_N.mean()))
             # Labels such as “all tokens” would not read as what a head has; a title does.
-            what = f"value of “{column.label}”" if subject else column.label
+            what = column.label if alike else f"value of “{column.label}”"
             sentence = f"{name} has the {_rank(lowest)} {what}, {most}; the {defined_N.size} {noun}s average {mean}."
             tail = f" {like_the_extreme(value_LH, stderr_LH, count_LH, lowest=lowest, layers=view.of_layers)}"
     sentence = f"{subject}{sentence}"

@@ -16,7 +16,7 @@ class Experiment:
     name: str
     title: str
     columns: tuple[Column, ...] = ()
-    shown: ClassVar[Shown] = Shown()
+    shown: Shown = Shown()
     presenter: ClassVar[str] = ""
     """What makes its pages, a :class:`~bertsecrets.present.presenter.Presenter` as ``module:object``; empty for those of any grid."""
 
@@ -24,7 +24,7 @@ class Experiment:
         """The declaration to record in a run's folder."""
         kind = type(self)
         return Declaration(
-            self.name, self.title, f"{kind.__module__}:{kind.__qualname__}", self.columns, kind.shown, kind.presenter
+            self.name, self.title, f"{kind.__module__}:{kind.__qualname__}", self.columns, self.shown, self.presenter
         )
 
     def check(self) -> None:

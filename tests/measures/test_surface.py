@@ -1,18 +1,13 @@
-"""Attention to special tokens and punctuation against a naive loop over tokens, and its section."""
-
-from pathlib import Path
+"""Attention to special tokens and punctuation against a naive loop over tokens."""
 
 import numpy as np
 import pytest
-import torch
 from data.toy import byte_level, wordpiece
 from measures.naive import bert_tokenizer, maps
-from measures.toy import view_of
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.surface import Surface, mark_ids
 
 TEXTS = [
@@ -69,23 +64,3 @@ def test_texts_without_a_separator_do_not_count_in_attention_from_it() -> None:
 )
 def test_marks_are_found_in_any_tokenizer(tokenizer: PreTrainedTokenizerFast, tokens: set[str]) -> None:
     assert set(tokenizer.convert_ids_to_tokens(mark_ids(tokenizer, (".", ",")))) == tokens
-
-
-def test_the_section_names_the_layers_and_heads(tmp_path: Path) -> None:
-    measure = Surface(2, 2)
-    value_LHC = torch.zeros(2, 2, 10, dtype=torch.float64)
-    value_LHC[1, :, 1] = torch.tensor([0.9, 0.5])
-    value_LHC[0, 0, 0] = 0.25
-    value_LHC[..., 6:] = 0.1
-    error_LHC, count_LHC = torch.full_like(value_LHC, 0.01), torch.full_like(value_LHC, 7).long()
-    grid = HeadGrid("surface", measure.columns, value_LHC, error_LHC, count_LHC)
-    section = Surface.describe(view_of(tmp_path, measure, grid))
-    assert section is not None
-    assert section.findings[0] == (
-        "[SEP] gets most attention in layer 1 (0.700 on average over heads; uniform attention gives 0.100), most of all in "
-        "layer 1 · head 0 (0.900). The top head is significantly higher than every other (standard errors, Holm-corrected)."
-    )
-    assert section.findings[-1] == "More than half of all attention goes to [SEP] in layer 1."
-    assert [block.name for block in section.figures] == ["surface", "surface_heads"]
-    dots = section.figures[0].figure.axes[0].lines[2]
-    assert dots.get_ydata().tolist() == pytest.approx([0.0, 0.0, 0.9, 0.5])

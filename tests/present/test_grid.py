@@ -1,4 +1,4 @@
-"""The section of a grid with a list of its first heads, drift, against numbers put into a table by hand."""
+"""What a grid's section shows of what its measure asks for, against numbers put into tables by hand."""
 
 import math
 from pathlib import Path
@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from measures.toy import view_of
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
+from bertsecrets.measures.surface import Surface
 from bertsecrets.present.grid import grid_section
 from bertsecrets.present.report.content import Section
 from bertsecrets.results.run import Run
@@ -146,3 +148,31 @@ def test_edge_cases_have_a_sentence_that_is_true(value_LH: np.ndarray, finding: 
     section = section_of(rows(value_LH, 9))
     assert section.findings[0].startswith(finding)
     assert (section.highlights is None) == ("beyond rounding" in finding or "undefined" in finding)
+
+
+def test_each_column_has_its_sentences_and_columns_share_panels(tmp_path: Path) -> None:
+    measure = Surface(2, 2)
+    value_LHC = torch.zeros(2, 2, 10, dtype=torch.float64)
+    value_LHC[1, :, 1] = torch.tensor([0.9, 0.5])
+    value_LHC[0, 0, 0] = 0.25
+    value_LHC[..., 6:] = 0.1
+    error_LHC, count_LHC = torch.full_like(value_LHC, 0.01), torch.full(value_LHC.shape, 7)
+    grid = HeadGrid("surface", measure.columns, value_LHC, error_LHC, count_LHC)
+    section = grid_section(view_of(tmp_path, measure, grid))
+    assert section is not None
+    assert section.head == (1, 0)
+    separators, first, punctuation = section.findings
+    assert separators.startswith("Layer 1 · head 0 has the highest value of “[SEP]”, 0.900 (")
+    assert separators.endswith(
+        "significantly higher than every other (standard errors, Holm-corrected). By layer, the mean is lowest in layer 0 (0.000) "
+        "and highest in layer 1 (0.700). Above 0.5: 1 head of layer 1; so is the mean of layer 1."
+    )
+    assert first.endswith("By layer, the mean is lowest in layer 1 (0.000) and highest in layer 0 (0.125).")
+    assert punctuation == "Punctuation is 0.000 in all 4 heads."
+    (table,) = section.tables
+    # What uniform attention gives is the same for every head: no heatmap, and no head that is the highest.
+    assert [row[2] for row in table.rows[-4:]] == ["all heads"] * 4
+    heatmaps, layers = section.figures
+    assert len([axes for axes in heatmaps.figure.axes if axes.get_title().endswith("(n = 7)")]) == 6
+    assert [axes.get_title() for axes in layers.figure.axes] == ["attention to", "attention to [SEP] from"]
+    assert layers.figure.axes[0].lines[2].get_ydata().tolist() == pytest.approx([0.0, 0.0, 0.9, 0.5])

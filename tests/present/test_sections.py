@@ -204,12 +204,10 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
     assert table_.rows == [
         ["entropy", "1.250", "layer 0 · head 1", "2.000 (1.973 to 2.027)"],
         ["entropy again", "0.250", "layer 1 · head 0", "0.400 (0.373 to 0.427)"],
-        ["uniform attention", "2.500", "layer 0 · head 0", "2.500 (2.473 to 2.527)"],
+        ["uniform attention", "2.500", "all heads", "2.500 (2.473 to 2.527)"],
     ]
-    # One figure for each unit and scale, the first under the experiment's own name.
+    # One figure for each unit and scale, the first under the experiment's own name; none of what is the same for every head.
     assert [block.name for block in section.figures] == ["toy", "toy_nats"]
-    titles = [[axes.get_title() for axes in block.figure.axes] for block in section.figures]
-    assert [title for title in titles[0] if title] == ["entropy (n = 20)", "uniform attention (n = 20)"]
     labels = [[axes.get_ylabel() for axes in block.figure.axes] for block in section.figures]
     assert "bits" in labels[0]
     assert "nats" in labels[1]
