@@ -159,7 +159,13 @@ def check_trainer(settings: RunSettings) -> None:
     Raises:
         UserError: If a setting does not fit the machine.
     """
-    _check_nodes(settings.trainer.num_nodes)
+    num_nodes = settings.trainer.num_nodes
+    if num_nodes > 1 and not any(name in os.environ for name in _STARTED_BY):
+        # The first node would wait half an hour for the others.
+        raise UserError(
+            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with torchrun "
+            f"--nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or leave trainer.num_nodes out."
+        )
     log = logging.getLogger("pytorch_lightning")
     before = log.level
     # The trainer that is built later says the same about the machine.
@@ -175,15 +181,6 @@ def check_trainer(settings: RunSettings) -> None:
         raise UserError(
             f"trainer.devices is {trainer.num_devices}, but this machine has {cores} cores; give at most "
             f"{cores * _PROCESSES_PER_CORE} processes, which share them."
-        )
-
-
-def _check_nodes(num_nodes: int) -> None:
-    """Raise UserError if nothing starts the other nodes, for which the first would wait half an hour."""
-    if num_nodes > 1 and not any(name in os.environ for name in _STARTED_BY):
-        raise UserError(
-            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with torchrun "
-            f"--nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or leave trainer.num_nodes out."
         )
 
 
@@ -205,19 +202,14 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
     Raises:
         UserError: If one of them does not hold.
     """
-    _check_length(model, max_length)
-    check = check_attention(model)
-    _log.debug(
-        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's heads "
-        f"by {min(check.override_differences):.1e} or more."
-    )
-
-
-def _check_length(model: PreTrainedModel, max_length: int) -> None:
-    """Raise UserError if sequences may be longer than the model has positions for."""
     limit = max_positions(model)
     if limit is not None and max_length > limit:
         raise UserError(
             f"task.training.max_length is {max_length}, but the model has positions for {limit} tokens; set "
             f"task.training.max_length={limit} or less."
         )
+    check = check_attention(model)
+    _log.debug(
+        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's heads "
+        f"by {min(check.override_differences):.1e} or more."
+    )

@@ -69,7 +69,13 @@ def finish(
         return
     scores = collect_scores(module, data, seconds)
     if data.task.is_labelled:
-        _write_predictions(run, module)
+        # One row for each example, so that later tests can be paired over examples.
+        (run.folder / PREDICTIONS).mkdir(exist_ok=True)
+        for name in module.evaluation_names:
+            index_N, logits_NC, label_N = _collected(module, name)
+            columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
+            columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
+            write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
         # Of a sharded model this process has a part.
         if module.device_mesh is None:
             strategy = trainer.strategy
@@ -134,9 +140,7 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
     for name in module.evaluation_names:
         label_N = data.labels(data.evaluation[name])
         answers_N = torch.full_like(label_N, constant)
-        predictions = module.predictions[name]
-        assert isinstance(predictions, Predictions)
-        _, logits_NC, gold_N = predictions.collected()
+        _, logits_NC, gold_N = _collected(module, name)
         p_constant = beats_constant(
             decide(logits_NC, data.task).numpy(),
             gold_N.numpy(),
@@ -168,17 +172,11 @@ def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, labe
     return [note]
 
 
-def _write_predictions(run: Run, module: SequenceClassifier) -> None:
-    """One row for each example, so that later tests can be paired over examples."""
-    folder = run.folder / PREDICTIONS
-    folder.mkdir(exist_ok=True)
-    for name in module.evaluation_names:
-        predictions = module.predictions[name]
-        assert isinstance(predictions, Predictions)
-        index_N, logits_NC, label_N = predictions.collected()
-        columns = {"index": index_N.numpy(), "label": label_N.double().numpy()}
-        columns |= {f"logit_{c}": logits_NC[:, c].numpy() for c in range(logits_NC.shape[1])}
-        write_parquet(folder / f"{name}.parquet", pa.table(columns))
+def _collected(module: SequenceClassifier, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Index, logits and label of each example of an evaluation set."""
+    predictions = module.predictions[name]
+    assert isinstance(predictions, Predictions)
+    return predictions.collected()
 
 
 def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:

@@ -99,7 +99,14 @@ def merge_runs(config: DictConfig) -> AblationTable:
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
     first = parts[0]
     identity = (first.run.name, first.run.model, first.run.task, first.run.init)
-    run = _Merged(run_folder(), *identity, recorded=_recorded(config, first))
+    recorded = config.copy()
+    OmegaConf.set_struct(recorded, False)
+    # What the parts share, so that the merged run can be read as a run itself.
+    for key in _SHARED:
+        if key in first.config:
+            recorded[key] = first.config[key]
+    recorded.ablation = first.settings.model_dump(exclude=set(_PLAN_KEYS))
+    run = _Merged(run_folder(), *identity, recorded=recorded)
     records = {SWEEP: screening_of(parts, outcomes)} if outcomes.is_screened else {}
     judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, records)
     judged.write(run, first.rows[0]["stage"], first.step)
@@ -153,17 +160,6 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
     bounds = {"bound": bound, "each": unseen.bound(LEVEL)}
     onednn = all(record.get("onednn") for record in records)
     return {**total, **bounds, "precision": precisions[0], "reason": None, "onednn": onednn}
-
-
-def _recorded(config: DictConfig, part: Part) -> DictConfig:
-    """The configuration of the merged run: what the parts share, so that it can be read as a run itself."""
-    recorded = config.copy()
-    OmegaConf.set_struct(recorded, False)
-    for key in _SHARED:
-        if key in part.config:
-            recorded[key] = part.config[key]
-    recorded.ablation = part.settings.model_dump(exclude=set(_PLAN_KEYS))
-    return recorded
 
 
 def find_parts(names: Sequence[str]) -> list[Path]:

@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
-from bertsecrets.keys import CompareKeys, ReportKeys
+from bertsecrets.keys import ReportKeys
 from bertsecrets.papers.names import LEDGER, page_files, page_name
-from bertsecrets.papers.page import Page, find_page
+from bertsecrets.papers.page import find_page
 from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
@@ -76,7 +76,8 @@ def compare_runs(config: DictConfig) -> list[Path]:
                 ]
             )
         )
-    page = _page(keys)
+    name = page_name(keys.paper)
+    page = find_page(name, keys.statements, keys.statements_folder) if name else None
     same_size = len({run.size for run in runs if run.size is not None}) < 2
     if not (page is not None and page.sizes_may_differ) and (keys.heads or page is not None):
         check_sizes(runs)
@@ -103,12 +104,6 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
         return None
     check_links(Path(names[0]))
     return Path(names[0]).absolute() / COMPARISON
-
-
-def _page(keys: CompareKeys) -> Page | None:
-    """The page that the settings ask for besides the comparison; None for none."""
-    name = page_name(keys.paper)
-    return find_page(name, keys.statements, keys.statements_folder) if name else None
 
 
 def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:

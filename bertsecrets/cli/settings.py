@@ -161,19 +161,15 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         raise UserError(f"Task '{common['task'].name}' has no labels to fine-tune on; use analyze.py.")
     if keys.push_to_hub is not None and keys.save is None:
         raise UserError("push_to_hub uploads the folder that save= writes; give save=<new folder> too.")
+    sweep = SweepSettings.read("sweep", keys.sweep)
+    page_name(sweep.paper, "sweep.paper")
     common |= {
         "report": ReportSettings.read("report", keys.report),
         "optimizer": OptimizerConfig.read("optimizer", keys.optimizer),
         "checkpoint": CheckpointSettings.read("checkpoint", keys.checkpoint),
-        "sweep": _read_sweep(keys.sweep),
+        "sweep": sweep,
     }
     return TrainSettings(**common, keys=keys, **_read_classes(keys, common, "callbacks"))
-
-
-def _read_sweep(section: Any) -> SweepSettings:
-    sweep = SweepSettings.read("sweep", section)
-    page_name(sweep.paper, "sweep.paper")
-    return sweep
 
 
 def read_analyze(config: Mapping[str, Any]) -> AnalyzeSettings:
@@ -353,7 +349,8 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
     sections = []
     names: dict[str, str] = {}
     for key, section in _without_null(keys.measure).items():
-        if _only_tunes(key, section):
+        if "_target_" not in section and key in configurations("measure"):
+            # It only sets keys of a measure that the command line did not choose.
             continue
         section_key = f"measure.{key}"
         target = {name: value for name, value in section.items() if name not in WatchKeys.model_fields}
@@ -382,11 +379,6 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
 def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
     values = {key: value for key, value in section.items() if key in WatchKeys.model_fields}
     return WatchKeys.read(f"measure.{name}", {"every_n_validations": keys.every_n_validations, **values})
-
-
-def _only_tunes(name: str, section: Section) -> bool:
-    """Whether a section only sets keys of a measure that the command line did not choose."""
-    return "_target_" not in section and name in configurations("measure")
 
 
 def _read_callbacks(

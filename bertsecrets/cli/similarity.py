@@ -21,7 +21,6 @@ from bertsecrets.cli.finish import closing, present
 from bertsecrets.cli.rows import know_rows
 from bertsecrets.cli.settings import AnalyzeSettings
 from bertsecrets.cli.targets import load_target, make
-from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.task import Task
@@ -83,7 +82,13 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     write_config(recorded, folder)
 
     evaluation = data.check_evaluation(ablation.evaluation)
-    split = SentencePairs(_scaled(data, evaluation), tokenizer, model.max_length)
+    assert data.task.label_range is not None
+    low, high = data.task.label_range
+    examples = data.examples(data.evaluation[evaluation])
+    similarity_N = (data.labels(data.evaluation[evaluation]).double() - low) / (high - low)
+    # Similarities from 0 to 1.
+    pairs = [replace(example, label=label) for example, label in zip(examples, similarity_N.tolist(), strict=True)]
+    split = SentencePairs(pairs, tokenizer, model.max_length)
     subject = Subject.of_split(model, task, split, data.config.eval_batch_size, evaluation, settings.keys.progress)
     keep_results()
     loggers = make_loggers(settings, run)
@@ -147,17 +152,6 @@ def _sweep(settings: AnalyzeSettings) -> Sweep:
     if SIMILAR_GROUPS in sweep.plans:
         raise UserError(f"Groups of heads with similar maps are not available for a sentence-embedding model{wish}")
     return sweep
-
-
-def _scaled(data: TaskData, evaluation: str) -> list[Example]:
-    """The examples of an evaluation set, with similarities from 0 to 1."""
-    assert data.task.label_range is not None
-    low, high = data.task.label_range
-    split = data.evaluation[evaluation]
-    scaled_N = (data.labels(split).double() - low) / (high - low)
-    return [
-        replace(example, label=label) for example, label in zip(data.examples(split), scaled_N.tolist(), strict=True)
-    ]
 
 
 def _scores(outcomes: Outcomes, task: Task, data: TaskData, evaluation: str, seconds: float) -> RunScores:

@@ -19,7 +19,6 @@ from bertsecrets.cli.last_checkpoint import LastCheckpoint
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources.base import CHOOSING
-from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.checkpoint import check_resumable, read_record
 from bertsecrets.models.classifier import RECORD, SequenceClassifier
@@ -85,7 +84,18 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     callbacks = [
         *make_watcher(settings, run=run, random=untrained, masked_lm=partial(load_masked_lm, spec, keys.init)),
         *make_callbacks(settings.callbacks, run=run, **settings.offered),
-        _best_checkpoint(task, run) if chooses else FinalWeights(run.checkpoints / FINAL),
+        LaterAmongEquals(
+            dirpath=run.checkpoints,
+            filename=Path(BEST).stem,
+            # On the rows that choose, by the task's first metric.
+            monitor=f"{CHOOSING}/{task.metrics[0]}",
+            mode="max",
+            save_weights_only=True,
+            enable_version_counter=False,
+            auto_insert_metric_name=False,
+        )
+        if chooses
+        else FinalWeights(run.checkpoints / FINAL),
         last,
     ]
     with open_trainer(settings, run, callbacks) as trainer:
@@ -143,16 +153,3 @@ class FinalWeights(Checkpoint):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.save_checkpoint(self.path, weights_only=True)
-
-
-def _best_checkpoint(task: Task, run: Run) -> ModelCheckpoint:
-    """The best checkpoint by the task's first metric on the rows that choose."""
-    return LaterAmongEquals(
-        dirpath=run.checkpoints,
-        filename=Path(BEST).stem,
-        monitor=f"{CHOOSING}/{task.metrics[0]}",
-        mode="max",
-        save_weights_only=True,
-        enable_version_counter=False,
-        auto_insert_metric_name=False,
-    )

@@ -52,7 +52,12 @@ def read_trainer(section: Section) -> TrainerSettings:
         valid = [argument for argument in trainer_arguments() if argument not in SET_BY_THE_PROGRAM]
         check_names("trainer", _without_target(section), valid)
     else:
-        _check_subclass(section)
+        from pytorch_lightning import Trainer
+
+        target = load_target("trainer", section)
+        if not (inspect.isclass(target) and issubclass(target, Trainer)):
+            raise UserError(f"trainer._target_ is {section['_target_']}, which is not a Trainer; name {_TRAINER}.")
+        check_arguments("trainer", section)
     settings = TrainerSettings.read("trainer", _without_target(section))
     if isinstance(settings.strategy, dict):
         check_arguments("trainer.strategy", settings.strategy)
@@ -62,15 +67,6 @@ def read_trainer(section: Section) -> TrainerSettings:
             "trainer.max_epochs is null, and training would not end; give a whole number from 1, or also trainer.max_steps."
         )
     return settings
-
-
-def _check_subclass(section: Section) -> None:
-    from pytorch_lightning import Trainer
-
-    target = load_target("trainer", section)
-    if not (inspect.isclass(target) and issubclass(target, Trainer)):
-        raise UserError(f"trainer._target_ is {section['_target_']}, which is not a Trainer; name {_TRAINER}.")
-    check_arguments("trainer", section)
 
 
 def _without_target(section: Section) -> Section:

@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,21 +22,17 @@ from bertsecrets.results.files import as_argument, quoted
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import key_of
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
-from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, hold, read_finished
+from bertsecrets.sweeps.run_folder import BEGUN, FAILURE, claim_folder, has_finished, hold
 from bertsecrets.sweeps.signals import Interrupted
 from bertsecrets.sweeps.sweep import (
-    CODE,
     FAILED,
     FINISHED,
-    GPUS,
     INTERRUPTED,
     NOT_STARTED,
-    PROGRAM,
-    RECORDS,
     RUNNING,
     SKIPPED,
-    SWEEP_PROCESS,
     JobRecord,
+    Told,
     line_of,
 )
 from bertsecrets.sweeps.trust import foreign_code, outside
@@ -61,17 +57,17 @@ def start_job(config: DictConfig) -> float | None:
     another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in the
     sweep's records and returns None, so that the other jobs still run.
     """
-    sweep, host = os.environ[SWEEP_PROCESS].split()
-    if host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
-        end_with_process(int(sweep))
+    told = Told.read()
+    if told.host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
+        end_with_process(told.process)
     hydra = HydraConfig.get()
-    records = Path(os.environ[RECORDS])
+    records = Path(told.records)
     folder = Path(hydra.runtime.output_dir)
     record = JobRecord(int(hydra.job.num), list(hydra.overrides.task), str(folder), RUNNING)
     record.write(records)
     started = time.monotonic()
     try:
-        status, reason = _run(config, folder, record.number, records)
+        status, reason = _run(config, folder, record.number, told)
     except UserError as error:
         status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
     except (KeyboardInterrupt, Interrupted):
@@ -82,24 +78,25 @@ def start_job(config: DictConfig) -> float | None:
     score = _objective(folder, config.get("objective")) if status in (FINISHED, SKIPPED) else None
     ended = replace(record, status=status, reason=reason, seconds=seconds, score=score)
     ended.write(records)
-    print(line_of(ended, config.get("objective") or "score"), flush=True)  # noqa: T201
+    print(line_of(ended, config.get("objective") or "score", told), flush=True)  # noqa: T201
     return score
 
 
-def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[str, str]:
+def _run(config: DictConfig, folder: Path, number: int, told: Told) -> tuple[str, str]:
     """Run the job; return its status and why it was skipped or failed."""
+    records = Path(told.records)
     if (records / INTERRUPTED).exists():
         return NOT_STARTED, ""
-    if os.environ[CODE] != code_version():
+    if told.code != code_version():
         return FAILED, (
-            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {os.environ[CODE]}; install the "
+            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {told.code}; install the "
             "same on both."
         )
     with hold(folder):
         state = claim_folder(plain(config), folder)
     if state == "finished":
         return SKIPPED, "already finished"
-    command = [sys.executable, *json.loads(os.environ[PROGRAM]), *_arguments(config, folder, state == "resumable")]
+    command = [sys.executable, *told.program, *_arguments(config, folder, state == "resumable")]
 
     def started(process: int) -> None:
         (records / f"{number}.process").write_text(f"{process} {os.getpid()} {socket.gethostname()}", "utf-8")
@@ -107,29 +104,22 @@ def _run(config: DictConfig, folder: Path, number: int, records: Path) -> tuple[
             raise Interrupted(signal.SIGTERM)
 
     # Where the job says why it fails: not on the sweep's disk, which may be full.
-    with _leased_gpus(config) as devices, tempfile.TemporaryDirectory() as scratch:
+    with _leased_gpus(config, told.gpus) as devices, tempfile.TemporaryDirectory() as scratch:
         failure = Path(scratch) / "failure.json"
-        variables = {FAILURE: str(failure), **dict.fromkeys(_slurm_ranks()), **devices}
+        # A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one sweep; Slurm's
+        # variables would make Lightning wait for tasks that do not exist.
+        ranks = [name for name in _SLURM_RANKS if name in os.environ and os.environ.get("SLURM_NTASKS") == "1"]
+        variables = {FAILURE: str(failure), **dict.fromkeys(ranks), **devices}
         status = run_process(command, Path(HydraConfig.get().runtime.cwd), variables, started)
         content = json.loads(failure.read_text("utf-8")) if failure.is_file() else None
     (records / f"{number}.process").unlink(missing_ok=True)
     if status == 0:
-        return (
-            (FINISHED, "")
-            if _has_finished(folder)
-            else (FAILED, "it ended without finishing; resume=true continues it.")
-        )
+        # Commands that only make pages again begin no run.
+        finished = has_finished(folder) or not (folder / BEGUN).exists()
+        return (FINISHED, "") if finished else (FAILED, "it ended without finishing; resume=true continues it.")
     if content is None:
         return FAILED, f"{describe_exit(status)}."
     return (SKIPPED if content["error"] == BusyError.__name__ else FAILED), content["reason"]
-
-
-def _has_finished(folder: Path) -> bool:
-    """Whether the run in a folder says so itself; commands that only make pages again begin no run."""
-    try:
-        return read_finished(folder) is not None or not (folder / BEGUN).exists()
-    except ValueError:
-        return False
 
 
 def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
@@ -153,9 +143,8 @@ def _arguments(config: DictConfig, folder: Path, resumable: bool) -> list[str]:
 
 
 @contextmanager
-def _leased_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
+def _leased_gpus(config: DictConfig, gpus: Sequence[str]) -> Iterator[dict[str, str]]:
     """Reserve as many GPUs of this machine as the job asks for; a cluster assigns GPUs itself."""
-    gpus = [name for name in os.environ.get(GPUS, "").split(",") if name]
     if "trainer" not in config or any(name in os.environ for name in _ASSIGNED_BY):
         yield {}
         return
@@ -169,14 +158,6 @@ def _leased_gpus(config: DictConfig) -> Iterator[dict[str, str]]:
         return
     with lease_gpus(count, gpus, Path(tempfile.gettempdir()) / f"bertsecrets-gpus-{os.getuid()}") as leased:
         yield {VISIBLE_GPUS: ",".join(leased)}
-
-
-def _slurm_ranks() -> list[str]:
-    """Slurm's variables that would make Lightning wait for tasks that do not exist.
-
-    A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one sweep.
-    """
-    return [name for name in _SLURM_RANKS if name in os.environ] if os.environ.get("SLURM_NTASKS") == "1" else []
 
 
 def _objective(folder: Path, name: str | None) -> float | None:

@@ -54,7 +54,13 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     if needs_nothing():
         yield False
         return
-    _check_writable(folder)
+    nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        raise UserError(
+            f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with hydra.run.dir=<folder>."
+        )
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise _cannot_use(folder, PermissionError(errno.EACCES, "Permission denied"))
     content = _content(folder)
     if content == _SWEEP or (content is not None and not (resume or overwrite or (folder / LOCK).exists())):
         raise _used(folder, content, config)
@@ -75,7 +81,10 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
         elif (content := _content(folder)) is not None:
             if not overwrite:
                 raise _used(folder, content, config)
-            moved, before = _move_aside(folder), set()
+            moved, before = _free_name(folder), set()
+            os.rename(folder, moved)
+            # A process that waits for the old lock must not take it for that of the new folder.
+            (moved / LOCK).unlink(missing_ok=True)
             held.close()
             held.enter_context(hold(folder))
         try:
@@ -146,16 +155,6 @@ def is_finished(folder: Path, config: Mapping[str, Any]) -> bool:
         return False
 
 
-def _check_writable(folder: Path) -> None:
-    nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-    if not nearest.is_dir():
-        raise UserError(
-            f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with hydra.run.dir=<folder>."
-        )
-    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
-        raise _cannot_use(folder, PermissionError(errno.EACCES, "Permission denied"))
-
-
 def _cannot_use(folder: Path, error: OSError) -> UserError:
     return UserError(
         f"The output folder '{folder}' cannot be written ({describe_os_error(error)}); choose another folder with "
@@ -184,14 +183,6 @@ def _free_name(folder: Path) -> Path:
     number = 1
     while os.path.lexists(target := folder.with_name(f"{folder.name}.{number}")):
         number += 1
-    return target
-
-
-def _move_aside(folder: Path) -> Path:
-    target = _free_name(folder)
-    os.rename(folder, target)
-    # A process that waits for the old lock must not take it for that of the new folder.
-    (target / LOCK).unlink(missing_ok=True)
     return target
 
 

@@ -121,7 +121,8 @@ def run_key(config: Mapping[str, Any]) -> str:
         raise UserError(
             f"'{error.filename}' cannot be read ({describe_os_error(error)}); change its permissions or its path."
         ) from error
-    for name in _listed(config.get("runs")):
+    runs = config.get("runs") or ()
+    for name in [runs] if isinstance(runs, str) else map(str, runs):
         # A run's marker holds the digests of its results.
         for pattern in (FINISHED, "ablation.parquet"):
             for file in (Path(name) / pattern, *sorted(Path(name).glob(f"*/{pattern}"))):
@@ -138,11 +139,6 @@ def data_paths(config: Mapping[str, Any]) -> list[Path]:
         folder = Path(os.path.expanduser(data["root"])) / task["tsv"]["folder"]
         files += [folder / name for _, name in sorted(task["tsv"]["files"].items())]
     return files
-
-
-def _listed(value: Any) -> list[str]:
-    """The folders that a setting names: one, several or none."""
-    return [value] if isinstance(value, str) else [str(name) for name in value or ()]
 
 
 @contextmanager

@@ -30,23 +30,8 @@ from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
 from bertsecrets.sweeps.run_folder import NO_INFLUENCE, has_finished
 from bertsecrets.sweeps.trust import check_links
 
-RECORDS = "BERTSECRETS_SWEEP"
-"""Environment variable: the folder of the records of this sweep's jobs."""
-
-SWEEP_PROCESS = "BERTSECRETS_SWEEP_PROCESS"
-"""Environment variable: the process that runs the sweep, and the name of its machine."""
-
-PROGRAM = "BERTSECRETS_PROGRAM"
-"""Environment variable: the arguments of Python that start a job, as a JSON list."""
-
-JOBS = "BERTSECRETS_JOBS"
-"""Environment variable: ``{"count": the number of jobs, or null if the sweeper decides, "swept": what they vary}``."""
-
-CODE = "BERTSECRETS_CODE"
-"""Environment variable: version of the code that the sweep was started with."""
-
-GPUS = "BERTSECRETS_GPUS"
-"""Environment variable: names of the GPUs that the sweep may assign to its jobs, separated by commas."""
+SWEEP = "BERTSECRETS_SWEEP"
+"""Environment variable: what a sweep tells its jobs, as JSON (:class:`Told`)."""
 
 INTERRUPTED = "interrupted"
 """Name of the file in the records of a sweep that was asked to end: no further job begins."""
@@ -58,6 +43,35 @@ RUNNING, FINISHED, FAILED, SKIPPED, NOT_STARTED = "running", "finished", "failed
 """The states of a job."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a sweep tells its jobs.
+
+    Args:
+        records: Folder of the jobs' records.
+        process, host: The process that runs the sweep, and the name of its machine.
+        program: The arguments of Python that start a job.
+        count: The number of jobs; None if the sweeper decides.
+        swept: The settings that the jobs vary.
+        gpus: Names of the GPUs that the sweep may assign to its jobs.
+        code: Version of the code that the sweep was started with.
+    """
+
+    records: str
+    process: int
+    host: str
+    program: Sequence[str]
+    count: int | None
+    swept: Sequence[str]
+    gpus: Sequence[str]
+    code: str
+
+    @classmethod
+    def read(cls) -> "Told":
+        """What the sweep of this job has told it."""
+        return cls(**json.loads(os.environ[SWEEP]))
 
 
 @dataclass(frozen=True)
@@ -113,17 +127,20 @@ class Sweep:
 
     def overrides(self) -> list[str]:
         """Hydra's settings for this sweep, to be added to those of the user."""
-        variables = {
-            RECORDS: str(self.records),
-            SWEEP_PROCESS: f"{os.getpid()} {socket.gethostname()}",
-            PROGRAM: json.dumps(_program()),
-            JOBS: json.dumps({"count": self.count, "swept": self.swept}),
-            GPUS: ",".join(visible_gpus()),
-            CODE: code_version(),
-        }
+        specification = sys.modules["__main__"].__spec__
+        told = Told(
+            str(self.records),
+            os.getpid(),
+            socket.gethostname(),
+            [str(Path(sys.argv[0]).resolve())] if specification is None else ["-m", specification.name],
+            self.count,
+            self.swept,
+            visible_gpus(),
+            code_version(),
+        )
         return [
             f"hydra.sweep.dir={quoted(str(self.folder))}",
-            *(f"++hydra.job.env_set.{name}={quoted(value)}" for name, value in variables.items()),
+            f"++hydra.job.env_set.{SWEEP}={quoted(json.dumps(asdict(told)))}",
         ]
 
     def interrupt(self, number: int) -> None:
@@ -269,17 +286,17 @@ def final_records(records: Sequence[JobRecord], count: int | None = None) -> lis
     folder says so, else failed."""
     numbers = {record.number for record in records}
     missing = [JobRecord(number, [], "", RUNNING) for number in range(count or 0) if number not in numbers]
-    return [_ended(record) for record in sorted((*records, *missing), key=lambda record: record.number)]
-
-
-def _ended(record: JobRecord) -> JobRecord:
-    if record.status != RUNNING:
-        return record
-    # An interrupted job may finish in the time that it is given to save its work.
-    if record.folder and has_finished(Path(record.folder)):
-        return replace(record, status=FINISHED, reason="")
-    lost = "its process ended without reporting a result; resume=true runs it again"
-    return replace(record, status=FAILED, reason=record.reason or lost, seconds=0.0, score=None)
+    final = []
+    for record in sorted((*records, *missing), key=lambda record: record.number):
+        if record.status == RUNNING:
+            # An interrupted job may finish in the time that it is given to save its work.
+            if record.folder and has_finished(Path(record.folder)):
+                record = replace(record, status=FINISHED, reason="")
+            else:
+                lost = "its process ended without reporting a result; resume=true runs it again"
+                record = replace(record, status=FAILED, reason=record.reason or lost, seconds=0.0, score=None)
+        final.append(record)
+    return final
 
 
 def print_records(console: Console, records: Sequence[JobRecord], objective: str, count: int | None = None) -> None:
@@ -307,12 +324,6 @@ def print_records(console: Console, records: Sequence[JobRecord], objective: str
     console.print(Text(", ".join(f"{number} {status}" for status, number in counts.items())))
 
 
-def _program() -> list[str]:
-    """The arguments of Python that start this program again: a script, or ``-m`` and a module."""
-    specification = sys.modules["__main__"].__spec__
-    return [str(Path(sys.argv[0]).resolve())] if specification is None else ["-m", specification.name]
-
-
 def _settings(invocation: Invocation, config: DictConfig) -> tuple[dict[str, str], list[str]]:
     """The settings that all jobs share, by key, and the keys that the sweep varies."""
     fixed: dict[str, str] = {}
@@ -338,16 +349,16 @@ def _count(invocation: Invocation, config: DictConfig) -> int | None:
         return math.prod(sum(1 for _ in override.sweep_string_iterator()) for override in lists)
 
 
-def line_of(record: JobRecord, score: str) -> str:
+def line_of(record: JobRecord, score: str, told: Told) -> str:
     """One line about a finished job, with its place among all jobs of the sweep.
 
     Args:
         record: The job.
         score: Name of its score.
+        told: What its sweep has told it.
     """
-    jobs = json.loads(os.environ.get(JOBS, "{}"))
-    of_all = f"/{jobs['count']}" if jobs.get("count") else ""
-    varied = [line for line in record.overrides if line.partition("=")[0].lstrip("+") in jobs.get("swept", ())]
+    of_all = f"/{told.count}" if told.count else ""
+    varied = [line for line in record.overrides if line.partition("=")[0].lstrip("+") in told.swept]
     settings = " ".join(varied or record.overrides) or "(defaults)"
     outcome = [record.status if not record.reason else f"{record.status}: {message(record.reason)}"]
     outcome += [f"{score} {record.score:.3f}"] if record.score is not None else []

@@ -98,7 +98,7 @@ def _composed(*arguments: str) -> dict[str, object]:
         (["task=stsb", "ablation.mode=resample"], "Mode 'resample' is not available"),
         (
             ["task=stsb", "ablation.budget=10min"],
-            "budgeted and merely planned sweeps and those that stop early are not",
+            "budgeted and merely planned sweeps are not",
         ),
         (["task=stsb", "measure=[entropy]"], "is taken by bertsecrets.measure"),
     ],

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,12 +18,12 @@ from bertsecrets.sweeps.run_folder import Finished
 from bertsecrets.sweeps.sweep import (
     FAILED,
     FINISHED,
-    JOBS,
     NOT_STARTED,
     RUNNING,
     SKIPPED,
     JobRecord,
     Sweep,
+    Told,
     final_records,
     line_of,
     open_sweep,
@@ -110,16 +110,15 @@ def test_after_an_interruption_every_job_is_counted_by_what_became_of_it(
     assert printed.splitlines()[-1] == "2 finished, 0 skipped, 1 failed, 4 not started"
 
 
-def test_a_finished_job_is_one_line_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_job_is_one_line_with_its_place() -> None:
     overrides = ["task=rte", "seed=2", "model=minilm"]
     done = JobRecord(1, overrides, "folder", FINISHED, seconds=412.3, score=0.5812)
-    monkeypatch.setenv(JOBS, json.dumps({"count": 4, "swept": ["seed", "task"]}))
-    assert line_of(done, "val/accuracy") == "[2/4] task=rte seed=2: finished, val/accuracy 0.581, 412 s"
+    told = Told("", 0, "", (), 4, ("seed", "task"), (), "")
+    assert line_of(done, "val/accuracy", told) == "[2/4] task=rte seed=2: finished, val/accuracy 0.581, 412 s"
     failed = JobRecord(3, overrides, "folder", FAILED, "the data\nare missing.")
-    assert line_of(failed, "score") == "[4/4] task=rte seed=2: failed: the data are missing."
+    assert line_of(failed, "score", told) == "[4/4] task=rte seed=2: failed: the data are missing."
     # A sweeper that searches decides the number itself.
-    monkeypatch.setenv(JOBS, json.dumps({"count": None, "swept": ["seed"]}))
-    assert line_of(done, "score").startswith("[2] seed=2: finished")
+    assert line_of(done, "score", replace(told, count=None, swept=("seed",))).startswith("[2] seed=2: finished")
 
 
 @pytest.mark.parametrize(
