@@ -16,15 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertsecrets.measures.frame_relations.record import (
-    RELATION,
-    RelationExample,
-    RelationGrids,
-    RelationRecord,
-    linked,
-    relation_grids,
-    relation_maps,
-)
+from bertsecrets.measures.frame_relations.rows import LinkedPair, Links, Token, Weight
 from bertsecrets.measures.linguistic.columns import feature_label, pair_label
 from bertsecrets.measures.linguistic.features import RANDOM, UNIFORM
 from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
@@ -40,6 +32,14 @@ from bertsecrets.present.figures.maps import MapPanel, TitledMap, gallery, map_s
 from bertsecrets.present.figures.patterns import ShareBar, pattern_bars
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.frame_relations import (
+    OPEN,
+    RELATION,
+    by_weight,
+    linked_tokens,
+    maps_of_example,
+    relation_heads,
+)
 from bertsecrets.present.grid import highest
 from bertsecrets.present.patterns import ANNOTATED, NAMED
 from bertsecrets.present.report.content import FigureBlock, Section, Table
@@ -48,7 +48,7 @@ from bertsecrets.results.captures import read_examples, read_maps, read_steps
 from bertsecrets.results.formatting import MISSING, head_label, number, with_limits
 from bertsecrets.results.run import CAPTURES, INITIAL
 from bertsecrets.results.scores import INTERVALS, score_interval
-from bertsecrets.results.views import Grids, Replicates
+from bertsecrets.results.views import Grids, MeasureView, Replicates
 
 _THEIRS = published("kovaleva2019")
 
@@ -355,22 +355,20 @@ def relations(models: Studied) -> Section | None:
     """The heads' weights on annotated relations before fine-tuning, one panel for each set of sentences."""
     views = models.before("frame_relations", lambda view: view.has("weight"))
     several = len({model for model, _ in views}) > 1
-    sets: list[tuple[str, RelationGrids]] = []
-    sentences: list[RelationExample] = []
+    sets: list[tuple[str, MeasureView]] = []
     for (model, task), view in sorted(views.items(), key=lambda item: item[0][::-1]):
-        record = RelationRecord.read(view.extras)
-        source = task if record is None else record.source
-        name, grids = f"{model} · {source}" if several else source, relation_grids(view)
-        alike = (other.value["weight"] for other_name, other in sets if other_name == name)
+        links = view.fact(Links)
+        source = task if links is None else links.source
+        name = f"{model} · {source}" if several else source
+        alike = (other.value("weight") for other_name, other in sets if other_name == name)
         # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
-        if not any(np.allclose(grids.value["weight"], weight_LH, equal_nan=True) for weight_LH in alike):
-            sets.append((name, grids))
-            sentences += [] if record is None else [record.example]
+        if not any(np.allclose(view.value("weight"), weight_LH, equal_nan=True) for weight_LH in alike):
+            sets.append((name, view))
     if not sets:
         return None
-    counts = [int(grids.count.max()) for _, grids in sets]
+    counts = [view.count("weight") for _, view in sets]
     figure = head_panels(
-        [HeadPanel(name, grids.value["weight"]) for name, grids in sets],
+        [HeadPanel(name, view.value("weight")) for name, view in sets],
         title="Attention along frame relations, before fine-tuning",
         unit="largest weight among linked tokens",
         note=sample_size(counts),
@@ -383,29 +381,33 @@ def relations(models: Studied) -> Section | None:
             "Heatmaps of relation weights by layer and head.",
         )
     ]
-    if sentences:
-        drawn = sentences[0]
-        caption = f"Figure 3, one sentence: {drawn.text.strip()} Linked: {linked(drawn)} (attending → attended to)."
-        maps = relation_maps(drawn)
-        blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
-    rows = [_relation_row(name, grids) for name, grids in sets]
+    for _, view in sets:
+        if links := view.fact(Links):
+            tokens = view.found(Token)
+            linked = linked_tokens(tokens, view.found(LinkedPair))
+            title = "One sentence in the heads with the most attention along relations"
+            caption = f"Figure 3, one sentence: {links.text.strip()} Linked: {linked} (attending → attended to)."
+            maps = maps_of_example(tokens, view.found(Weight), title)
+            blocks.append(FigureBlock("paper_figure3_maps", maps, caption, "Attention maps of the highest heads."))
+            break
+    rows = [_relation_row(name, view) for name, view in sets]
     return Section(
         tables=[filled_table(Table.of(rows, "Heads by their weight on annotated relations, and what explains it"))],
         figures=blocks,
     )
 
 
-def _relation_row(name: str, grids: RelationGrids) -> dict[str, str]:
-    top = grids.heads[:_LISTED]
-    verdicts = {head: f" ({grids.verdict(head)})" if grids.tested else "" for head in top}
-    follow = sum(grids.verdict(head) == RELATION for head in grids.heads) if grids.tested else 0
+def _relation_row(name: str, view: MeasureView) -> dict[str, str]:
+    heads, weight_LH, relation_LH = by_weight(view), view.value("weight"), relation_heads(view)
+    top = heads[:_LISTED]
+    verdicts = {head: "" if relation_LH is None else f" ({RELATION if relation_LH[head] else OPEN})" for head in top}
     return {
         "source": name,
-        "sentences": f"{int(grids.count.max()):,}",
-        "highest heads": "; ".join(f"{_at_head(head, grids.value['weight'][head])}{verdicts[head]}" for head in top),
-        "highest beyond position": number(grids.value["over_position"][top[0]], signed=True),
-        "heads that follow the relation": f"{follow} of {len(grids.heads)}" if grids.tested else MISSING,
-        "mean": number(float(np.nanmean(grids.value["weight"]))),
+        "sentences": f"{view.count('weight'):,}",
+        "highest heads": "; ".join(f"{_at_head(head, weight_LH[head])}{verdicts[head]}" for head in top),
+        "highest beyond position": number(view.value("over_position")[top[0]], signed=True),
+        "heads that follow the relation": MISSING if relation_LH is None else f"{relation_LH.sum()} of {len(heads)}",
+        "mean": number(float(np.nanmean(weight_LH))),
         "paper (figure)": "; ".join(_at_head(head, value) for *head, value in _THEIRS["relation_heads"]),
     }
 

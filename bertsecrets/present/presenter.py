@@ -53,6 +53,7 @@ def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Prese
     Raises:
         UserError: If one of ``trusted`` is needed and cannot be imported.
     """
+    declaration = resolved(declaration)
     if not declaration.presenter:
         return _of_class(_named(declaration.experiment, "measures", trusted)) if declaration.experiment else Presenter()
     named = _named(declaration.presenter, "presenters", trusted)

@@ -10,7 +10,7 @@ from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
 from bertsecrets.present.grid import correlation_in_words
-from bertsecrets.present.presenter import presenter_of, resolved
+from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.columns import KEPT
 from bertsecrets.reporting.answer import changed_and_needed
@@ -169,7 +169,7 @@ def _classes(views: Mapping[str, MeasureView]) -> dict[str, Sequence[Sequence[st
         for name, view in views.items()
         for declaration in view.run.declarations()
         if declaration.name == name
-        for heading, text_LH in presenter_of(resolved(declaration)).classes(view).items()
+        for heading, text_LH in presenter_of(declaration).classes(view).items()
     }
 
 

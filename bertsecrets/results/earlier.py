@@ -135,6 +135,40 @@ def _probed(content: Content) -> Iterator[Content]:
     }
 
 
+def _links(content: Content) -> Iterator[Content]:
+    settings = {name: content["settings"][name] for name in ("pairs", "direction", "matching", "permutations")}
+    # The first runs do not know how many links stay alone.
+    numbers = {"source": content["source"], "links": content["links"], "alone": content.get("alone", 0)}
+    yield {**numbers, **settings, "text": content["example"]["text"]}
+
+
+def _filters(content: Content) -> Iterator[Content]:
+    for name, sentences in content["remaining"].items():
+        yield {"name": name, "sentences": sentences}
+
+
+def _offsets(content: Content) -> Iterator[Content]:
+    for offset, links in content["offsets"].items():
+        yield {"offset": int(offset), "links": links}
+
+
+def _tokens(content: Content) -> Iterator[Content]:
+    for position, token in enumerate(content["example"]["tokens"]):
+        yield {"position": position, "token": token}
+
+
+def _linked_pairs(content: Content) -> Iterator[Content]:
+    for query, key in content["example"]["pairs"]:
+        yield {"query": query, "key": key}
+
+
+def _weights(content: Content) -> Iterator[Content]:
+    for entry in content["example"]["maps"]:
+        for query, row in enumerate(entry["attention"]):
+            for key, weight in enumerate(row):
+                yield {"layer": entry["layer"], "head": entry["head"], "query": query, "key": key, "weight": weight}
+
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("dependency", "relation"): _relations,
     ("dependency", "treebank"): _treebank,
@@ -144,6 +178,12 @@ EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("coreference", "mentions"): _mentions,
     ("coreference", "baseline"): _baselines,
     ("coreference", "documents"): _documents,
+    ("frame_relations", "links"): _links,
+    ("frame_relations", "filter"): _filters,
+    ("frame_relations", "offset"): _offsets,
+    ("frame_relations", "token"): _tokens,
+    ("frame_relations", "linkedpair"): _linked_pairs,
+    ("frame_relations", "weight"): _weights,
     ("probes", "probescore"): _probe_scores,
     ("probes", "difference"): _differences,
     ("probes", "hiddenstate"): _hidden_states,

@@ -1,6 +1,5 @@
 """Relation-specific heads from the command line to the report, on FrameNet's sentences and on those of a task."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,11 @@ import pytest
 from cli.runs import door
 from data.framenet_folder import REMAINING, write_framenet
 
-from bertsecrets.measures.frame_relations.record import RelationRecord
+from bertsecrets.measures.frame_relations.measure import FrameRelations
+from bertsecrets.measures.frame_relations.rows import Filter, LinkedPair, Links, Offset, Token, Weight
+from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
+from bertsecrets.results.views import MeasureView
 
 
 def arguments(model: Path, folder: Path, **settings: object) -> list[str]:
@@ -56,16 +58,20 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     header = logged.read_text().splitlines()[0].split(",")
     assert "frame_relations/weight/mean" in header
     assert not [name for name in header if "/p_" in name]
-    extras = json.loads((tmp_path / "run" / "frame_relations.json").read_text("utf-8"))
-    record, before = (RelationRecord.read(extras[model]) for model in ("model", "initial"))
-    assert record is not None
-    assert before is not None
-    assert (record.source, record.links) == ("FrameNet 1.5", 4)
-    assert list(record.remaining.values()) == REMAINING["offsets"]
-    assert record.example.tokens[:3] == ["[CLS]", "he", "slowly"]
-    assert record.example.pairs == [(1, 5)]
+    view = MeasureView(Run.open(tmp_path / "run"), FrameRelations(3, 4).declaration())
+    links = view.fact(Links)
+    assert links is not None
+    assert (links.source, links.links) == ("FrameNet 1.5", 4)
+    assert [row.sentences for row in view.found(Filter)] == REMAINING["offsets"]
+    assert [row.token for row in view.found(Token)][:3] == ["[CLS]", "he", "slowly"]
+    assert view.found(LinkedPair) == [LinkedPair(1, 5)]
+    # Rows of three maps sum to 1.
+    assert sum(row.weight for row in view.found(Weight)) == pytest.approx(3 * len(view.found(Token)), rel=1e-4)
     # What was measured is the model before its fine-tuning itself.
-    assert before == record
+    before = view.at("initial")
+    assert before is not None
+    for kind in (Links, Filter, Offset, Token, LinkedPair, Weight):
+        assert before.found(kind) == view.found(kind)
     report = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "Relation-specific heads" in report
     assert "sentences of FrameNet 1.5" in report
@@ -83,10 +89,11 @@ def test_a_task_that_is_annotated_needs_no_framenet(tiny_bert: Path, tmp_path: P
     given = arguments(tiny_bert, tmp_path / "run", experiment="frame_relations_kovaleva", compare_with="[]")
     result = door("analyze", *[each for each in given if not each.startswith("measure=")])
     assert result.returncode == 0, result.stderr
-    content = json.loads((tmp_path / "run" / "frame_relations.json").read_text("utf-8"))["model"]
-    assert content["source"] == "the annotation of task demo_paraphrase"
-    assert (content["settings"]["pairs"], content["settings"]["matching"]) == ("zip", "kovaleva")
-    assert content["links"] >= 24
+    links = MeasureView(Run.open(tmp_path / "run"), FrameRelations(3, 4).declaration()).fact(Links)
+    assert links is not None
+    assert links.source == "the annotation of task demo_paraphrase"
+    assert (links.pairs, links.matching) == ("zip", "kovaleva")
+    assert links.links >= 24
 
 
 @pytest.mark.slow

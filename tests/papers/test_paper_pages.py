@@ -38,7 +38,7 @@ from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.sinks.kinds import Limits
 from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.drift import Drift
-from bertsecrets.measures.frame_relations.record import HeadMap, RelationExample, RelationRecord
+from bertsecrets.measures.frame_relations.rows import LinkedPair, Links, Offset, Token, Weight
 from bertsecrets.measures.surface import Surface
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita2019
@@ -466,9 +466,10 @@ def test_the_same_sentences_before_fine_tuning_make_one_panel(tmp_path: Path) ->
     for task, source, more in (("mrpc", "FrameNet 1.5", 0.0), ("rte", "FrameNet 1.5", 0.0), ("qqp", "its own", 0.1)):
         columns = {"weight": weight_LH + more, "over_position": weight_LH - 0.25}
         run = Run.open(make_run(tmp_path / task, task=task, measured=[("initial", "frame_relations", columns)]))
-        example = RelationExample("he left .", ["he", "left", "."], [(0, 1)], [HeadMap(0, 1, np.eye(3).tolist())])
-        record = RelationRecord(source, {}, {}, 1, 0, {1: 1}, example)
-        run.write_json(run.extras_path("frame_relations"), {INITIAL: asdict(record)})
+        tokens = [Token(position, token) for position, token in enumerate(["he", "left", "."])]
+        weights = [Weight(0, 1, query, key, float(query == key)) for query in range(3) for key in range(3)]
+        links = Links(source, 1, 0, "all", "both", "offsets", 99, "he left .")
+        run.write_rows("frame_relations", INITIAL, 0, [links, Offset(1, 1), *tokens, LinkedPair(0, 1), *weights])
     section = kovaleva2019.relations(models_in(tmp_path))
     assert {row[0] for row in rows_of(section)} == {"FrameNet 1.5", "its own"}
     assert section is not None

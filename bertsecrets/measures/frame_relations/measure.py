@@ -1,7 +1,7 @@
 """Relation-specific heads: attention between a frame's target and its elements (Kovaleva et al. 2019, section 4.2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -34,16 +34,18 @@ from bertsecrets.measures.frame_relations.links import (
     p_values,
     placements_within,
 )
-from bertsecrets.measures.frame_relations.record import (
+from bertsecrets.measures.frame_relations.rows import (
     BASELINES,
     CORRECTED,
-    HeadMap,
-    RelationExample,
-    RelationRecord,
-    relation_section,
+    Filter,
+    LinkedPair,
+    Links,
+    Offset,
+    RelationRow,
+    Token,
+    Weight,
 )
-from bertsecrets.present.report.content import Section
-from bertsecrets.results.views import LEVEL, MeasureView
+from bertsecrets.results.views import LEVEL
 from bertsecrets.settings import typed
 
 _MOVED: dict[str, Moved] = {"position": "together", "received": "attending"}
@@ -141,6 +143,7 @@ class FrameRelations(Measure):
             for end, text in (("", ""), (CORRECTED, " (corrected)"))
         ),
     )
+    presenter = "bertsecrets.present.frame_relations:PRESENTER"
     needs = frozenset({Need.ANNOTATION})
     own_examples = True
     tracked = ("weight", "over_position")
@@ -279,58 +282,57 @@ class FrameRelations(Measure):
             for of_baseline, drawn_NR in zip(placements.values(), drawn, strict=True)
         ]
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """The record of the links, :class:`RelationRecord`.
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[RelationRow]:
+        """The links, what a fixed offset could reach, and an example with maps of the heads with the most attention.
 
         Raises:
             UserError: If no sentence has a link.
         """
-        assert self.split is not None
+        split = self.split
+        assert split is not None
         if not self._links:
             raise UserError(
                 "No sentence has a frame with an element to link to its target; give annotated sentences with "
                 "framenet.root=<folder of FrameNet> or use a demo task."
             )
         linked = [position for position, _, _ in self._links]
-        wanted = [position for position in linked if self.split.examples[position].texts[0].strip() == self.example]
-        record = RelationRecord(
-            source=self.source.name if self.source.is_named else f"the annotation of task {self.task}",
-            settings={
-                "pairs": self.pairs,
-                "direction": self.direction,
-                "matching": self.matching,
-                "permutations": self.permutations,
-            },
-            remaining={} if self.selection is None else self.selection.remaining,
-            links=len(linked),
-            alone=sum(not self._exchange.others(index, link) for _, index, link in self._links),
-            offsets=dict(sorted(fixed_offsets(link for _, _, link in self._links).items())),
-            example=self._show(self.split, wanted[-1] if wanted else linked[0], grid, model),
-        )
-        return asdict(record)
-
-    def _show(self, split: EncodedSplit, position: int, grid: HeadGrid, model: nn.Module) -> RelationExample:
-        batch = split[[position]]
-        links = links_of(batch, self.pairs, self.direction, self.matching)
+        wanted = [position for position in linked if split.examples[position].texts[0].strip() == self.example]
+        shown = wanted[-1] if wanted else linked[0]
+        batch = split[[shown]]
         map_LHQK = capture(model, batch.to(next(model.parameters()).device).inputs())[0]
         weight_LH = np.nan_to_num(grid.column("weight").numpy(), nan=-1.0)
-        highest = [divmod(int(index), weight_LH.shape[1]) for index in np.argsort(-weight_LH, axis=None)[:_SHOWN]]
+        highest = [divmod(int(index), grid.num_heads) for index in np.argsort(-weight_LH, axis=None)[:_SHOWN]]
         real_S = batch.attention_mask_BS[0].bool()
         # Maps are cropped to real tokens: padding on the left shifts the pairs.
         first = int(real_S.nonzero()[0])
-        return RelationExample(
-            text=" / ".join(split.examples[position].texts),
-            tokens=[
-                str(token) for token in split.tokenizer.convert_ids_to_tokens(batch.input_ids_BS[0][real_S].tolist())
-            ],
-            pairs=[(query - first, key - first) for link in links for query, key in link.pairs],
-            maps=[HeadMap(layer, head, map_LHQK[layer, head].tolist()) for layer, head in highest],
+        tokens = split.tokenizer.convert_ids_to_tokens(batch.input_ids_BS[0][real_S].tolist())
+        links = Links(
+            source=self.source.name if self.source.is_named else f"the annotation of task {self.task}",
+            links=len(linked),
+            alone=sum(not self._exchange.others(index, link) for _, index, link in self._links),
+            pairs=self.pairs,
+            direction=self.direction,
+            matching=self.matching,
+            permutations=self.permutations,
+            text=" / ".join(split.examples[shown].texts),
         )
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Figure 3 of the paper, and how much of it position and the attended word explain."""
-        return relation_section(view)
+        offsets = fixed_offsets(link for _, _, link in self._links)
+        return [
+            links,
+            *(Filter(*step) for step in (self.selection.remaining.items() if self.selection else ())),
+            *(Offset(*reached) for reached in sorted(offsets.items())),
+            *(Token(position, str(token)) for position, token in enumerate(tokens)),
+            *(
+                LinkedPair(query - first, key - first)
+                for link in links_of(batch, self.pairs, self.direction, self.matching)
+                for query, key in link.pairs
+            ),
+            *(
+                Weight(*head, query, key, float(weight))
+                for head in highest
+                for (query, key), weight in np.ndenumerate(map_LHQK[head].float().cpu().numpy())
+            ),
+        ]
 
 
 def _indices(batch: Batch, links: Sequence[Link]) -> list[int]:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bertsecrets.ablation.section import rounded, rows_of
-from bertsecrets.measures.frame_relations.record import RELATION, relation_grids
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
+from bertsecrets.present.frame_relations import relation_heads as heads_of_relations
 from bertsecrets.present.grid import correlation_in_words
 from bertsecrets.present.report.content import FigureBlock, Table
 from bertsecrets.pruning.experiment import guarantee_in_words
@@ -190,13 +190,13 @@ def relation_heads(models: Studied, group: Group) -> Iterator[Part]:
         yield Missing(group.name, _NO_EFFECTS, group.command("analysis=disable"))
     if not before_views or effect is None:
         return
-    grids = relation_grids(before_views[0])
-    beyond_LH = grids.value["over_position"]
+    beyond_LH = before_views[0].value("over_position")
     delta_LH = 100 * effect.delta_RLH.mean(axis=0)
     correlation = rank_correlation(beyond_LH, -delta_LH)
-    shown = [head for head in grids.heads if grids.tested and grids.verdict(head) == RELATION]
+    relation_LH = heads_of_relations(before_views[0])
+    shown_LH = np.zeros_like(beyond_LH, dtype=bool) if relation_LH is None else relation_LH
     needed_LH = effect.needed_LH
-    used = sum(bool(needed_LH[head]) for head in shown)
+    used = int((needed_LH & shown_LH).sum())
     short = (
         UNTOLD
         if not correlation.significant
@@ -210,7 +210,7 @@ def relation_heads(models: Studied, group: Group) -> Iterator[Part]:
         else "its seeds cannot be judged together, so which of them are needed cannot be said"
     )
     sentence = (
-        f"{len(shown)} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {needed}. Over all "
+        f"{shown_LH.sum()} of {beyond_LH.size} heads are shown to follow frame relations before fine-tuning; {needed}. Over all "
         "heads, the rank correlation of attention along relations (beyond position) and loss without the head is "
         f"{correlation_in_words(correlation)}."
     )

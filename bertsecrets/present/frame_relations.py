@@ -1,0 +1,238 @@
+"""Relation-specific heads on pages: figure 3 of Kovaleva et al. 2019, and how much of it needs no relation."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from bertsecrets.measures.frame_relations.rows import (
+    BASELINES,
+    CORRECTED,
+    Filter,
+    LinkedPair,
+    Links,
+    Offset,
+    Token,
+    Weight,
+)
+from bertsecrets.present.figures.grids import heatmap
+from bertsecrets.present.figures.maps import MapPanel, gallery
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.ranking import picked
+from bertsecrets.present.report.content import Section
+from bertsecrets.results.formatting import counted, head_label, listed, number, p_value, with_error
+from bertsecrets.results.views import LEVEL, MeasureView
+
+_LISTED, _OUTLINED, _PAIRS, _OFFSETS = 10, 5, 4, 5
+
+RELATION, OPEN = "relation", "no relation shown"
+"""Verdicts: the weight goes beyond all explanations without a relation, or is not shown to do so."""
+
+
+def section(view: MeasureView) -> Section | None:
+    """The heads that attend along relations, and which of them no other explanation covers; None without links.
+
+    Raises:
+        MissingColumnError: If the run is of a version without one of the tests.
+    """
+    links, offsets = view.fact(Links), view.found(Offset)
+    if links is None or not view.has("weight"):
+        return None
+    count_LH, open_LH = view.grid("weight")[2], open_explanations(view)
+    title = "Relation-specific heads"
+    if not count_LH.any():
+        return Section(title, paragraphs=["No sentence has a link, so no head has a number."])
+    heads, relation_LH = by_weight(view), ~np.any(list(open_LH.values()), axis=0)
+
+    def cell(column: str, words: Callable[[float], str]) -> Callable[[tuple[int, int]], str]:
+        value_LH = view.value(column)
+        return lambda head: words(value_LH[head])
+
+    columns: dict[str, Callable[[tuple[int, int]], str]] = {
+        "head": lambda head: head_label(*head),
+        "weight": lambda head: with_error(view.value("weight")[head], view.stderr("weight")[head]),
+    }
+    for name, label in BASELINES.items():
+        columns[label] = cell(name, number)
+        columns[f"p, {label}"] = cell(f"p_{name}{CORRECTED}", p_value)
+    columns["verdict"] = lambda head: RELATION if relation_LH[head] else OPEN
+    reached: dict[str, Callable[[Offset], str]] = {
+        "offset in tokens": lambda row: f"{row.offset:+d}",
+        "links with such a pair": lambda row: f"{row.links:,}",
+        "share": lambda row: f"{row.links / links.links:.3f}",
+    }
+    left: dict[str, Callable[[Filter], str]] = {
+        "filter": lambda row: row.name,
+        "sentences left": lambda row: f"{row.sentences:,}",
+    }
+    tables = [
+        table(
+            heads[:_LISTED],
+            columns,
+            "The heads that attend most along the links (± one standard error; p corrected over heads)",
+        ),
+        table(
+            sorted(offsets, key=lambda row: -row.links)[:_OFFSETS],
+            reached,
+            "What a head that attends to one fixed offset would score",
+        ),
+    ]
+    if filters := view.found(Filter):
+        tables.append(table(filters, left, f"How the sentences of {links.source} were chosen"))
+    marked = [head for head in heads if relation_LH[head]][:_OUTLINED]
+    outlined = (
+        f"outlined: the {len(marked)} highest heads with the verdict “relation”" if marked else "no head is outlined"
+    )
+    drawn = {"count": count_LH, "marked": marked}
+    tokens = view.found(Token)
+    linked = linked_tokens(tokens, view.found(LinkedPair))
+    first, *others = _findings(view, links, offsets)
+    return Section(
+        title,
+        [first],
+        [*others, _how(links)],
+        tables,
+        [
+            block(
+                "frame_relations",
+                "Attention along frame relations",
+                heatmap,
+                f"Figure 3 of the paper; {outlined}.",
+                value_LH=view.value("weight"),
+                unit="largest weight along a link, mean over sentences",
+                stderr_LH=view.stderr("weight"),
+                **drawn,
+            ),
+            block(
+                "frame_relations_over_position",
+                "Attention along frame relations beyond the same distance elsewhere",
+                heatmap,
+                f"The same, minus the head's attention to other places at the same distance; {outlined}.",
+                value_LH=view.value("over_position"),
+                unit="difference of weights",
+                stderr_LH=view.stderr("over_position"),
+                **drawn,
+            ),
+            block(
+                "frame_relations_baselines",
+                "Relation, distance, word or place?",
+                head_scatter,
+                "Attention to the link beyond three explanations that need no relation, a dot for each head.",
+                panels=[
+                    ScatterPanel(
+                        label, view.value(name).ravel(), view.value(f"over_{name}").ravel(), relation_LH.ravel()
+                    )
+                    for name, label in BASELINES.items()
+                ],
+                x_label="weight elsewhere",
+                y_label="link minus elsewhere",
+                note=f"one dot a head; filled: relation, all three corrected p < {LEVEL:g}; n = {int(count_LH.max()):,} sentences",
+            ),
+            block(
+                "frame_relations_maps",
+                "One sentence in the heads with the most attention along relations",
+                maps_of_example,
+                f"{links.text.strip()} — linked: {linked} (attending → attended to).",
+                tokens=tokens,
+                weights=view.found(Weight),
+            ),
+        ],
+        head=heads[0],
+    )
+
+
+PRESENTER = Presenter(section)
+
+
+def by_weight(view: MeasureView) -> list[tuple[int, int]]:
+    """All heads, in descending order of their weight along the links."""
+    weight_LH = view.value("weight")
+    order = np.argsort(-np.nan_to_num(weight_LH, nan=-1.0), axis=None, kind="stable")
+    return [divmod(int(index), weight_LH.shape[1]) for index in order]
+
+
+def open_explanations(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
+    """For each explanation without a relation, the heads ``[layers, heads]`` whose weight is not shown to exceed it.
+
+    An undefined p-value shows nothing.
+
+    Raises:
+        MissingColumnError: If the run is of a version without one of the tests.
+    """
+    return {name: ~(view.value(f"p_{name}{CORRECTED}") < LEVEL) for name in BASELINES}
+
+
+def relation_heads(view: MeasureView) -> NDArray[np.bool_] | None:
+    """The heads ``[layers, heads]`` that go beyond all explanations; None in a run of a version without one of the tests."""
+    tested = all(view.has(f"p_{name}{CORRECTED}") for name in BASELINES)
+    return ~np.any(list(open_explanations(view).values()), axis=0) if tested else None
+
+
+def maps_of_example(tokens: Sequence[Token], weights: Sequence[Weight], title: str) -> Figure:
+    """A sentence's maps in the heads with the most attention along relations."""
+    map_of: dict[tuple[int, int], NDArray[np.float64]] = {}
+    for row in weights:
+        map_QK = map_of.setdefault((row.layer, row.head), np.zeros((len(tokens), len(tokens))))
+        map_QK[row.query, row.key] = row.weight
+    texts = [row.token for row in tokens]
+    panels = [MapPanel("highest heads", head_label(*head), map_QK, texts) for head, map_QK in map_of.items()]
+    return gallery(panels, title=title)
+
+
+def linked_tokens(tokens: Sequence[Token], linked: Sequence[LinkedPair]) -> str:
+    """The linked tokens of the example sentence, the first few by name."""
+    pairs = [f"{tokens[pair.query].token} → {tokens[pair.key].token}" for pair in linked]
+    more = len(pairs) - _PAIRS
+    return ", ".join([*pairs[:_PAIRS], *([f"{more} more"] if more > 0 else [])])
+
+
+def _findings(view: MeasureView, links: Links, offsets: Sequence[Offset]) -> list[str]:
+    open_LH, best = open_explanations(view), by_weight(view)[0]
+    left = [label for name, label in BASELINES.items() if open_LH[name][best]]
+    beyond = (
+        f"not shown to go beyond {listed(left, 'or')}"
+        if left
+        else "which goes beyond all three explanations without a relation"
+    )
+    elsewhere = ", ".join(f"{label} {number(view.value(name)[best])}" for name, label in BASELINES.items())
+    weight = picked(best, *view.grid("weight"), bounds=(0.0, 1.0))
+    relation_LH = ~np.any(list(open_LH.values()), axis=0)
+    number_open = "; ".join(f"{label} {int(open_LH[name].sum())}" for name, label in BASELINES.items())
+    most = max(offsets, key=lambda row: (row.links, -abs(row.offset)))
+    where = f"{counted(abs(most.offset), 'token')} to the {'right' if most.offset > 0 else 'left'}"
+    sentences = [
+        f"Over {counted(view.count('weight'), 'sentence')} of {links.source}, {head_label(*best)} attends most along annotated "
+        f"frame relations: {weight}, {beyond} ({elsewhere}, uniform attention {number(view.value('uniform')[best])}).",
+        f"{int(relation_LH.sum())} of {counted(relation_LH.size, 'head')} attend along the relation beyond all three explanations "
+        f"(permutation tests, each corrected over heads, p < {LEVEL:g}). Heads not shown to go beyond: {number_open}. That an "
+        "explanation is not ruled out does not mean that it is right.",
+        f"A head that only attends {where} would score {most.links / links.links:.3f}, the share of {counted(links.links, 'link')} "
+        "with a pair at this distance.",
+    ]
+    if links.alone:
+        sentences.append(
+            f"{links.alone:,} of {counted(links.links, 'link')} cannot be compared with those of other sentences: none of that "
+            "length has one."
+        )
+    return sentences
+
+
+def _how(links: Links) -> str:
+    """How a sentence's number is made and tested."""
+    pairs = {"all": "all pairs of their tokens", "zip": "their tokens paired one by one"}[links.pairs]
+    direction = {
+        "element_to_target": "from the frame element to the word that evokes the frame",
+        "target_to_element": "from the word that evokes the frame to the frame element",
+        "both": "between the frame element and the word that evokes the frame, either way",
+    }[links.direction]
+    return (
+        f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section 4.2). “Same "
+        "distance elsewhere” moves the pairs together to every other place of the sentence; “same word from elsewhere” moves the "
+        "attending tokens alone; “places of other sentences' links” are those of the links of equally long sentences, since "
+        f"elements stand early and targets late. Each test draws a place for every link {links.permutations:,} times; p-values are "
+        "corrected over heads by the step-down max-T method (Westfall and Young 1993), so that "
+        f"{int(LEVEL * (links.permutations + 1))} drawings decide at the level {LEVEL:g} for any number of heads."
+    )
