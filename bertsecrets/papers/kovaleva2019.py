@@ -17,9 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsecrets.measures.frame_relations.rows import LinkedPair, Links, Token, Weight
-from bertsecrets.measures.linguistic.columns import feature_label, pair_label
-from bertsecrets.measures.linguistic.features import RANDOM, UNIFORM
-from bertsecrets.measures.linguistic.token_to_token import BEYOND, CLS_TO, MEAN
+from bertsecrets.measures.linguistic.columns import (
+    BEYOND,
+    CLS_TO,
+    MEAN,
+    RANDOM,
+    UNIFORM,
+    feature_label,
+    pair_label,
+)
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.models import Group, Model, Studied
 from bertsecrets.papers.shows import filled_table, published

@@ -14,7 +14,8 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.measure import FrameRelations
-from bertsecrets.measures.linguistic.features import OVER_RANDOM, RANDOM, UNIFORM, Features
+from bertsecrets.measures.linguistic.columns import OVER_RANDOM, RANDOM, UNIFORM
+from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.results.ablation_table import AblationTable

@@ -1,12 +1,10 @@
 """Attention between linked words, and from the classification token to linguistic features."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor
@@ -18,7 +16,16 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Column
 from bertsecrets.measures.base import Feed, Length, MaxExamples, Measure, Need, once_per_batch
 from bertsecrets.measures.linguistic.baselines import EqualDistances, RandomWords, mean_received_from_others
-from bertsecrets.measures.linguistic.columns import counted, feature_label, occurring, pair_label, strongest
+from bertsecrets.measures.linguistic.columns import (
+    BEYOND,
+    BEYOND_WORD,
+    CLS_TO,
+    FAR,
+    MEAN,
+    RANDOM,
+    feature_label,
+    pair_label,
+)
 from bertsecrets.measures.linguistic.features import Absent, pooled
 from bertsecrets.measures.linguistic.matching import StringMatching, matching_of
 from bertsecrets.measures.linguistic.word_features import check_occurs, features_from_config
@@ -29,13 +36,6 @@ from bertsecrets.measures.linguistic.word_pairs import (
     WordPair,
     check_pairs_occur,
 )
-from bertsecrets.present.figures.grids import HeadPanel, head_panels, heatmap
-from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import highest
-from bertsecrets.present.ranking import like_the_extreme, picked
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.settings import typed
 
 _WEIGHT = "largest attention weight"
@@ -43,10 +43,6 @@ _WEIGHT = "largest attention weight"
 KOVALEVA = "token_to_token_kovaleva"
 """Name of the measure with ``matching=kovaleva``."""
 
-CLS_TO = "cls_to_"
-RANDOM = "_random"
-"""Suffix of the columns with what as many random words get from [CLS]."""
-MEAN, BEYOND, BEYOND_WORD, FAR = "_mean", "_beyond_position", "_beyond_received", "_far"
 UNIFORM = "uniform"
 
 
@@ -98,6 +94,7 @@ class TokenToToken(Measure):
 
     name = "token_to_token"
     title = "Attention from token to token"
+    presenter = "bertsecrets.present.features:PAIRS"
     tracked = ()
 
     @typed
@@ -216,158 +213,3 @@ class TokenToToken(Measure):
         far_N = (pairs.query_N - pairs.key_N).abs() >= self.far
         random_words = RandomWords(self.features.values(), mask_BFS, batch, by_token=self.matching == "kovaleva")
         return _BatchTokens(mask_BFS, random_words, pairs, EqualDistances.of(pairs, batch), far_N)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Attention of [CLS] in the last layer, and between linked words; None if no example has either.
-
-        Raises:
-            MissingColumnError: If the run is of a version without one of the comparisons.
-        """
-        names = occurring(view)
-        from_cls = [name for name in names if name.startswith(CLS_TO) and not name.endswith(RANDOM)]
-        pairs = [name.removesuffix(BEYOND) for name in names if name.endswith(BEYOND)]
-        if not from_cls and not pairs:
-            return None
-        certain = _beyond_both(view, pairs)
-        beyond, head = _beyond_finding(view, certain)
-        return Section(
-            view.title,
-            [*_cls_finding(view, from_cls), *beyond],
-            [
-                "The largest attention between two linked words says little about syntax if they are neighbours: a head "
-                "that looks at the next token finds most verbs of a subject (Kovaleva et al. 2019, section 4.5, saw the "
-                "same). “Beyond position” is the mean attention over all such pairs of tokens minus "
-                "the mean attention between other words of the same sentences at the same signed distance: a "
-                "head that attends by position only is expected to have 0. “Beyond the word” is the mean attention minus "
-                "that which the same second words get from the other words of the first one's sentence. Heads are counted as "
-                "beyond both by one-sided t tests over examples, each at a false discovery rate of "
-                f"{LEVEL:.0%} over all heads and kinds of words."
-            ],
-            [_pair_table(view, names, certain)] if pairs else [],
-            [*_cls_figure(view, from_cls), *_pair_figures(view, certain)],
-            head=head,
-        )
-
-
-def _cls_figure(view: MeasureView, from_cls: Sequence[str]) -> list[FigureBlock]:
-    if not from_cls:
-        return []
-    last_RH = np.stack([view.value(name)[-1] for name in from_cls])
-    title = f"What [CLS] attends to in the last layer ({len(view.value(from_cls[0])) - 1})"
-    figure = heatmap(
-        last_RH,
-        title=title,
-        unit="largest attention from [CLS]",
-        count=[view.count(name) for name in from_cls],
-        limits=(0.0, max(0.5, float(np.nanmax(last_RH)))),
-        rows=[feature_label(name.removeprefix(CLS_TO)) for name in from_cls],
-    )
-    caption = f"{title} (figure 7 of Kovaleva et al.)."
-    return [FigureBlock(f"{view.name}_cls", figure, caption, "Heatmap of features by heads.")]
-
-
-def _cls_finding(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
-    if not from_cls:
-        return []
-    means = {feature_label(name.removeprefix(CLS_TO)): float(np.nanmean(view.value(name)[-1])) for name in from_cls}
-    random = {
-        feature_label(name.removeprefix(CLS_TO)): float(np.nanmean(view.value(name + RANDOM)[-1])) for name in from_cls
-    }
-    first, *others = sorted(means, key=lambda name: -means[name])
-    heads = view.value(from_cls[0]).shape[1]
-    then = f", then to {others[0]} ({number(means[others[0]])}; {number(random[others[0]])})" if others else ""
-    return [
-        f"In the last layer the mean attention of [CLS] is highest to {first} ({number(means[first])}{' on average over heads' * (heads > 1)}; as "
-        f"many random words get {number(random[first])}){then}."
-    ]
-
-
-def _pair_figures(view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]) -> list[FigureBlock]:
-    if not certain:
-        return []
-    titles = {name: counted(view, name, pair_label(name)) for name in certain}
-    counts = sample_size([view.count(name) for name in certain])
-    largest = head_panels(
-        [HeadPanel(title, view.value(name)) for name, title in titles.items()],
-        title="Attention between linked words",
-        unit=_WEIGHT,
-        note=counts,
-        limits=(0.0, 1.0),
-    )
-    beyond = head_panels(
-        [HeadPanel(titles[name], view.value(name + BEYOND), certain_LH) for name, certain_LH in certain.items()],
-        title="Attention between linked words beyond position",
-        unit="attention beyond that at the same distance",
-        note=f"{counts}; pale: not shown beyond both position and word at a false discovery rate of {LEVEL:.0%}",
-        signed=False,
-    )
-    return [
-        FigureBlock(
-            f"{view.name}_pairs",
-            largest,
-            "Attention between linked words (figure 7 of Kovaleva et al.).",
-            "Heatmaps of heads.",
-        ),
-        FigureBlock(
-            f"{view.name}_beyond_position",
-            beyond,
-            "Attention to linked words beyond that to other words at the same distance.",
-            "Heatmaps of heads; those not shown beyond position and word are pale.",
-        ),
-    ]
-
-
-def _pair_table(view: MeasureView, names: Sequence[str], certain: Mapping[str, NDArray[np.bool_]]) -> Table:
-    rows = []
-    for name, certain_LH in certain.items():
-        top = highest(view.value(name))
-        far = float(view.value(name + FAR)[top]) if name + FAR in names else float("nan")
-        rows.append(
-            {
-                "words": pair_label(name),
-                "examples": f"{view.count(name):,}",
-                "highest head ± standard error": strongest(view, name),
-                "its mean": number(view.value(name + MEAN)[top]),
-                "of that beyond position": number(view.value(name + BEYOND)[top]),
-                "of that beyond the word": number(view.value(name + BEYOND_WORD)[top]),
-                "it far apart": number(far),
-                "heads beyond both": f"{int(certain_LH.sum())} of {certain_LH.size}",
-                "furthest beyond position ± standard error": strongest(view, name + BEYOND),
-            }
-        )
-    caption = "Linked words, and how much of the highest head's mean attention to them is left without position or word"
-    return Table.of(rows, caption)
-
-
-def _beyond_both(view: MeasureView, pairs: Sequence[str]) -> dict[str, NDArray[np.bool_]]:
-    """Which heads attend to linked words beyond position, and beyond what those words get from everywhere."""
-    by_position, by_word = (
-        view.beyond(dict.fromkeys((name + end for name in pairs), 0.0)) for end in (BEYOND, BEYOND_WORD)
-    )
-    return {name: by_position[name + BEYOND] & by_word[name + BEYOND_WORD] for name in pairs}
-
-
-def _beyond_finding(
-    view: MeasureView, certain: Mapping[str, NDArray[np.bool_]]
-) -> tuple[list[str], tuple[int, int] | None]:
-    """A sentence on how many pairs have a head beyond position and word, and the head furthest beyond position."""
-    if not certain:
-        return [], None
-    kinds = f"{len(certain)} kind{'s' * (len(certain) > 1)} of linked words"
-    furthest = {
-        name: np.where(certain_LH, view.value(name + BEYOND), -np.inf)
-        for name, certain_LH in certain.items()
-        if certain_LH.any()
-    }
-    if not furthest:
-        return [f"No head is shown to attend to any of {kinds} beyond both position and word."], None
-    best = max(furthest, key=lambda name: float(furthest[name].max()))
-    top = highest(furthest[best])
-    value = picked(top, *view.grid(best + BEYOND), columns=len(certain))
-    like = like_the_extreme(*view.grid(best + BEYOND))
-    sentence = (
-        f"Of {kinds}, {len(furthest)} {'have' if len(furthest) > 1 else 'has'} a head that attends to them beyond both "
-        f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)}, {value}."
-    )
-    return [f"{sentence} {like}".strip()], top

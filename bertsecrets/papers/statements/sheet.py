@@ -16,7 +16,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.section import rows_of
 from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.linguistic.features import RANDOM
+from bertsecrets.measures.linguistic.columns import RANDOM
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import ANY_MODEL, data_settings, model_settings, task_settings
 from bertsecrets.pruning.experiment import Pruning

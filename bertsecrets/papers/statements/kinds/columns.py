@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from bertsecrets.measures.linguistic.token_to_token import BEYOND, MEAN, TokenToToken
+from bertsecrets.measures.linguistic.columns import BEYOND, MEAN
+from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.papers.statements.sheet import (
     DISABLE,
     LAYER_SETS,
