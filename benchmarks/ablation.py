@@ -4,7 +4,8 @@
 
 The plan is every head and every whole layer, ``uniform``. Weights are random: time does not depend on them. Lengths are
 those of the real MRPC development set. Every condition runs in a separate process to measure
-its peak of memory; the floor is the least number of layer-forwards that an exact sweep needs, times the time of one SDPA layer.
+its peak of memory; the floor is the least number of layer-forwards that an exact sweep needs, times the time of one
+SDPA layer.
 """
 
 import argparse

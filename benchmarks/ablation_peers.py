@@ -3,9 +3,9 @@
     pip install nnsight pyvene captum transformer_lens && pip install -e '.[demo]'
     python -m benchmarks.ablation_peers --glue <folder that holds MRPC>
 
-BERT-base size, random weights, the largest of the length-bucketed batches of 128 examples of the real MRPC development set, mode ``zero``.
-The libraries run the whole model for each variant, so their time does not depend on the head; the heads of one
-layer are timed. Ours is the mean over all 144 heads.
+BERT-base size, random weights, the largest of the length-bucketed batches of 128 examples of the real MRPC development
+set, mode ``zero``. The libraries run the whole model for each variant, so their time does not depend on the head; the
+heads of one layer are timed. Ours is the mean over all 144 heads.
 """
 
 import argparse
@@ -39,7 +39,9 @@ def path_of(network: nn.Module, module: nn.Module) -> str:
 
 
 def projection_of(network: nn.Module, layer: int) -> tuple[nn.Module, int, int]:
-    """The output projection of a layer, whose input holds one slice for each head; the number of heads and their width."""
+    """The output projection of a layer, whose input holds one slice for each head; the number of heads and their
+    width.
+    """
     encoder = describe(network)
     projection = encoder.sites[layer].projection
     assert projection is not None

@@ -1,12 +1,16 @@
-"""Time and memory at base size: watching, every measure, sweeps and gates, on the real weights and lengths of a finished training.
+"""Time and memory at base size: watching, every measure, sweeps and gates, on the real weights and lengths of a
+finished training.
 
-    python -m benchmarks.base_size <run folder> [--batches 2] [--sweep-batches 1] [--sweep-precisions 32-true bf16-mixed]
-        [--treebank <folder with UD_English-EWT>] [--documents <folder with coreference>] [--frames <sentences as the authors print them>]
+    python -m benchmarks.base_size <run folder> [--batches 2] [--sweep-batches 1] [--sweep-precisions 32-true
+    bf16-mixed]
+        [--treebank <folder with UD_English-EWT>] [--documents <folder with coreference>] [--frames <sentences as the
+        authors print them>]
 
-One process on one core. The batches are those of the run's development set, as long and as many as an evaluation forms them, evenly
-spread over the lengths. The unit is a plain evaluation of the same batches. Measures that need annotation are taken on annotated
-sentences or documents, and relative to an evaluation of these. Memory is what the work adds to the resident set, which holds the model
-already. Other libraries take part if they are installed (pip install nnsight pyvene captum); what they return has to agree with ours.
+One process on one core. The batches are those of the run's development set, as long and as many as an evaluation forms
+them, evenly spread over the lengths. The unit is a plain evaluation of the same batches. Measures that need annotation
+are taken on annotated sentences or documents, and relative to an evaluation of these. Memory is what the work adds to
+the resident set, which holds the model already. Other libraries take part if they are installed (pip install nnsight
+pyvene captum); what they return has to agree with ours.
 """
 
 import argparse
@@ -343,7 +347,9 @@ def measuring(
 
 @torch.no_grad()
 def disabling(model: nn.Module, batch: Batch) -> dict[str, dict[str, Any]]:
-    """The cost of a variant with other libraries, in plain evaluations, and the largest difference of their logits from ours."""
+    """The cost of a variant with other libraries, in plain evaluations, and the largest difference of their logits from
+    ours.
+    """
     evaluation = evaluation_cost(model, [batch])
     expected = []
     for head in range(describe(model).num_heads):
@@ -369,7 +375,9 @@ def disabling(model: nn.Module, batch: Batch) -> dict[str, dict[str, Any]]:
 
 
 def with_captum_gates(model: nn.Module) -> tuple[list[nn.Module], Callable[[], Any], Callable[[], Tensor]]:
-    """Gates of captum, hooked by hand to the input of the output projections: modules, context of a pass, and penalty."""
+    """Gates of captum, hooked by hand to the input of the output projections: modules, context of a pass, and
+    penalty.
+    """
     from captum.module import BinaryConcreteStochasticGates
 
     encoder = describe(model)

@@ -40,7 +40,9 @@ def loss_rises(folder: Path, mode: str) -> np.ndarray:
 
 
 def measured(out: Path) -> dict[str, Any]:
-    """Of each mode the verdicts, how many differ from the first mode's, and the rises of the loss with their agreement."""
+    """Of each mode the verdicts, how many differ from the first mode's, and the rises of the loss with their
+    agreement.
+    """
     judged = {mode: verdicts(out / mode) for mode in MODES}
     rises = {mode: loss_rises(out / mode, mode) for mode in MODES}
     return {

@@ -4,9 +4,9 @@ python -m benchmarks.goldens make <folder> [--code <checkout of another version>
 python -m benchmarks.goldens compare <folder of one version> <folder of the other>
 
 ``make`` runs a demo training, an analysis with six measures, ``analysis=disable``, ``analysis=redundancy``, a training
-with ``callbacks=dark_secrets`` and a 2x2 sweep with its comparison and the paper's page (about 15 minutes on two cores).
-``compare`` expects equal bits in ``heads.parquet``, ``ablation.parquet``, ``comparison.parquet`` and the scores, and the
-same figures, and lists the sentences of the reports that differ. Both versions must run on one machine.
+with ``callbacks=dark_secrets`` and a 2x2 sweep with its comparison and the paper's page (about 15 minutes on two
+cores). ``compare`` expects equal bits in ``heads.parquet``, ``ablation.parquet``, ``comparison.parquet`` and the
+scores, and the same figures, and lists the sentences of the reports that differ. Both versions must run on one machine.
 """
 
 import argparse

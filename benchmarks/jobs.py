@@ -1,4 +1,6 @@
-"""What benchmarks share: a model of BERT-base's size, runs by their names, work in a process of its own, and stored results."""
+"""What benchmarks share: a model of BERT-base's size, runs by their names, work in a process of its own, and stored
+results.
+"""
 
 import json
 import subprocess
@@ -28,7 +30,8 @@ def of_base(base: Path) -> list[str]:
 
 
 def run(name: str, command: Sequence[str], out: Path) -> None:
-    """Run a script of this repository in the folder ``out/name`` unless it is finished there; resume it if it has begun.
+    """Run a script of this repository in the folder ``out/name`` unless it is finished there; resume it if it has
+    begun.
 
     Its output is appended to ``out/name.log``. How long it took, or that it failed, is printed.
 
@@ -54,7 +57,8 @@ def run(name: str, command: Sequence[str], out: Path) -> None:
 
 
 def in_process(*arguments: str) -> dict[str, float]:
-    """What a benchmark prints as JSON in its last line, in a process of its own, whose peak of memory is that of the work.
+    """What a benchmark prints as JSON in its last line, in a process of its own, whose peak of memory is that of the
+    work.
 
     Args:
         arguments: Those of ``python -m``.

@@ -1,10 +1,11 @@
 """Agreement of the head words of coreference mentions with those of a dependency parser, on LitBank.
 
-    python -m benchmarks.mention_heads <litbank/conll> --pipeline en_core_web_sm --out benchmarks/results/mention_heads.json
+    python -m benchmarks.mention_heads <litbank/conll> --pipeline en_core_web_sm --out
+    benchmarks/results/mention_heads.json
 
-A spaCy pipeline tags and parses LitBank's own words and sentences. A parser's head of a mention is the one word whose governor
-lies outside of it; mentions with none or several are left out, and so are those of a single word. ``head_word`` gets the forms
-alone, as LitBank has no tags, and then the pipeline's tags too, as OntoNotes has some.
+A spaCy pipeline tags and parses LitBank's own words and sentences. A parser's head of a mention is the one word whose
+governor lies outside of it; mentions with none or several are left out, and so are those of a single word.
+``head_word`` gets the forms alone, as LitBank has no tags, and then the pipeline's tags too, as OntoNotes has some.
 """
 
 import argparse
@@ -24,7 +25,9 @@ from bertsecrets.data.sources.coreference.mentions import head_word
 
 
 class Case(NamedTuple):
-    """A mention of several words: forms, tags, the parser's head, and the heads of all parts if it is a coordination."""
+    """A mention of several words: forms, tags, the parser's head, and the heads of all parts if it is a
+    coordination.
+    """
 
     forms: list[str]
     tags: list[str]
@@ -72,7 +75,9 @@ def case_of(span: Span) -> Case | None:
 
 
 def agreement(cases: list[Case], tagged: bool) -> dict[str, dict[str, float]]:
-    """For each kind of the parser's head: mentions, and percent in which both name one word or parts of one coordination."""
+    """For each kind of the parser's head: mentions, and percent in which both name one word or parts of one
+    coordination.
+    """
     counts, same, parts = Counter[str](), Counter[str](), Counter[str]()
     for case in cases:
         head = head_word(case.forms, case.tags if tagged else [""] * len(case.forms))

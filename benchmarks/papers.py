@@ -1,12 +1,12 @@
 """Runs behind the pages of the four papers, and the tables of these pages.
 
-    python -m benchmarks.papers --data <folder with glue, framenet, ud, coref, glove> --base <all-mpnet-base-v2> --out <folder>
-    python -m benchmarks.papers ... --only 'mpnet-*' --precision bf16-mixed     # some runs alone
+    python -m benchmarks.papers --data <folder with glue, framenet, ud, coref, glove> --base <all-mpnet-base-v2> --out
+    <folder> python -m benchmarks.papers ... --only 'mpnet-*' --precision bf16-mixed     # some runs alone
 
-The first command makes the runs, one after the other (a finished one is not run again, an interrupted training goes on), writes the
-pages whose runs are finished, and stores every table of these pages in benchmarks/results/papers.json. What is stored of other pages
-and runs stays, so that one page can be made alone. A run of MiniLM takes one to ten minutes of one core, one of all-mpnet-base-v2
-twenty to forty.
+The first command makes the runs, one after the other (a finished one is not run again, an interrupted training goes
+on), writes the pages whose runs are finished, and stores every table of these pages in benchmarks/results/papers.json.
+What is stored of other pages and runs stays, so that one page can be made alone. A run of MiniLM takes one to ten
+minutes of one core, one of all-mpnet-base-v2 twenty to forty.
 """
 
 import argparse
@@ -50,7 +50,9 @@ PAGES = {
     ],
     "michel2019 genres": ["genres", "genres-*"],
 }
-"""Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some run."""
+"""Pages, after a space the model or task if a page is made twice, and the names of their runs: each pattern fits some
+run.
+"""
 SEEDS_OF = "mrpc over seeds"
 """A comparison of the fine-tunings of MiniLM on MRPC, stored like a paper's page."""
 FIGURES = {
@@ -253,7 +255,8 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
         yield "mpnet-control-none-1-redundancy", ["analyze.py", checkpoint, *redundancy, *fewer]
         zeroed = ["analysis=disable", "analysis.disable.plans=[heads,all_but_one]", "ablation.mode=zero"]
         yield "mpnet-control-none-1-zero", ["analyze.py", checkpoint, *zeroed, "measure=[]", "logger=none"]
-        # The two orders of the paper, a random one and the first one reversed: all scores and three random orders take three hours.
+        # The two orders of the paper, a random one and the first one reversed: all scores and three random orders take
+        # three hours.
         orders = ["prune.scores=[head_gradient/example_normalised,exact]", "prune.seeds=1"]
         yield "mpnet-control-none-1-pruned", ["analyze.py", checkpoint, "analysis=prune", *orders, "logger=none"]
         for seed in QUESTION_SEEDS:
@@ -270,7 +273,8 @@ def split_genres(source: Path, target: Path) -> None:
     A transcript of a call begins without a capital and has none of ``.?!``. So do 1,969 of the 9,815 premises.
 
     Args:
-        source: The folder of MNLI, in the original layout or with the columns ``sentence1``, ``sentence2``, ``gold_label``.
+        source: The folder of MNLI, in the original layout or with the columns ``sentence1``, ``sentence2``,
+            ``gold_label``.
         target: Created if missing. Without the source's files nothing is written, and a line says so.
     """
     if _absent("The genres of MNLI", source / "train.tsv", source / "dev_matched.tsv"):
@@ -301,8 +305,8 @@ def figure_8(effects: Mapping[str, Array], folder: Path) -> dict[str, Any]:
 
     Args:
         effects: Task -> changes of the score without each head of all-mpnet-base-v2, ``[seeds, heads]``.
-        folder: The folder of numbers read off the paper's figures; figure 8 is not stored here. Without it there is no agreement,
-            and a line says so.
+        folder: The folder of numbers read off the paper's figures; figure 8 is not stored here. Without it there is no
+            agreement, and a line says so.
     """
     if _absent("Agreement with figure 8", folder / "fig8.json"):
         return {}
@@ -359,7 +363,9 @@ def scores(out: Path) -> dict[str, Any]:
 
 
 def minutes(out: Path) -> dict[str, float]:
-    """Wall-clock minutes of each finished run, on a machine that did other work; a resumed run counts from its resumption."""
+    """Wall-clock minutes of each finished run, on a machine that did other work; a resumed run counts from its
+    resumption.
+    """
     return {
         path.parent.name: round(json.loads(path.read_text("utf-8"))["seconds"] / 60, 1)
         for path in sorted(out.glob("*/finished.json"))

@@ -3,10 +3,10 @@
     python train.py hydra.run.dir=<folder>
     python -m benchmarks.planner <folder> [--simulations 200]
 
-Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and further ones up to the number
-with which the plan promises a verdict for 80 % of the heads that have none, and to both ends of its range; and as many new ones.
-*default* is like that run: the rates that are left open by its counts, in 30 % of the examples alone. In *even* no head has an effect
-and each flips 1 % of the answers.
+Each simulation draws the true rates at which 72 heads lose and win examples, a pilot of 400 examples, and further ones
+up to the number with which the plan promises a verdict for 80 % of the heads that have none, and to both ends of its
+range; and as many new ones. *default* is like that run: the rates that are left open by its counts, in 30 % of the
+examples alone. In *even* no head has an effect and each flips 1 % of the answers.
 """
 
 import argparse
@@ -48,7 +48,9 @@ def counts(run: Path) -> tuple[Array, Array]:
 
 
 def rates(run: tuple[Array, Array] | None, generator: np.random.Generator) -> tuple[Array, Array, float]:
-    """The rates at which each head loses and wins examples, and the share of the examples that can be; without counts *even*."""
+    """The rates at which each head loses and wins examples, and the share of the examples that can be; without counts
+    *even*.
+    """
     if run is None:
         return np.full(HEADS, 0.005), np.full(HEADS, 0.005), 1.0
     lost_V, won_V = run

@@ -78,7 +78,9 @@ def losses(scenario: str, baseline: float = 0.0) -> Array:
 
 
 def changes(loss_SV: Array, count: int, scenario: str, generator: np.random.Generator) -> Array:
-    """Change of each answer: -1 lost, 1 won, ``[S, V, N]``. Seeds and heads share fragile examples where heads are correlated."""
+    """Change of each answer: -1 lost, 1 won, ``[S, V, N]``. Seeds and heads share fragile examples where heads are
+    correlated.
+    """
     flips = FLIPS.get(scenario, 0.04)
     right, share_N = _RIGHT, np.ones(count)
     if scenario == "correlated heads":
@@ -93,7 +95,9 @@ def changes(loss_SV: Array, count: int, scenario: str, generator: np.random.Gene
 
 
 def judged(change_VN: Array, judging: Judging | None = None) -> tuple[Verdicts, Array]:
-    """Verdicts of one sweep from the changes of its answers, without what has no part in them, and p-values of no change."""
+    """Verdicts of one sweep from the changes of its answers, without what has no part in them, and p-values of no
+    change.
+    """
     count = change_VN.shape[1]
     lost_V, won_V = (change_VN < 0).sum(-1), (change_VN > 0).sum(-1)
     delta_V = (won_V - lost_V) / count
@@ -231,7 +235,8 @@ def of_these_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
 def seed_counts(
     loss_SV: Array, flips_V: Array, count: int, generator: np.random.Generator, together: float = 0.0
 ) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
-    """Changes of accuracy with S seeds, ``[S, V]``; their noise (covariance of two seeds, variance of one); lost and won answers, common and own.
+    """Changes of accuracy with S seeds, ``[S, V]``; their noise (covariance of two seeds, variance of one); lost and
+    won answers, common and own.
 
     Of the answers that a head flips at random, seeds share three tenths, and a share ``together`` of the mean loss.
     """
@@ -255,12 +260,15 @@ def seed_counts(
 
 
 def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
-    """Verdicts and limits over seeds of 72 heads: none loses; or 31 lose just the margin, 10 four points and the others nothing.
+    """Verdicts and limits over seeds of 72 heads: none loses; or 31 lose just the margin, 10 four points and the others
+    nothing.
 
-    Before, a mean over seeds had the degrees of freedom of Satterthwaite (1946), from its own variance, and limits were each head's own.
+    Before, a mean over seeds had the degrees of freedom of Satterthwaite (1946), from its own variance, and limits were
+    each head's own.
     """
     ruled_V = np.repeat([MARGIN, EFFECT, 0.0], [31, 10, 31])
-    # First the rule before, then the package's: wrongly needed, a picked head covered, each head covered; wrongly spared, found.
+    # First the rule before, then the package's: wrongly needed, a picked head covered, each head covered; wrongly
+    # spared, found.
     sums = np.zeros((2, 6))
     for simulation in range(simulations):
         generator = np.random.default_rng([simulation, count, seeds, 24])
@@ -322,7 +330,8 @@ def of_other_seeds(scenario: str, seeds: int, count: int, simulations: int) -> d
 
 
 def of_losses_in_all_seeds(scenario: str, seeds: int, count: int, simulations: int) -> dict[str, dict[str, float]]:
-    """Whether any of 72 heads is spared over seeds that all lose just the margin, half of it on the same examples, or none of it.
+    """Whether any of 72 heads is spared over seeds that all lose just the margin, half of it on the same examples, or
+    none of it.
 
     Before, no p-value was bounded by the noise of examples alone.
     """
@@ -340,7 +349,9 @@ def of_losses_in_all_seeds(scenario: str, seeds: int, count: int, simulations: i
 
 
 def satterthwaite(delta_SV: Array, shared_V: Array) -> tuple[Array, Array, tuple[Array, Array]]:
-    """P-values of no effect and of a loss of the margin, and limits, by degrees of freedom from each head's own variance."""
+    """P-values of no effect and of a loss of the margin, and limits, by degrees of freedom from each head's own
+    variance.
+    """
     seeds, delta_V = len(delta_SV), delta_SV.mean(0)
     between_V = delta_SV.var(0, ddof=1) / seeds
     stderr_V = np.sqrt(between_V + shared_V)
@@ -383,7 +394,8 @@ def of_correlations(scenario: str, heads: int, simulations: int) -> dict[str, di
 
 
 def of_guarantees(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
-    """What is ruled out wrongly of 72 heads of which all, or the first half, lose just the margin and win nothing; the others change no answer.
+    """What is ruled out wrongly of 72 heads of which all, or the first half, lose just the margin and win nothing; the
+    others change no answer.
 
     Before, p-values were mid-p, and heads were spared by the false discovery rate alone.
     """
@@ -399,7 +411,8 @@ def of_guarantees(scenario: str, count: int, simulations: int) -> dict[str, dict
         np.stack([corrected(p_V) <= 0.05 for p_V in before_RV]),
         np.stack([corrected_against_margin(p_V, unchanged_V) <= 0.05 for p_V in after_RV]),
     ]
-    # What pages say of them: a twentieth of what the false discovery rate spares, or as many of 72 as may look unchanged.
+    # What pages say of them: a twentieth of what the false discovery rate spares, or as many of 72 as may look
+    # unchanged.
     by_rate_R = 0.05 * np.array([(corrected(p_V) <= 0.05).sum() for p_V in after_RV])
     own = unchanged_V[unchanged_V <= 0.05].sum()
     stated = [0.05 * spared[0].sum(1), np.minimum(np.maximum(by_rate_R, own), spared[1].sum(1))]
@@ -425,8 +438,8 @@ def of_guarantees(scenario: str, count: int, simulations: int) -> dict[str, dict
 def of_smaller_models(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
     """Smaller models that should not pass, and the class of three that seems to lose most where none does.
 
-    Before, each of several searches on the same examples was tested as if it were the only one, by mid-p limits; classes were not tested,
-    and the class that was named had its own interval.
+    Before, each of several searches on the same examples was tested as if it were the only one, by mid-p limits;
+    classes were not tested, and the class that was named had its own interval.
     """
     generator = np.random.default_rng([count, 27])
     won, searches, class_count, class_margin = FLIPS[scenario] / 2, 4, count // 3, 0.05
@@ -488,7 +501,8 @@ def of_missed_losses(_: str, count: int, simulations: int) -> dict[str, dict[str
     """How often a screened sweep spares a head that loses one and a half margins, all of it where slopes show nothing.
 
     Three quarters of each head's examples are out of reach. Before, an audit of 2 % over all heads gave one rate of
-    missed changes, by Jeffreys' prior, for each of them. A head with a miss in its audit is evaluated whole, not spared.
+    missed changes, by Jeffreys' prior, for each of them. A head with a miss in its audit is evaluated whole, not
+    spared.
     """
     inactive, lost = 3 * count // 4, math.ceil(1.5 * MARGIN * count)
     class_N = (np.arange(count) % 2).astype(np.float64)
@@ -518,7 +532,8 @@ def of_missed_losses(_: str, count: int, simulations: int) -> dict[str, dict[str
 def of_means(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
     """Named extremes of a measure, and rises of the loss, over heads whose true means are all 0.
 
-    Before, the named head had the interval of one head by itself; a rise was each head's own t test, corrected by max-t.
+    Before, the named head had the interval of one head by itself; a rise was each head's own t test, corrected by
+    max-t.
     """
     sums = np.zeros(4)
     for simulation in range(simulations):
@@ -595,7 +610,9 @@ OVER_SEEDS = (
 
 
 def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
-    """A row for each procedure, scenario, number of seeds and number of examples, of the functions whose names match a glob."""
+    """A row for each procedure, scenario, number of seeds and number of examples, of the functions whose names match a
+    glob.
+    """
     cells: list[tuple[Callable[..., dict[str, dict[str, float]]], Sequence[Any]]] = []
     for count in COUNTS:
         cells += [(of_sweeps, (scenario, count)) for scenario in SWEEPS]
@@ -625,9 +642,11 @@ def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
 
 
 def table(results: Mapping[str, Any]) -> list[str]:
-    """Each promise, before and now, as Markdown: errors and coverage at their worst over scenarios and numbers of examples.
+    """Each promise, before and now, as Markdown: errors and coverage at their worst over scenarios and numbers of
+    examples.
 
-    Other numbers are at 400 examples: of sweeps by scenario, over seeds the lowest. Several numbers are for 2, 3, 5 and 10 seeds.
+    Other numbers are at 400 examples: of sweeps by scenario, over seeds the lowest. Several numbers are for 2, 3, 5 and
+    10 seeds.
     """
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in results["rows"]:

@@ -1,9 +1,11 @@
-"""Time and peak memory of the commands by the number of evaluation rows, and of a comparison by the number of runs, on a tiny model.
+"""Time and peak memory of the commands by the number of evaluation rows, and of a comparison by the number of runs, on
+a tiny model.
 
     python -m benchmarks.scale     # 1,000 to 100,000 rows, 10 to 100 runs, one core
 
-A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a process ever held.
-The compared runs are copies of one run of 1,000 rows, with other seeds and other noise on the numbers of their heads.
+A BERT of 3 layers of 4 heads learns to tell two words apart in texts of eight words. Memory is the largest that a
+process ever held. The compared runs are copies of one run of 1,000 rows, with other seeds and other noise on the
+numbers of their heads.
 """
 
 import argparse

@@ -65,7 +65,9 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the wall and of the processor, the largest resident set in megabytes, and what the work added to it."""
+    """Seconds on the wall and of the processor, the largest resident set in megabytes, and what the work added to
+    it.
+    """
 
     wall: float
     processor: float
@@ -164,7 +166,9 @@ def by_processor(subject: Subject) -> tuple[Precision, bool]:
 
 
 def cell(subject: Subject, variants: int, precisions: Sequence[Precision]) -> dict[str, Any]:
-    """The loop, exact and screened sweeps of a run back to back, and where the screened ones differ from the exact one."""
+    """The loop, exact and screened sweeps of a run back to back, and where the screened ones differ from the exact
+    one.
+    """
     _, onednn = by_processor(subject)
     costs = dict(zip(("evaluation", "naive"), naive(subject, variants), strict=True)) if variants else {}
     options: dict[str, Any] = {"replacements": subject.replacements}

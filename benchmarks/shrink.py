@@ -4,22 +4,25 @@
     python -m benchmarks.shrink --analysis <folder of analysis=shrink>         # ours, from a search that is finished
     python -m benchmarks.shrink --smaller <run folder> <run folder of a smaller model>
 
-Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole layers within 5 %), but for the last two:
+Each run folder holds a fine-tuned model. Methods, each made at least as fast as asked by measured time (batch 32; whole
+layers within 5 %), but for the last two:
 
 - ours: heads and neurons by Fisher information and the latency table, refitted by least squares, distilled
 - ours, no training: the same without the distillation
 - ours, int8: the first with 8-bit weights
 - layers: the upper layers go, distilled (Sajjad et al. 2023)
 - magnitude: heads and neurons with the smallest weights go, the same share of each layer, distilled (Han et al. 2015)
-- first order: those with the smallest mean absolute product of output and gradient go, as above (Michel et al. 2019; Molchanov et al. 2017)
-- Torch-Pruning: the same share of heads and neurons of each layer by the magnitude of all weights that depend on one another (Fang et al.
+- first order: those with the smallest mean absolute product of output and gradient go, as above (Michel et al. 2019;
+Molchanov et al. 2017)
+- Torch-Pruning: the same share of heads and neurons of each layer by the magnitude of all weights that depend on one
+another (Fang et al.
   2023), distilled; models of BERT, where the package torch-pruning is installed
 - int8: the whole model with 8-bit weights (ONNX Runtime, dynamic, a scale for each channel), no training
 - smaller model: another model, fine-tuned directly
 
-Every method is distilled on the same rows with the same learning rate. Scores are those of the development set, which no method sees.
-Limits are one-sided at 95 %, over seeds and examples; those of a finished ``analysis=shrink`` at the level that its search was tested at
-(:mod:`bertsecrets.pruning.searches`).
+Every method is distilled on the same rows with the same learning rate. Scores are those of the development set, which
+no method sees. Limits are one-sided at 95 %, over seeds and examples; those of a finished ``analysis=shrink`` at the
+level that its search was tested at (:mod:`bertsecrets.pruning.searches`).
 """
 
 import argparse
@@ -166,7 +169,9 @@ def without_upper_layers(model: nn.Module, layers: int) -> Any:
 
 
 def by_dependencies(model: nn.Module, share: float) -> Any:
-    """A copy of a BERT that keeps a share of the heads and neurons of each layer, chosen by Torch-Pruning; its width stays."""
+    """A copy of a BERT that keeps a share of the heads and neurons of each layer, chosen by Torch-Pruning; its width
+    stays.
+    """
     import torch_pruning
 
     smaller: Any = copy.deepcopy(describe(model).model)
@@ -305,7 +310,9 @@ class Peers:
     def _as_fast(
         self, make: Callable[[float], Any], built: Callable[[Any], Any], trials: int = 6, slack: float = 0.0
     ) -> Any:
-        """What ``make`` gives for the smallest demand with which the model built from it is measured to be as fast as asked."""
+        """What ``make`` gives for the smallest demand with which the model built from it is measured to be as fast as
+        asked.
+        """
         demand = speedup = self.options.speedup
         for _ in range(trials):
             smaller = make(demand)
@@ -390,8 +397,8 @@ def fine_tunings(rows: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def summary_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The short table of docs/shrink.md: a row for each fine-tuning, with the means over seeds of ours and of the best of the others, and
-    their limits.
+    """The short table of docs/shrink.md: a row for each fine-tuning, with the means over seeds of ours and of the best
+    of the others, and their limits.
 
     Ours is taught on the most rows; the best of the others has the highest mean score.
     """
@@ -422,7 +429,9 @@ def _in_brief(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
-    """The long table of docs/shrink.md, folded: means over seeds with limits over seeds and examples; and where ours loses."""
+    """The long table of docs/shrink.md, folded: means over seeds with limits over seeds and examples; and where ours
+    loses.
+    """
     lines = [
         "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (range over seeds) | largest loss not ruled out |",
         "|---|---|---|---|---|---|---|",
@@ -454,7 +463,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
                     "-", "\N{MINUS SIGN}"
                 ).replace("Torch\N{MINUS SIGN}", "Torch-")
             )
-        # Better is a higher score, or a smaller loss left open at no less speed. A method is compared with ours taught on as many rows.
+        # Better is a higher score, or a smaller loss left open at no less speed. A method is compared with ours taught
+        # on as many rows.
         for line in means:
             method, taught = line
             if method in (OURS, OURS_INT8) or not ours:
@@ -478,7 +488,9 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def speed_figure(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Change of score by speed, a panel for each model: a point for each fine-tuning and method, the mean over seeds."""
+    """Change of score by speed, a panel for each model: a point for each fine-tuning and method, the mean over
+    seeds.
+    """
     lines = dict.fromkeys((model_of(row), row["method"], row["rows"]) for row in rows)
     colours = dict(zip(METHODS, (*ACCENTS, QUIET, "#b0b0b0"), strict=True))
     names, tasks = (list(dict.fromkeys(run.split(" on ")[part] for (run, _), *_ in lines)) for part in (0, 1))

@@ -1,10 +1,11 @@
 """Make the runs behind the ledger of statements, and judge every statement on them.
 
-    python -m benchmarks.statements --data <folder with glue, ud, framenet, coref, glove> --base <all-mpnet-base-v2> --out <folder>
+    python -m benchmarks.statements --data <folder with glue, ud, framenet, coref, glove> --base <all-mpnet-base-v2>
+    --out <folder>
 
-This makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned on
-STS-B, SST-2 and MRPC with three seeds, and from random weights with one. A finished run is not run again and an interrupted one goes on,
-so that the command can be repeated.
+This makes all of benchmarks/results/statements.json: MiniLM and all-mpnet-base-v2 before fine-tuning, MiniLM fine-tuned
+on STS-B, SST-2 and MRPC with three seeds, and from random weights with one. A finished run is not run again and an
+interrupted one goes on, so that the command can be repeated.
 """
 
 import argparse

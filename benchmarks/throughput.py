@@ -2,8 +2,8 @@
 
     pip install -e '.[demo]' && python -m benchmarks.throughput --glue <folder that holds MRPC>
 
-BERT-base with random weights, batches of 32 sentence pairs of MRPC's development set. The cost of the whole sweep follows
-from the sizes of the seven tasks; on several devices it is divided by their number, assuming linear scaling.
+BERT-base with random weights, batches of 32 sentence pairs of MRPC's development set. The cost of the whole sweep
+follows from the sizes of the seven tasks; on several devices it is divided by their number, assuming linear scaling.
 """
 
 import argparse

@@ -45,7 +45,9 @@ _ENOUGH = 0.93
 
 
 def class_cells(flips: float, harmful: float) -> dict[tuple[int, int, int], float]:
-    """Probabilities of (gold, clean, variant) for a model that is right in 85 %, ``harmful`` of whose flips are to wrong."""
+    """Probabilities of (gold, clean, variant) for a model that is right in 85 %, ``harmful`` of whose flips are to
+    wrong.
+    """
     cells = {}
     for gold, share in ((1, _POSITIVE), (0, 1 - _POSITIVE)):
         for clean, right, rate in (
@@ -58,7 +60,9 @@ def class_cells(flips: float, harmful: float) -> dict[tuple[int, int, int], floa
 
 
 def draw(metric: str, flips: float, harmful: float, count: int, generator: np.random.Generator) -> tuple[Array, ...]:
-    """Gold labels, clean predictions and those of variants, of which a share moves; scores move to another example's."""
+    """Gold labels, clean predictions and those of variants, of which a share moves; scores move to another
+    example's.
+    """
     size = (_VARIANTS, count)
     if metric in CLASS_METRICS:
         label_N = (generator.random(count) < _POSITIVE).astype(float)
@@ -188,9 +192,9 @@ def seed_coverage(seeds: int, between: float, within: float, own: float, simulat
 class Population:
     """Examples of a tiny random model whose outcomes are all known, for sweeps of random samples.
 
-    The gold class is a fair coin where any variant changes the prediction, so that no variant changes the accuracy, except
-    that the unedited model is right wherever one variant alone changes it, if ``harm`` is true. Elsewhere the model is right
-    with a probability that grows with its margin.
+    The gold class is a fair coin where any variant changes the prediction, so that no variant changes the accuracy,
+    except that the unedited model is right wherever one variant alone changes it, if ``harm`` is true. Elsewhere the
+    model is right with a probability that grows with its margin.
 
     Args:
         harm: Whether one variant does harm: of all, the one that changes most predictions alone.
@@ -271,7 +275,8 @@ class Audited:
 
     Args:
         covered: Share of the intervals that hold the population's value, by quantity.
-        holds_whole: Share of the intervals of loss and logit margin that hold the exact sweep's value on the same sample.
+        holds_whole: Share of the intervals of loss and logit margin that hold the exact sweep's value on the same
+            sample.
         wider: Standard errors of loss and logit margin, divided by those of the exact sweep.
         families: Share of sweeps with a false change by the family-wise corrected p-values.
         false: Mean share of false ones among significant changes.

@@ -1,7 +1,8 @@
-"""Try the versions that pyproject.toml promises: install them in a fresh environment, and run a quick set of tests there.
+"""Try the versions that pyproject.toml promises: install them in a fresh environment, and run a quick set of tests
+there.
 
-    python tools/versions.py lowest                          # direct dependencies at their lowest; ten minutes on one core
-    python tools/versions.py newest --python 3.13            # another interpreter, by version or path
+    python tools/versions.py lowest                          # direct dependencies at their lowest; ten minutes on one
+    core python tools/versions.py newest --python 3.13            # another interpreter, by version or path
     python tools/versions.py newest --tests run              # fewer tests: a group, or paths
     python tools/versions.py lowest --store                  # keep the outcome in benchmarks/results/versions.json
 
@@ -33,8 +34,9 @@ GROUPS = {
     "runs": RUNS,
     "run": ("cli/test_tracking.py", "cli/test_view.py", "test_notebook.py"),
 }
-"""Tests, in the folder of tests: of the rooms that meet a library, and of a run; of training, W&B, several processes, analyses and a
-view; of a training with W&B, its analysis and a view. All but the second also of the notebook interface."""
+"""Tests, in the folder of tests: of the rooms that meet a library, and of a run; of training, W&B, several processes,
+analyses and a view; of a training with W&B, its analysis and a view. All but the second also of the notebook
+interface."""
 
 QUICK = {"lowest": "rooms", "newest": "runs"}
 """The group that is run with a set."""
@@ -76,7 +78,8 @@ def paths(tests: str) -> list[str]:
     """The paths of a group of tests, or those that are named.
 
     >>> paths("run"), paths("tests/measures tests/probes")
-    (['tests/cli/test_tracking.py', 'tests/cli/test_view.py', 'tests/test_notebook.py'], ['tests/measures', 'tests/probes'])
+    (['tests/cli/test_tracking.py', 'tests/cli/test_view.py', 'tests/test_notebook.py'], ['tests/measures',
+    'tests/probes'])
     """
     return [f"tests/{name}" for name in GROUPS[tests]] if tests in GROUPS else tests.split()
 

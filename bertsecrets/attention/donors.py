@@ -15,9 +15,9 @@ from bertsecrets.models.families.base import AttentionSite
 class DonatedOutputs:
     """Each head's outputs on a batch of donors, one donor for each row of the batch that receives them.
 
-    A receiver's first token gets the output at the donor's first token, its last one that at the donor's last ([CLS] and
-    a closing [SEP] keep their roles). Of the tokens between, the i-th from 0 gets that at the donor's (i mod n)-th, with n
-    such tokens; the last token serves a donor that has none.
+    A receiver's first token gets the output at the donor's first token, its last one that at the donor's last ([CLS]
+    and a closing [SEP] keep their roles). Of the tokens between, the i-th from 0 gets that at the donor's (i mod n)-th,
+    with n such tokens; the last token serves a donor that has none.
 
     Args:
         encoder: The encoder, in evaluation mode.
@@ -40,7 +40,8 @@ class DonatedOutputs:
                     self._outputs_LBSD[layer] = output_BSD.detach()
 
             inputs: dict[str, Any] = dict(donors)
-            # Donors run once for a batch, whatever the number of edits; their outputs of all layers are in memory meanwhile.
+            # Donors run once for a batch, whatever the number of edits; their outputs of all layers are in memory
+            # meanwhile.
             with at_inputs(encoder.distinct_sites, "projection", keep):
                 encoder.model(**inputs)
 

@@ -16,8 +16,8 @@ from bertsecrets.models.families.base import AttentionSite
 def gated(model: nn.Module, gates: Callable[[], Tensor]) -> Iterator[None]:
     """Multiply the output of every head by its gate while open; gradients flow to model and gates.
 
-    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Not for the disabling engine, whose part passes would
-    apply the gates twice.
+    A gate of 0 is override mode ``zero``, a gate of 1 changes nothing. Not for the disabling engine, whose part passes
+    would apply the gates twice.
 
     Args:
         model: Any module that contains a transformers encoder.

@@ -21,7 +21,8 @@ def attention_gradients(
     observer: GradientObserver,
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Run one forward and backward pass; call ``observer(layer, attention_BHQK, gradient_BHQK)`` from the last layer down.
+    """Run one forward and backward pass; call ``observer(layer, attention_BHQK, gradient_BHQK)`` from the last layer
+    down.
 
     The gradient is that of the loss with respect to each weight after the softmax, all others held fixed: with g the
     gradient of the loss with respect to a head's output at a token and v the value of another, their product g . v. It

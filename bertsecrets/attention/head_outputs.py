@@ -23,11 +23,13 @@ def output_gradients(
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     gate: float = 1.0,
 ) -> Tensor:
-    """Run one forward and backward pass; call ``observer(layer, output_BSHd, gradient_BSHd, value_BSHd)``, last layer first.
+    """Run one forward and backward pass; call ``observer(layer, output_BSHd, gradient_BSHd, value_BSHd)``, last layer
+    first.
 
-    Every head's output is multiplied by ``gate`` in the pass. The observer gets the outputs before that, the gradient of
-    the loss with respect to the outputs after it, and the values; the sum of output times gradient over tokens and width
-    is then the derivative with respect to the head's gate. No parameter receives a gradient; frozen ones do no harm.
+    Every head's output is multiplied by ``gate`` in the pass. The observer gets the outputs before that, the gradient
+    of the loss with respect to the outputs after it, and the values; the sum of output times gradient over tokens and
+    width is then the derivative with respect to the head's gate. No parameter receives a gradient; frozen ones do no
+    harm.
 
     Args:
         model: Any module that contains a transformers encoder with a task head, in evaluation mode.
@@ -89,7 +91,8 @@ def _observing(
 
 
 def replacement_slopes(output_BSHd: Tensor, gradient_BSHd: Tensor, new_BSHd: Tensor | None) -> Tensor:
-    """First-order change of a loss or logit if heads' outputs were replaced, ``[B, H]``: sum over tokens of g . (r - o).
+    """First-order change of a loss or logit if heads' outputs were replaced, ``[B, H]``: sum over tokens of g . (r -
+    o).
 
     Args:
         output_BSHd: The heads' outputs o.

@@ -180,10 +180,11 @@ def at_inputs(
     part: Literal["projection", "probabilities"],
     listener: Callable[[AttentionSite, Tensor], Tensor | None],
 ) -> Iterator[None]:
-    """Call ``listener(site, tensor)`` with the input of a part of every site while open; what it returns replaces the input.
+    """Call ``listener(site, tensor)`` with the input of a part of every site while open; what it returns replaces the
+    input.
 
-    The input of the projection is the heads' outputs ``[B, S, H * d]``, that of the dropout of probabilities their maps. If the
-    listener returns None, the input stays.
+    The input of the projection is the heads' outputs ``[B, S, H * d]``, that of the dropout of probabilities their
+    maps. If the listener returns None, the input stays.
     """
     with ExitStack() as stack:
         for site in sites:
@@ -199,7 +200,9 @@ def at_inputs(
 
 @contextmanager
 def keeping_values(sites: Iterable[AttentionSite]) -> Iterator[dict[int, Tensor]]:
-    """The latest output of each site's value map, ``[B, S, D]``, by the id of the attention module; to be taken out when used."""
+    """The latest output of each site's value map, ``[B, S, D]``, by the id of the attention module; to be taken out
+    when used.
+    """
     projected: dict[int, Tensor] = {}
     with ExitStack() as stack:
         for site in sites:

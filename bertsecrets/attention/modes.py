@@ -1,8 +1,9 @@
 """Override modes: what takes the place of a head's output.
 
-A mode is a class derived from :class:`OverrideMode`. Those of the project are in this file; a package offers one more by an entry
-point in the group ``bertsecrets.override_modes``, under its name; ``module:Class`` and ``file.py:Class`` name any other. Settings,
-engine, override, notebook and pages find all of them the same way. Names are known without PyTorch.
+A mode is a class derived from :class:`OverrideMode`. Those of the project are in this file; a package offers one more
+by an entry point in the group ``bertsecrets.override_modes``, under its name; ``module:Class`` and ``file.py:Class``
+name any other. Settings, engine, override, notebook and pages find all of them the same way. Names are known without
+PyTorch.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ class Mean(OverrideMode):
 
 
 class Peak(Mean):
-    """The head's output is the mode of each of its dimensions over the real tokens of a reference set (Pochinkov et al. 2024)."""
+    """The head's output is the mode of each of its dimensions over the real tokens of a reference set (Pochinkov et al.
+    2024).
+    """
 
     name = "peak"
     words = "the peak of each dimension's histogram over reference examples (Pochinkov et al. 2024)"
@@ -188,7 +191,9 @@ class Cut(OverrideMode):
 
 
 class Redirect(Cut):
-    """As ``cut``, but the remaining weights of a row are scaled to sum to one; zero in a row that attends to nothing else."""
+    """As ``cut``, but the remaining weights of a row are scaled to sum to one; zero in a row that attends to nothing
+    else.
+    """
 
     name = "redirect"
     words = "its output with the attention to special tokens given to the others"

@@ -28,8 +28,8 @@ _OF_VALUES = frozenset({ModeNeed.VALUES, ModeNeed.MEAN_VALUE})
 class HeadEdit:
     """How to replace one head; layer and head count from 0.
 
-    Modes are the classes of :mod:`bertsecrets.attention.modes` and of installed packages, by name: ``uniform``, ``zero``,
-    ``mean``, ``peak``, ``optimal``, ``resample``, ``identity``, ``redirect``, ``cut``, ``isolate``, ...
+    Modes are the classes of :mod:`bertsecrets.attention.modes` and of installed packages, by name: ``uniform``,
+    ``zero``, ``mean``, ``peak``, ``optimal``, ``resample``, ``identity``, ``redirect``, ``cut``, ``isolate``, ...
     """
 
     layer: int
@@ -63,15 +63,17 @@ def override(
         model: Any module that contains a transformers encoder.
         edits: At most one per head.
         constants_LHd: A vector for every head, from :func:`mean_head_outputs`, :func:`peak_head_outputs` or
-            :func:`~bertsecrets.ablation.optimal.optimal_head_outputs`; needed by modes ``mean``, ``peak`` and ``optimal``.
-        away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect``, ``cut`` and ``isolate``.
+            :func:`~bertsecrets.ablation.optimal.optimal_head_outputs`; needed by modes ``mean``, ``peak`` and
+            ``optimal``.
+        away_from: Ids of tokens, such as ``[tokenizer.sep_token_id]``; needed by modes ``redirect``, ``cut`` and
+            ``isolate``.
         donors: Keyword arguments of the model with one other example for each example of the batches to come; needed by
             mode ``resample``, for which they run once, when the context opens.
 
     Raises:
         UserError: If a layer, head or mode does not exist, a head is named twice, ``constants_LHd`` is missing or has
-            the wrong shape, ``away_from`` or ``donors`` is missing, gradient checkpointing would recompute shared layers, or
-            another thread uses the model.
+            the wrong shape, ``away_from`` or ``donors`` is missing, gradient checkpointing would recompute shared
+            layers, or another thread uses the model.
     """
     if isinstance(edits, HeadEdit) or not isinstance(edits, Iterable):
         example = edits if isinstance(edits, HeadEdit) else "HeadEdit(layer, head)"
@@ -132,8 +134,9 @@ _BINS, _REACH = 40, 2.0
 def peak_head_outputs(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> Tensor:
     """The peak of each dimension of each head's output, ``[layers, heads, head width]`` float64, for mode ``peak``.
 
-    Each dimension has a histogram over all real tokens, with bins of a tenth of its standard deviation; its peak is the centre
-    of the fullest bin, of equals the lowest (Pochinkov et al. 2024). Bins reach two standard deviations to either side of the
+    Each dimension has a histogram over all real tokens, with bins of a tenth of its standard deviation; its peak is the
+    centre of the fullest bin, of equals the lowest (Pochinkov et al. 2024). Bins reach two standard deviations to
+    either side of the
     mean: the mode of a distribution with a single peak lies within 1.74 of them (Johnson and Rogers 1951).
 
     Args and errors as :func:`mean_and_spread`; the batches are gone through twice, which an iterator does not allow.

@@ -1,4 +1,6 @@
-"""Leave out parts of layers: the attention sublayer, the feed-forward sublayer, a group of its neurons, or the whole block."""
+"""Leave out parts of layers: the attention sublayer, the feed-forward sublayer, a group of its neurons, or the whole
+block.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -29,7 +31,8 @@ def check_parts(encoder: Encoder) -> None:
 
 @contextmanager
 def left_out(encoder: Encoder, layer: int, rows_of: Callable[[], Rows]) -> Iterator[None]:
-    """While open, outputs of a layer's sublayers, before they are added to the residual stream, or of neurons are 0 in some rows.
+    """While open, outputs of a layer's sublayers, before they are added to the residual stream, or of neurons are 0 in
+    some rows.
 
     Args:
         encoder: An encoder of a family with an adapter.

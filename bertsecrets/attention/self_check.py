@@ -1,4 +1,6 @@
-"""Checks of the loaded model on one tiny batch: watching changes nothing, overriding changes the logits, a wrapper does not."""
+"""Checks of the loaded model on one tiny batch: watching changes nothing, overriding changes the logits, a wrapper does
+not.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,7 +58,8 @@ def check_attention(model: nn.Module) -> SelfCheck:
 
 @torch.no_grad()
 def check_answers(model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
-    """Check that a model answers for texts as wholes, with as many outputs as its configuration says, and a wrapper as it does.
+    """Check that a model answers for texts as wholes, with as many outputs as its configuration says, and a wrapper as
+    it does.
 
     Args:
         model: Any module that contains a classifier or a sentence-embedding model.

@@ -30,8 +30,8 @@ def watch(model: nn.Module, observer: Observer) -> Iterator[None]:
         observer: Called outside autograd.
 
     Raises:
-        UserError: If the model's family has no adapter and bypasses the attention interface, another thread uses the model, or the
-            observer cannot be called.
+        UserError: If the model's family has no adapter and bypasses the attention interface, another thread uses the
+            model, or the observer cannot be called.
     """
     if not callable(observer):
         raise UserError(
@@ -76,7 +76,8 @@ def _through_probabilities(encoder: Encoder, forward_pass: ForwardPass, observer
 def observed_probabilities(
     encoder: Encoder, forward_pass: ForwardPass, observer: Callable[[int, AttentionSite, Tensor], None]
 ) -> Iterator[None]:
-    """For families that compute attention themselves: call ``observer(layer, site, attention_BHQK)`` outside autograd while open.
+    """For families that compute attention themselves: call ``observer(layer, site, attention_BHQK)`` outside autograd
+    while open.
 
     The maps, float32 or wider, are the input of the dropout that follows their softmax.
     """

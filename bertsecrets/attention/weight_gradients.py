@@ -19,7 +19,8 @@ def weight_gradient_norms(
 ) -> Tensor:
     """Frobenius norms of the gradient with respect to each head's query, key and value weights, ``[layers, heads, 3]``.
 
-    Layers that share their weights (ALBERT) share their gradient, too. No parameter receives a gradient; frozen ones do no harm.
+    Layers that share their weights (ALBERT) share their gradient, too. No parameter receives a gradient; frozen ones do
+    no harm.
 
     Args:
         model: Any module that contains a transformers encoder with a task head, in evaluation mode.

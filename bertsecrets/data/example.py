@@ -59,9 +59,9 @@ class Frame:
 class Mention:
     """The words ``first`` to ``last`` (both inclusive), which refer to an entity; ``head`` is the head word among them.
 
-    Mentions of one text with the same ``entity`` corefer. ``anaphoric`` tells whether an antecedent is annotated, in this
-    text or in the part of the document before it. ``choices`` are the indices of the mentions that the data set offers as
-    antecedents; None where it offers none in particular.
+    Mentions of one text with the same ``entity`` corefer. ``anaphoric`` tells whether an antecedent is annotated, in
+    this text or in the part of the document before it. ``choices`` are the indices of the mentions that the data set
+    offers as antecedents; None where it offers none in particular.
     """
 
     first: int
@@ -91,8 +91,8 @@ class Example:
     """One row of a task: one or two sentences, their label and their annotation, if any.
 
     ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
-    without labels. ``annotations`` has one entry per sentence, or is empty. A window of a longer document has the index of
-    the ``document``, and then its own ``index`` is its position among all windows.
+    without labels. ``annotations`` has one entry per sentence, or is empty. A window of a longer document has the index
+    of the ``document``, and then its own ``index`` is its position among all windows.
     """
 
     index: int

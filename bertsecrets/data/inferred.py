@@ -148,7 +148,9 @@ def _labelled(split: Any, column: str) -> bool:
 
 
 def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) -> dict[str, Any]:
-    """Classes, or the range of scores, of the values of a label column: those to train on, then those to evaluate on, if any."""
+    """Classes, or the range of scores, of the values of a label column: those to train on, then those to evaluate on,
+    if any.
+    """
     different = list(dict.fromkeys(chain.from_iterable(values)))
     numbers = [_number(value) for value in different]
     numeric = [number for number in numbers if number is not None]
@@ -264,7 +266,8 @@ def _doubts(names: Sequence[str]) -> list[str]:
     """What is odd about the names of classes, as parts of a sentence.
 
     >>> _doubts(["Yes", "no", "yes", "NA"]), _doubts(["-1", "0", "1"]), _doubts(["-1", "1"])
-    (["'Yes' and 'yes' differ in case alone", "'NA' may stand for a missing label"], ["'-1' may stand for a missing label"], [])
+    (["'Yes' and 'yes' differ in case alone", "'NA' may stand for a missing label"], ["'-1' may stand for a missing
+    label"], [])
     """
     alike: dict[str, list[str]] = {}
     for name in names:

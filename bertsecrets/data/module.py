@@ -139,8 +139,8 @@ class TaskData(pl.LightningDataModule):
         """The examples of a split, or the sample that ``limit_train`` or ``limit_eval`` sets.
 
         The training sample depends on the seed; evaluation samples do not, so runs can be compared. A smaller sample
-        is part of a larger one. Examples keep their ``index`` and their order. With ``only``, each has one sentence of its
-        pair; with ``permute_labels``, the labels of the training sample are shuffled.
+        is part of a larger one. Examples keep their ``index`` and their order. With ``only``, each has one sentence of
+        its pair; with ``permute_labels``, the labels of the training sample are shuffled.
         """
         if split not in self._examples:
             all_examples = self.source.examples(split)
@@ -201,7 +201,9 @@ class TaskData(pl.LightningDataModule):
         return cut.examples
 
     def check_evaluation(self, name: str | None) -> str:
-        """The name of an evaluation set; None stands for the task's first. Raises UserError if there is none of that name."""
+        """The name of an evaluation set; None stands for the task's first. Raises UserError if there is none of that
+        name.
+        """
         if name is None:
             return self.evaluation_names[0]
         if name not in self.evaluation_names:
@@ -331,7 +333,8 @@ class TaskData(pl.LightningDataModule):
     def constant_prediction(self) -> float:
         """The constant baseline's answer: :func:`constant_predictions` of the first evaluation set.
 
-        Training rows differ between seeds, and a class that most of them have and few evaluated ones is too easily beaten.
+        Training rows differ between seeds, and a class that most of them have and few evaluated ones is too easily
+        beaten.
         """
         label_N = self.labels(next(iter(self.evaluation.values())))
         return float(constant_predictions(label_N, self.task, 1).item())

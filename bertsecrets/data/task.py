@@ -106,8 +106,8 @@ class CoreferenceLayout(_TaskSection):
     """Where documents with annotated coreference are.
 
     Attributes:
-        folder: Folder under ``data.root``; every file below it is taken, with splits by their names. The demo's is part of
-            the package.
+        folder: Folder under ``data.root``; every file below it is taken, with splits by their names. The demo's is part
+            of the package.
     """
 
     folder: str = Field(description="the name of a folder under data.root")
@@ -136,7 +136,8 @@ class Task(_TaskSection):
 
     Attributes:
         name: Name in configs, tables and figures, e.g. ``"mrpc"``.
-        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first one is tested, and chooses the best checkpoint.
+        metrics: Names from ``bertsecrets.models.metrics.METRICS``; the first one is tested, and chooses the best
+            checkpoint.
         texts: Sentences per example, 1 or 2.
         labels: Class names in the order of their indices; empty for a regression task. A task with neither labels nor
             ``label_range`` nor metrics provides sentences to analyse, not to fine-tune on.
@@ -147,7 +148,8 @@ class Task(_TaskSection):
         test: The same for the test splits.
         hub, tsv, csv, conllu, coreference: Where each source keeps its rows; None if the source does not have the task.
         demo: Whether the project generates it.
-        source: The source that ``data=auto`` takes: one of an installed package, or ``module:Class``; None to tell by the layouts.
+        source: The source that ``data=auto`` takes: one of an installed package, or ``module:Class``; None to tell by
+            the layouts.
         layout: Where that source keeps its rows: keys of its own.
     """
 

@@ -36,8 +36,8 @@ class Tokens:
 class EncodedSplit(Dataset[Batch]):
     """A tokenised split: ``split[positions]`` is a :class:`Batch` padded to its longest example, on the right.
 
-    Whatever side the tokenizer pads: on the left, an encoder with absolute positions would see an example elsewhere in every
-    batch. Pairs are truncated by removing tokens from the longer sentence.
+    Whatever side the tokenizer pads: on the left, an encoder with absolute positions would see an example elsewhere in
+    every batch. Pairs are truncated by removing tokens from the longer sentence.
 
     Args:
         examples: The split; at least one.

@@ -26,8 +26,8 @@ def has_documents(examples: Sequence[Example]) -> bool:
 def windows(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Windows:
     """Cut each document into consecutive windows of as many sentences as fit.
 
-    Windows are numbered in order. A longer sentence is cut between words. Mentions that a cut divides are left out; the others,
-    and the heads of words, are those of the document as far as they lie in the window.
+    Windows are numbered in order. A longer sentence is cut between words. Mentions that a cut divides are left out; the
+    others, and the heads of words, are those of the document as far as they lie in the window.
 
     Args:
         examples: Documents, of one text each.

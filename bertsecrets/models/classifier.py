@@ -69,12 +69,16 @@ class SequenceClassifier(pl.LightningModule):
         self.predictions = nn.ModuleDict({name: Predictions() for name in evaluation_names})
         self.scores: dict[str, dict[str, float]] = {}
         self.head_gates: nn.Module | None = None
-        """Gates by which a callback multiplies the heads' outputs; trained if they have parameters, and stored in every checkpoint."""
+        """Gates by which a callback multiplies the heads' outputs; trained if they have parameters, and stored in every
+        checkpoint.
+        """
         self.gate_learning_rate = 0.0
         self.gate_penalty: Callable[[], Tensor] | None = None
         """The gates' term of the training loss."""
         self.validated_after_training = False
-        """Whether the chosen checkpoint is validated after training, and what belongs to the end of a run waits for that."""
+        """Whether the chosen checkpoint is validated after training, and what belongs to the end of a run waits for
+        that.
+        """
         self.scored_step: int | None = None
         """Step of the last validation during training, whose predictions and scores the module holds."""
         self.is_scored = False

@@ -88,7 +88,8 @@ def check_adapter(encoder: Encoder, needed_by: str) -> None:
 
 @torch.no_grad()
 def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
-    """Multiply each head's columns of the output projection by its gate, ``[layers, heads]``: the logits of the gated model.
+    """Multiply each head's columns of the output projection by its gate, ``[layers, heads]``: the logits of the gated
+    model.
 
     For families with an adapter whose layers share no weights.
     """
@@ -100,7 +101,8 @@ def scale_heads(encoder: Encoder, gate_LH: Tensor) -> None:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an error.
+    """Put a module into evaluation mode; it and each of its parts return to their modes afterwards, also after an
+    error.
 
     A library model names its logits meanwhile.
     """
@@ -117,12 +119,15 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def naming_logits(module: nn.Module) -> Iterator[None]:
-    """Let a library model whose ``config.return_dict`` is false give its logits by name, as everything here reads them."""
+    """Let a library model whose ``config.return_dict`` is false give its logits by name, as everything here reads
+    them.
+    """
     if not isinstance(module, PreTrainedModel) or module.config.return_dict:
         yield
         return
 
-    # Not the argument return_dict: a forward of the user's own may not know it, or unpack the tuple of the encoder inside it.
+    # Not the argument return_dict: a forward of the user's own may not know it, or unpack the tuple of the encoder
+    # inside it.
     def name(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         # An encoder, or a head that answers questions, gives several tensors.
         alone = isinstance(output, tuple) and sum(isinstance(part, Tensor) for part in output) == 1
@@ -137,7 +142,9 @@ def naming_logits(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def requiring_gradients(module: nn.Module, parameters: Iterable[nn.Parameter] = ()) -> Iterator[None]:
-    """Let these parameters of a module require gradients and no others; all return to what they were, also after an error."""
+    """Let these parameters of a module require gradients and no others; all return to what they were, also after an
+    error.
+    """
     before = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
     chosen = {id(parameter) for parameter in parameters}
     try:
@@ -189,8 +196,8 @@ def _check_single(module: nn.Module, models: Mapping[str, PreTrainedModel]) -> N
 
 
 def watched_part(model: PreTrainedModel) -> PreTrainedModel:
-    """The part of a model to run for its maps: the whole, but of a multiple-choice model, which takes its choices side by side,
-    the encoder."""
+    """The part of a model to run for its maps: the whole, but of a multiple-choice model, which takes its choices side
+    by side, the encoder."""
     base: Any = model.base_model
     return base if type(model).__name__.endswith("ForMultipleChoice") else model
 
@@ -233,8 +240,8 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
     """The encoder's library model, after a check that the tokenizer is its own, fast one.
 
     Raises:
-        UserError: If the model is a decoder, has one, holds several encoders, or has no weights, or the tokenizer is not a fast
-            one or has more entries than the model.
+        UserError: If the model is a decoder, has one, holds several encoders, or has no weights, or the tokenizer is
+            not a fast one or has more entries than the model.
     """
     network = unwrap(module)
     kind = network.config.model_type
@@ -266,8 +273,8 @@ def describe(module: nn.Module) -> Encoder:
     """The encoder inside a model, through its family's adapter or, without one, the generic path.
 
     Raises:
-        UserError: If the model has no attention heads, its family has no adapter and bypasses the library's attention interface,
-            or heads of the model were physically removed.
+        UserError: If the model has no attention heads, its family has no adapter and bypasses the library's attention
+            interface, or heads of the model were physically removed.
     """
     model = unwrap(module)
     if hasattr(model, REMOVED_HEADS):

@@ -72,7 +72,8 @@ def check_upload(repo: str) -> None:
 
 
 def upload(folder: Path, repo: str) -> str:
-    """Upload a model's folder; return the address of its page. A repository that does not exist yet is created, private.
+    """Upload a model's folder; return the address of its page. A repository that does not exist yet is created,
+    private.
 
     Raises:
         UserError: If the hub refuses it or cannot be reached.

@@ -32,7 +32,9 @@ _MOST = 100_000
 """Larger numbers of layers, heads or hidden units are no model's: building it would fill the memory."""
 
 _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
-"""What the dropout of attention weights is called: in BERT and most of its relatives, and in DistilBERT, ModernBERT and EuroBERT."""
+"""What the dropout of attention weights is called: in BERT and most of its relatives, and in DistilBERT, ModernBERT and
+EuroBERT.
+"""
 
 _BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
 """Ends of the names of tensors that older versions of the library stored and the model computes."""
@@ -74,7 +76,9 @@ def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokeniz
 
 
 def check_segments(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
-    """Raise UserError if the tokenizer marks the second sentence of a pair by a segment that the model ``name`` lacks."""
+    """Raise UserError if the tokenizer marks the second sentence of a pair by a segment that the model ``name``
+    lacks.
+    """
     segments = getattr(config, "type_vocab_size", None)
     most = max(tokenizer("a", "b").get("token_type_ids") or [0])
     # A model whose configuration says 0 has no embeddings of segments and ignores them.
@@ -100,7 +104,8 @@ def load_config(spec: ModelSpec) -> PreTrainedConfig:
     """The configuration of a model, with the dropout of attention weights that ``spec`` asks for.
 
     Raises:
-        UserError: If it cannot be read, describes no encoder that could be built, asks for code, or has no such dropout.
+        UserError: If it cannot be read, describes no encoder that could be built, asks for code, or has no such
+            dropout.
     """
     location, options = _location(spec)
     with _one_sentence(spec), quiet():
@@ -309,7 +314,8 @@ def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpe
 
 
 def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> None:
-    """Raise UserError if weights of the encoder were left out; heads of other tasks, poolers and stored positions may be.
+    """Raise UserError if weights of the encoder were left out; heads of other tasks, poolers and stored positions may
+    be.
 
     Args:
         model: The loaded model.
@@ -336,7 +342,9 @@ def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> Non
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the library, which would report the new weights of every classification head, and show bars of its own."""
+    """Silence the library, which would report the new weights of every classification head, and show bars of its
+    own.
+    """
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

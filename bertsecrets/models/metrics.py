@@ -111,7 +111,8 @@ def check_metrics(task: Task) -> None:
 
 
 def score(prediction_N: Tensor, label_N: Tensor, task: Task, ranking_N: Tensor | None = None) -> dict[str, float]:
-    """Every metric of the task; NaN for a correlation with a constant, and for an AUC where all labels are of one class.
+    """Every metric of the task; NaN for a correlation with a constant, and for an AUC where all labels are of one
+    class.
 
     Args:
         prediction_N: Class indices, or scores of a regression task.
@@ -131,10 +132,12 @@ def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, fl
 
 
 def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[int, ...] | None:
-    """The class that each output seems to stand for, where the answers are right less often than the most frequent class would be.
+    """The class that each output seems to stand for, where the answers are right less often than the most frequent
+    class would be.
 
-    Of all permutations of the outputs the one that is right most often, if it is right significantly more often than the answers
-    as they are: the exact sign test of the examples that one of the two gets right (McNemar), times the number of permutations.
+    Of all permutations of the outputs the one that is right most often, if it is right significantly more often than
+    the answers as they are: the exact sign test of the examples that one of the two gets right (McNemar), times the
+    number of permutations.
 
     Args:
         prediction_N, label_N: Class indices.
@@ -169,7 +172,8 @@ class Predictions(Metric):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Module:
-        # precision=bf16-true converts the whole module again for the last validation, which reads these float32 numbers.
+        # precision=bf16-true converts the whole module again for the last validation, which reads these float32
+        # numbers.
         def kept(tensor: Tensor) -> Tensor:
             return tensor.to(fn(tensor).device)
 

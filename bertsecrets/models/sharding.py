@@ -57,7 +57,8 @@ class ShardedStrategy(ModelParallelStrategy):
         module = self.lightning_module
         if module is not None and module.trainer.state.fn == TrainerFn.FITTING:
             return super().load_checkpoint(checkpoint_path, weights_only)
-        # The optimizers of a finished training are still here, and the checkpoint of the best weights has no states for them.
+        # The optimizers of a finished training are still here, and the checkpoint of the best weights has no states for
+        # them.
         optimizers, self.optimizers = self.optimizers, []
         try:
             return super().load_checkpoint(checkpoint_path, weights_only)

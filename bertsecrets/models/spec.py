@@ -26,7 +26,9 @@ INITIAL = "initial"
 
 
 Objective = Literal["masked_words", "replaced_words", "sentence_embeddings"]
-"""What a pre-trained model was trained for; models of sentence embeddings are language models trained on, by contrast of sentences."""
+"""What a pre-trained model was trained for; models of sentence embeddings are language models trained on, by contrast
+of sentences.
+"""
 
 
 def check_init(init: str) -> None:
@@ -44,11 +46,11 @@ class ModelSpec(Settings):
         package: Python package that contains the model, or None.
         revision: Hub revision.
         sha256: Expected hash of ``model.safetensors``, checked before use; None skips the check.
-        family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a model type
-            whose family fits; None for that of the model's type.
+        family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a
+            model type whose family fits; None for that of the model's type.
         attention_dropout: Share of attention weights dropped in training; None for what the model's configuration says.
-        objective: What the weights were trained for before any fine-tuning; None if unknown. Statements about pre-trained language
-            models say so where they are judged on another kind of model.
+        objective: What the weights were trained for before any fine-tuning; None if unknown. Statements about
+            pre-trained language models say so where they are judged on another kind of model.
     """
 
     name: Name
@@ -75,7 +77,8 @@ class ModelSpec(Settings):
         """The local folder (its weights checked) or the hub name.
 
         Raises:
-            UserError: If the package is not installed, the folder does not exist or is no model's, or the hash is wrong.
+            UserError: If the package is not installed, the folder does not exist or is no model's, or the hash is
+                wrong.
         """
         folder = self.folder()
         if folder is None:

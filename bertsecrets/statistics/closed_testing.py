@@ -24,10 +24,11 @@ def largest_undecided(p_V: ArrayLike, alpha: float) -> int:
 def least_false(p_V: ArrayLike, alpha: float, subset_V: ArrayLike | None = None) -> int:
     """A number of false hypotheses that is exceeded or reached with probability 1 - ``alpha``, for all sets at once.
 
-    Closed testing (Goeman and Solari 2011, section 2) with Simes' test, by the shortcut of Goeman, Meijer, Krebs and Solari (2019,
-    section 3): ``max_u 1 - u + #{v: h p_v <= u alpha}`` over u = 1, 2, ..., h of :func:`largest_undecided`. A set may be chosen by
-    its p-values. Simes' inequality holds for p-values that are independent or positively dependent (Sarkar 1998), such as one-sided
-    ones of normal errors with correlations of at least 0; negative correlations exceed alpha by little (Samuel-Cahn 1996).
+    Closed testing (Goeman and Solari 2011, section 2) with Simes' test, by the shortcut of Goeman, Meijer, Krebs and
+    Solari (2019, section 3): ``max_u 1 - u + #{v: h p_v <= u alpha}`` over u = 1, 2, ..., h of
+    :func:`largest_undecided`. A set may be chosen by its p-values. Simes' inequality holds for p-values that are
+    independent or positively dependent (Sarkar 1998), such as one-sided ones of normal errors with correlations of at
+    least 0; negative correlations exceed alpha by little (Samuel-Cahn 1996).
 
     Args:
         p_V: P-values, each valid by itself; NaN counts as 1.

@@ -19,7 +19,9 @@ def holm(p_V: Array) -> Array:
 
 
 def corrected(p: ArrayLike) -> Array:
-    """P-values of any shape, adjusted to the false discovery rate (Benjamini and Hochberg 1995) over all that are defined; NaN stays NaN."""
+    """P-values of any shape, adjusted to the false discovery rate (Benjamini and Hochberg 1995) over all that are
+    defined; NaN stays NaN.
+    """
     p_values = np.asarray(p, np.float64)
     defined = np.isfinite(p_values)
     adjusted = np.full(p_values.shape, np.nan)

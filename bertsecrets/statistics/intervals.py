@@ -1,4 +1,6 @@
-"""Two-sided confidence intervals of a change that a few examples make: mid-p, so as wide as stated on average over few counts."""
+"""Two-sided confidence intervals of a change that a few examples make: mid-p, so as wide as stated on average over few
+counts.
+"""
 
 from collections.abc import Callable
 
@@ -93,8 +95,9 @@ def _between(below: Callable[[Array], Array], tail: Array, middle: Array, most: 
 def paired_proportions(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Tail:
     """Limits of the difference of two paired proportions, won less lost, as a function of the tail.
 
-    The mid-p limits of the two discordant proportions, joined as squares (Newcombe 1998, method 10; Zou and Donner 2008)
-    with the correlation of the two cells of a multinomial distribution. They have a width where no pair is discordant.
+    The mid-p limits of the two discordant proportions, joined as squares (Newcombe 1998, method 10; Zou and Donner
+    2008) with the correlation of the two cells of a multinomial distribution. They have a width where no pair is
+    discordant.
 
     Args:
         lost_V: Pairs of which only the first is right.
@@ -120,13 +123,13 @@ def influenced_change(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: Array
     """Limits of a change of any score from the influence of every example, as a function of the tail.
 
     Where few examples change, the harm and the gain they do are sums of few weighted events, with
-    :func:`weighted_limits`; these are joined as squares (Zou and Donner 2008). Where many change a little, the limits are
-    those of the normal distribution with the variance of the influences (the infinitesimal jackknife).
+    :func:`weighted_limits`; these are joined as squares (Zou and Donner 2008). Where many change a little, the limits
+    are those of the normal distribution with the variance of the influences (the infinitesimal jackknife).
 
     Args:
         delta_V: The observed changes.
-        influence_VN: The influence of every example on them, with mean 0; the standard error is its root mean square over
-            the root of N.
+        influence_VN: The influence of every example on them, with mean 0; the standard error is its root mean square
+            over the root of N.
         harm_V, gain_V: The largest loss and gain that one example can make, at least 0.
     """
     delta = np.asarray(delta_V, np.float64)
@@ -164,8 +167,8 @@ def at_many_tails(limits: Tail, variants: int) -> Limits:
 def with_unseen(limits: Limits, step: float, chance_VK: ArrayLike, changes_K: ArrayLike, most: float) -> Tail:
     """Limits that allow for changes which were not seen, as a function of the tail.
 
-    The lower limit takes all of them to be losses, the upper one to be gains: each is a quantile of the mixture of confidence
-    distributions that are moved by these numbers of steps.
+    The lower limit takes all of them to be losses, the upper one to be gains: each is a quantile of the mixture of
+    confidence distributions that are moved by these numbers of steps.
 
     Args:
         limits: From :func:`at_many_tails`.

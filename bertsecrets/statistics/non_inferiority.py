@@ -11,7 +11,9 @@ from scipy import special
 
 Array = NDArray[np.float64]
 LossTest = Callable[[Array], Array]
-"""One-sided p-values of V losses of at least some size, ``[V]``, from their sizes or one for all: a negative one is a gain."""
+"""One-sided p-values of V losses of at least some size, ``[V]``, from their sizes or one for all: a negative one is a
+gain.
+"""
 
 _LEAST_P = 1e-12
 """Smaller p-values count as this one; quadrature leaves out less."""
@@ -26,10 +28,11 @@ _LEAST_CHANCE = 1e-9
 def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> LossTest:
     """Test of a loss of a paired proportion, lost less won, by melded exact limits (Fay and Lumbard 2021).
 
-    A loss is F (1 - 2 T): F the share of discordant pairs, T that of the won among them. The p-value is the probability that it
-    reaches the tested size if both are drawn, independently, from the confidence distributions of their Clopper-Pearson limits: F ~
-    Beta(m + 1, N - m), T ~ Beta(won, lost + 1), m = lost + won. That is (1 - size)^N without a discordant pair, and McNemar's exact
-    test for a size of 0. No proof is known that the level is kept; ``tests/statistics/test_non_inferiority.py`` enumerates outcomes.
+    A loss is F (1 - 2 T): F the share of discordant pairs, T that of the won among them. The p-value is the probability
+    that it reaches the tested size if both are drawn, independently, from the confidence distributions of their
+    Clopper-Pearson limits: F ~ Beta(m + 1, N - m), T ~ Beta(won, lost + 1), m = lost + won. That is (1 - size)^N
+    without a discordant pair, and McNemar's exact test for a size of 0. No proof is known that the level is kept;
+    ``tests/statistics/test_non_inferiority.py`` enumerates outcomes.
 
     Args:
         lost_V: Pairs of which only the first is right.
@@ -68,8 +71,9 @@ def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Los
 def influenced_loss(delta_V: ArrayLike, influence_VN: ArrayLike, harm_V: ArrayLike) -> LossTest:
     """The same of a loss of any score, from the influence of every example: melded gamma limits (Fay and Feuer 1997).
 
-    Harm and gain are sums of weighted events. The harm is drawn from the gamma distribution of its upper limits, with a further
-    event of the largest weight, and the gain from that of its lower limits; about the observed change their difference is the loss.
+    Harm and gain are sums of weighted events. The harm is drawn from the gamma distribution of its upper limits, with a
+    further event of the largest weight, and the gain from that of its lower limits; about the observed change their
+    difference is the loss.
 
     Args:
         delta_V: The observed changes.
@@ -149,7 +153,9 @@ def with_unseen_losses(test: LossTest, step: float, chance_VK: ArrayLike, change
 
 
 def smallest_ruled_out(test: LossTest, alpha: float, most: float) -> Array:
-    """The smallest losses with a p-value of ``alpha`` at most, ``[V]``, from ``-most`` to ``most``; NaN if undefined."""
+    """The smallest losses with a p-value of ``alpha`` at most, ``[V]``, from ``-most`` to ``most``; NaN if
+    undefined.
+    """
     undefined = np.isnan(test(np.array(most)))
     low, high = np.full(undefined.shape, -most), np.full(undefined.shape, most)
     for _ in range(_STEPS):

@@ -10,8 +10,9 @@ from scipy import stats
 def overlap_by_layer(first_LH: ArrayLike, second_LH: ArrayLike) -> tuple[int, float, float]:
     """Heads in both sets, their expected number, and a two-sided p-value, if each layer's were drawn at random.
 
-    The exact test for several 2 by 2 tables: the number in both is a sum of hypergeometric variables, one for each layer; numbers no
-    likelier than the observed one count (Mehta, Patel and Gray 1985). With one layer it is Fisher's exact test.
+    The exact test for several 2 by 2 tables: the number in both is a sum of hypergeometric variables, one for each
+    layer; numbers no likelier than the observed one count (Mehta, Patel and Gray 1985). With one layer it is Fisher's
+    exact test.
 
     Args:
         first_LH, second_LH: Members of the sets, boolean ``[layers, heads]``.

@@ -46,7 +46,9 @@ def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float
 
 @lru_cache(maxsize=64)
 def _largest_won(limit: int, alpha: float) -> NDArray[np.float64]:
-    """The largest number of won examples with a two-sided p-value of at most alpha, of 0 to ``limit`` discordant; else -1."""
+    """The largest number of won examples with a two-sided p-value of at most alpha, of 0 to ``limit`` discordant; else
+    -1.
+    """
     # Whole numbers: scipy's binomial distribution takes no others.
     count_M = np.arange(limit + 1)
     # From the normal approximation, raised by 3, downward: a few steps instead of a search from zero.
@@ -64,10 +66,10 @@ def _largest_won(limit: int, alpha: float) -> NDArray[np.float64]:
 def detectable_loss(flips: float, examples: int, alpha: float, power: float = POWER) -> float:
     """The smallest loss of accuracy that McNemar's exact test finds with the given power.
 
-    The model: predictions flip as often as observed without any effect, as often to wrong as to right, and the effect adds
-    flips to wrong. With many flips it is close to d = (k^2 / N + sqrt(k^4 / N^2 + 4 k^2 f / N)) / 2,
-    k = z(1 - alpha / 2) + z(power), f the share of flips; with few the exact test needs whole examples, and that formula's
-    power is up to 0.97.
+    The model: predictions flip as often as observed without any effect, as often to wrong as to right, and the effect
+    adds flips to wrong. With many flips it is close to d = (k^2 / N + sqrt(k^4 / N^2 + 4 k^2 f / N)) / 2,
+    k = z(1 - alpha / 2) + z(power), f the share of flips; with few the exact test needs whole examples, and that
+    formula's power is up to 0.97.
 
     Args:
         flips: Share of examples whose prediction flips, 0 to 1.
@@ -94,8 +96,9 @@ def detectable_loss(flips: float, examples: int, alpha: float, power: float = PO
 def detectable_change(stderr: float, step: float, examples: int, alpha: float, power: float = POWER) -> float:
     """The smallest change that a test by random swaps finds whose standard error grows with the change.
 
-    The solution of d = z(1 - alpha / 2) sqrt(s^2 + w d + d^2 / N) + z(power) sqrt(s^2 + w d): swaps vary about 0 and not
-    about the change. For many examples it is d = (k^2 w + sqrt(k^4 w^2 + 4 k^2 s^2)) / 2, k = z(1 - alpha / 2) + z(power).
+    The solution of d = z(1 - alpha / 2) sqrt(s^2 + w d + d^2 / N) + z(power) sqrt(s^2 + w d): swaps vary about 0 and
+    not about the change. For many examples it is d = (k^2 w + sqrt(k^4 w^2 + 4 k^2 s^2)) / 2, k = z(1 - alpha / 2) +
+    z(power).
 
     Args:
         stderr: Standard error s without the change.
@@ -129,7 +132,8 @@ def loss_ruled_out(examples: int, confidence: float) -> float:
 
 
 def examples_to_rule_out(loss: float, confidence: float) -> float:
-    """Examples that rule out a loss of accuracy, above 0, where no answer changes; the inverse of :func:`loss_ruled_out`.
+    """Examples that rule out a loss of accuracy, above 0, where no answer changes; the inverse of
+    :func:`loss_ruled_out`.
 
     >>> round(examples_to_rule_out(0.01, 0.95), 1)
     298.1

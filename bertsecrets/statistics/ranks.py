@@ -13,7 +13,8 @@ Mask = NDArray[np.bool_]
 
 
 def spearman(first_N: ArrayLike, second_N: ArrayLike) -> float:
-    """Spearman's rank correlation, ties sharing their mean rank; NaN with fewer than three points or without any spread.
+    """Spearman's rank correlation, ties sharing their mean rank; NaN with fewer than three points or without any
+    spread.
 
     >>> spearman([1, 2, 3], [10, 20, 40])
     1.0
@@ -37,12 +38,12 @@ class RankCorrelation:
 
     Args:
         rho: The correlation; NaN where undefined.
-        low, high: 95 % limits (Fisher's z with the variance of Bonett and Wright 2000, for as many points as ``effective``);
-            NaN below ``FEWEST_POINTS`` or four effective points.
+        low, high: 95 % limits (Fisher's z with the variance of Bonett and Wright 2000, for as many points as
+            ``effective``); NaN below ``FEWEST_POINTS`` or four effective points.
         p_value: Two-sided p-value of 9,999 random orders, the same at every call; NaN below ``FEWEST_POINTS``.
         count: Number of points with both numbers.
-        effective: Number of independent points whose correlation would vary as much by chance: ``1 + 1 / variance`` over the
-            orders; NaN below ``FEWEST_POINTS``.
+        effective: Number of independent points whose correlation would vary as much by chance: ``1 + 1 / variance``
+            over the orders; NaN below ``FEWEST_POINTS``.
         within: Of a grid, the correlation of heads with others of their layer; None for points without layers.
     """
 
@@ -71,9 +72,11 @@ class RankCorrelation:
 
 
 def spearman_within(first_LH: ArrayLike, second_LH: ArrayLike) -> float:
-    """Spearman's correlation of heads with others of their layer: Pearson's, of the ranks in each layer less their mean.
+    """Spearman's correlation of heads with others of their layer: Pearson's, of the ranks in each layer less their
+    mean.
 
-    With as many heads in each layer and without ties it is the mean over layers. Heads with NaN are left out; NaN without spread.
+    With as many heads in each layer and without ties it is the mean over layers. Heads with NaN are left out; NaN
+    without spread.
 
     >>> spearman_within([[1, 2, 3], [9, 8, 7]], [[1, 2, 3], [4, 5, 6]])
     0.0
@@ -89,15 +92,16 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> RankCorrelation:
     """Spearman's rank correlation with its limits and p-value; points with NaN are left out.
 
     Two numbers of the heads of one model can go together because both follow depth. Of grids ``[layers, heads]`` the
-    correlation ``within`` layers is therefore tested beside the total: heads are ranked in their layer, and permuted there.
-    For the total the layers keep their order: those of one grid are shifted in a circle, from a random layer and in a random
-    direction (toroidal shift; Lotwick and Silverman 1982), and heads are permuted within them. That holds its level for
-    profiles that are smooth over depth, and not where both rise or fall steadily, for which no reordering of a few layers
-    does (simulated in ``benchmarks/procedures.py``): of claims, only statements of the ledger rest on the
-    total, and say so. One-dimensional points are exchangeable.
+    correlation ``within`` layers is therefore tested beside the total: heads are ranked in their layer, and permuted
+    there. For the total the layers keep their order: those of one grid are shifted in a circle, from a random layer and
+    in a random direction (toroidal shift; Lotwick and Silverman 1982), and heads are permuted within them. That holds
+    its level for profiles that are smooth over depth, and not where both rise or fall steadily, for which no reordering
+    of a few layers does (simulated in ``benchmarks/procedures.py``): of claims, only statements of the ledger rest on
+    the total, and say so. One-dimensional points are exchangeable.
 
     Args:
-        first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``; of layers without heads, ``[layers, 1]``.
+        first, second: Numbers of the same points, ``[N]`` or ``[layers, heads]``; of layers without heads, ``[layers,
+            1]``.
 
     >>> rank_correlation(range(10), range(10)).p_value
     0.0001
@@ -152,10 +156,11 @@ class Agreement:
 
 
 def agreement(value_GLH: ArrayLike, threshold: float = 0.0) -> Agreement:
-    """How well grids agree on the order of heads, total and with an uncertainty over layers; heads with NaN are left out.
+    """How well grids agree on the order of heads, total and with an uncertainty over layers; heads with NaN are left
+    out.
 
-    Heads of a layer resemble each other, so that whole layers are left out in turn (delete-one-group jackknife; Shao and Wu 1989)
-    and Fisher's z of the mean has Student's t with as many degrees of freedom as layers, less one.
+    Heads of a layer resemble each other, so that whole layers are left out in turn (delete-one-group jackknife; Shao
+    and Wu 1989) and Fisher's z of the mean has Student's t with as many degrees of freedom as layers, less one.
 
     Args:
         value_GLH: Two grids or more ``[grids, layers, heads]``.
@@ -194,7 +199,9 @@ def _ranks_in_layers(value_LH: Array, defined_LH: Mask) -> Array:
 
 
 def _correlations(x: Array, y_P: Array, x_defined: Mask, y_defined_P: Mask) -> Array:
-    """Pearson's correlation of numbers with others in each of P orders, over points with both; undefined numbers are 0."""
+    """Pearson's correlation of numbers with others in each of P orders, over points with both; undefined numbers are
+    0.
+    """
     x_N, y_NP = x.ravel(), y_P.reshape(len(y_P), -1).T
     with_x_N, with_y_NP = x_defined.ravel().astype(np.float64), y_defined_P.reshape(len(y_P), -1).T.astype(np.float64)
     count_P, sum_x_P, sum_y_P = with_x_N @ with_y_NP, x_N @ with_y_NP, with_x_N @ y_NP

@@ -87,7 +87,8 @@ class Difference:
     Args:
         delta_LH: Difference of the means.
         p_LH: P-value of no difference; NaN where undefined.
-        over_seeds: Whether it was tested over seeds; else over examples, which says something about these two models only.
+        over_seeds: Whether it was tested over seeds; else over examples, which says something about these two models
+            only.
     """
 
     delta_LH: Array
@@ -139,8 +140,8 @@ class SeedEffects:
     Args:
         delta: Means over the seeds, ``[V]``.
         stderr: Their standard errors over seeds and examples, each from its own seeds alone, ``[V]``.
-        error_VK, weight_VK: The error of each mean as a mixture of K normal ones: their standard deviations, and their weights,
-            which sum to 1.
+        error_VK, weight_VK: The error of each mean as a mixture of K normal ones: their standard deviations, and their
+            weights, which sum to 1.
         margin: The loss that matters.
         level: Level of the limits.
         largest: The largest change that there can be: no limit lies beyond it.
@@ -174,7 +175,9 @@ class SeedEffects:
 
     @cached_property
     def limits_simultaneous(self) -> tuple[Array, Array]:
-        """Limits that hold for all variants together (Bonferroni): those of a variant that was picked for its effect."""
+        """Limits that hold for all variants together (Bonferroni): those of a variant that was picked for its
+        effect.
+        """
         return self._limits((1 - self.level) / (2 * len(self.delta)))
 
     def _limits(self, tail: float) -> tuple[Array, Array]:
@@ -211,18 +214,19 @@ def effects_over_seeds(
 ) -> SeedEffects:
     """Mean effects over seeds, all judged on the same examples, as a statement about other seeds and other examples.
 
-    The variance of a mean is ``s² / S + c``: the variance between the S observed effects holds the spread between seeds and
-    the noise of examples that each seed has to itself, and ``c``, the mean covariance over examples of two seeds, adds the
-    noise that they share. It is unbiased (a random-effects model with crossed seeds and examples; Searle, Casella and
-    McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the noise of examples twice or
-    three times.
+    The variance of a mean is ``s² / S + c``: the variance between the S observed effects holds the spread between seeds
+    and the noise of examples that each seed has to itself, and ``c``, the mean covariance over examples of two seeds,
+    adds the noise that they share. It is unbiased (a random-effects model with crossed seeds and examples; Searle,
+    Casella and McCulloch 1992, chapter 5). A bootstrap of seeds and examples (Sellam et al. 2022) counts the noise of
+    examples twice or three times.
 
-    A few seeds do not tell s²: it is learned from all variants (empirical Bayes; Smyth 2004), and is never below what the examples
-    alone make. It is taken in proportion to the standard error over examples: variants that change more vary more over seeds, but
-    one that changes little in these few seeds is not therefore certain. The prior has no fixed shape, but is the most likely one on a grid
-    (Ignatiadis and Sen 2025): an inverse gamma prior fits a few variants of large variance badly and finds them needed. P-values
-    and limits are averages over the variances that are possible given s². With few variants, or variants without any noise, every
-    variance is as possible on a log scale: Student's t with S - 1 degrees of freedom, if no noise is shared.
+    A few seeds do not tell s²: it is learned from all variants (empirical Bayes; Smyth 2004), and is never below what
+    the examples alone make. It is taken in proportion to the standard error over examples: variants that change more
+    vary more over seeds, but one that changes little in these few seeds is not therefore certain. The prior has no
+    fixed shape, but is the most likely one on a grid (Ignatiadis and Sen 2025): an inverse gamma prior fits a few
+    variants of large variance badly and finds them needed. P-values and limits are averages over the variances that are
+    possible given s². With few variants, or variants without any noise, every variance is as possible on a log scale:
+    Student's t with S - 1 degrees of freedom, if no noise is shared.
 
     Args:
         delta_SV: Effects of V variants with S seeds.
@@ -263,14 +267,18 @@ def effects_over_seeds(
 
 
 def _likelihood(observed_V: Array, variance_VK: Array, freedom: int) -> Array:
-    """Likelihood of variances given one observed with so many degrees of freedom, relative to the most likely one, ``[V, K]``."""
+    """Likelihood of variances given one observed with so many degrees of freedom, relative to the most likely one,
+    ``[V, K]``.
+    """
     variance_VK = np.maximum(variance_VK, _TINY)
     log_VK = -freedom / 2 * (np.log(variance_VK) + observed_V[:, None] / variance_VK)
     return np.asarray(np.exp(log_VK - log_VK.max(axis=1, keepdims=True)))
 
 
 def _posterior(likelihood_VK: Array, telling_V: NDArray[np.bool_]) -> Array:
-    """How probable each variance is, ``[V, K]``, by the prior that makes what telling variants show most likely; even without any."""
+    """How probable each variance is, ``[V, K]``, by the prior that makes what telling variants show most likely; even
+    without any.
+    """
     size = likelihood_VK.shape[1]
     prior_K = np.full(size, 1 / size)
     # Expectation maximisation; the problem is concave.
@@ -286,10 +294,10 @@ def _posterior(likelihood_VK: Array, telling_V: NDArray[np.bool_]) -> Array:
 def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
     """P-values of fewer than ``fewest`` of S seeds having the effect, ``[V]``.
 
-    Simes' test of the S - ``fewest`` + 1 largest p-values (Benjamini and Heller 2008, section 2): with ``fewest`` = S the largest p-value,
-    which is valid however the seeds depend on each other; with 1 that of Simes over all. An effect shown for some number of seeds is
-    shown for every smaller one. For fewer than S, the seeds' p-values must be independent or positively dependent, as in
-    :func:`bertsecrets.statistics.closed_testing.least_false`.
+    Simes' test of the S - ``fewest`` + 1 largest p-values (Benjamini and Heller 2008, section 2): with ``fewest`` = S
+    the largest p-value, which is valid however the seeds depend on each other; with 1 that of Simes over all. An effect
+    shown for some number of seeds is shown for every smaller one. For fewer than S, the seeds' p-values must be
+    independent or positively dependent, as in :func:`bertsecrets.statistics.closed_testing.least_false`.
 
     Args:
         p_SV: P-values of V effects with S seeds; NaN counts as 1.
@@ -309,10 +317,10 @@ def partial_conjunction(p_SV: ArrayLike, fewest: int) -> Array:
 def seeds_shown(p_SV: ArrayLike, level: float, *, family_wise: bool = True) -> NDArray[np.int64]:
     """In how many of S seeds each of V effects is shown, at least; 0 for none, ``[V]``.
 
-    All numbers of seeds and all effects are one family of partial conjunctions. Family-wise: every p-value of at most ``level`` over
-    the number of effects that are not yet shown in all S seeds is rejected, again until nothing changes (a sequentially rejective
-    procedure; Goeman and Solari 2010): an effect's p-values grow with the number of seeds, so that one false claim on an effect
-    includes that on its largest number. Else by Benjamini and Hochberg (1995).
+    All numbers of seeds and all effects are one family of partial conjunctions. Family-wise: every p-value of at most
+    ``level`` over the number of effects that are not yet shown in all S seeds is rejected, again until nothing changes
+    (a sequentially rejective procedure; Goeman and Solari 2010): an effect's p-values grow with the number of seeds, so
+    that one false claim on an effect includes that on its largest number. Else by Benjamini and Hochberg (1995).
 
     Args:
         p_SV: As for :func:`partial_conjunction`.
@@ -331,13 +339,14 @@ def seeds_shown(p_SV: ArrayLike, level: float, *, family_wise: bool = True) -> N
 
 
 def noise_of_examples(resampled_SRV: Array) -> tuple[Array, Array]:
-    """Mean covariance over examples of the effects of two different seeds, and mean variance of one seed's, ``[V]`` each.
+    """Mean covariance over examples of the effects of two different seeds, and mean variance of one seed's, ``[V]``
+    each.
 
     NaN with fewer than two complete resamples, the first also with one seed.
 
     Args:
-        resampled_SRV: Effects of V variants with S seeds under R resamples of the examples, the same resamples for every
-            seed. A resample in which the effect of a seed is undefined is left out.
+        resampled_SRV: Effects of V variants with S seeds under R resamples of the examples, the same resamples for
+            every seed. A resample in which the effect of a seed is undefined is left out.
     """
     seeds = len(resampled_SRV)
     complete_RV = np.isfinite(resampled_SRV).all(axis=0)
@@ -367,14 +376,16 @@ def noise_of_errors(error_SV: ArrayLike) -> tuple[Array, Array]:
 
 
 def interval_over_seeds(interval_S3: ArrayLike, level: float, *, symmetric: bool = False) -> Interval:
-    """The mean of seeds that answer the same examples, over seeds and examples, from each seed's interval over examples.
+    """The mean of seeds that answer the same examples, over seeds and examples, from each seed's interval over
+    examples.
 
     The errors of the seeds count as going the same way. One seed keeps its own interval; NaN where a limit is unknown.
 
     Args:
         interval_S3: Each seed's number and the limits of its interval at ``level``.
         level: Level of the limits, 0 to 1.
-        symmetric: Whether the two sides of several seeds' interval are alike; else they may differ, e.g. near the ends of a metric.
+        symmetric: Whether the two sides of several seeds' interval are alike; else they may differ, e.g. near the ends
+            of a metric.
 
     >>> interval_over_seeds([[0.5, 0.4, 0.7], [0.5, 0.4, 0.7]], 0.95)
     Interval(mean=0.5, low=0.4, high=0.7, count=2)

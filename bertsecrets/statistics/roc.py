@@ -16,8 +16,8 @@ class Area:
     """An area under the ROC curve.
 
     Args:
-        value: The chance that a positive case scores higher than a negative one, ties counting half; NaN where all cases
-            are of one class.
+        value: The chance that a positive case scores higher than a negative one, ties counting half; NaN where all
+            cases are of one class.
         low, high: Ends of the 95 % interval.
         positive, negative: Numbers of cases.
     """

@@ -12,9 +12,10 @@ _DRAWS = 10_000
 def error_correlation(influence_VN: ArrayLike, largest_V: ArrayLike) -> Array:
     """Correlation of the errors of V effects on the same N examples, ``[V, V]``.
 
-    That of their influences: effects that move the same examples err together. An effect of few examples has one more event of the
-    largest size that no other effect shares, as in :func:`bertsecrets.statistics.intervals.weighted_limits`: two effects that moved
-    one and the same example are not known to move the same examples again.
+    That of their influences: effects that move the same examples err together. An effect of few examples has one more
+    event of the largest size that no other effect shares, as in
+    :func:`bertsecrets.statistics.intervals.weighted_limits`: two effects that moved one and the same example are not
+    known to move the same examples again.
 
     Args:
         influence_VN: Influence of each example on each effect, as in ``influences``; NaN counts as none.
@@ -34,8 +35,8 @@ def error_correlation(influence_VN: ArrayLike, largest_V: ArrayLike) -> Array:
 def joint_draws(correlation_VV: ArrayLike, generator: np.random.Generator, draws: int = _DRAWS) -> Array:
     """Draws from the joint distribution of V standardised errors, ``[V, R]``, each standard normal by itself.
 
-    For many examples it is the distribution of the Gaussian multiplier bootstrap (Chernozhukov, Chetverikov and Kato 2013), without
-    a multiplier for every example.
+    For many examples it is the distribution of the Gaussian multiplier bootstrap (Chernozhukov, Chetverikov and Kato
+    2013), without a multiplier for every example.
     """
     # Not Cholesky's root, which needs a matrix of full rank: effects that move the same examples make it singular.
     value_V, vector_VV = np.linalg.eigh(np.asarray(correlation_VV, np.float64))
@@ -45,7 +46,8 @@ def joint_draws(correlation_VV: ArrayLike, generator: np.random.Generator, draws
 
 
 def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
-    """The tail outside of either limit of each effect with which all limits hold together with probability 1 - ``alpha``.
+    """The tail outside of either limit of each effect with which all limits hold together with probability 1 -
+    ``alpha``.
 
     The tail beyond the 1 - alpha quantile of the largest absolute draw (max-t; Romano and Wolf 2005). Between
     alpha / 2 for effects that err as one and that of Bonferroni, alpha / (2 V).
@@ -59,9 +61,9 @@ def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
 def step_down(p_V: ArrayLike, draw_VR: Array) -> Array:
     """One-sided p-values adjusted to the family-wise error rate, step-down, ``[V]``; NaN stays NaN.
 
-    The k-th smallest p-value becomes the probability that the smallest p-value of the hypotheses not yet rejected is as small
-    (Romano and Wolf 2005; Westfall and Young 1993, section 2.6). The bound of Holm (1979) stands where it is smaller than what the
-    draws can show.
+    The k-th smallest p-value becomes the probability that the smallest p-value of the hypotheses not yet rejected is as
+    small (Romano and Wolf 2005; Westfall and Young 1993, section 2.6). The bound of Holm (1979) stands where it is
+    smaller than what the draws can show.
 
     Args:
         p_V: One-sided p-values of the hypotheses, each valid by itself; an effect in the other direction has 1.

@@ -48,8 +48,9 @@ class Ratios:
     def over_splits(self, column: int = 0, level: float = 0.95) -> tuple[float, float, float]:
         """Median over splits of one of the X numbers, and its lower and upper limit.
 
-        Limits are the medians of those of each split at 1 - (1 - level) / 2, which cover at ``level`` although splits share
-        their units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split has its own at ``level``.
+        Limits are the medians of those of each split at 1 - (1 - level) / 2, which cover at ``level`` although splits
+        share their units (Chernozhukov, Demirer, Duflo and Fernández-Val 2018, section 4). A single split has its own
+        at ``level``.
         """
         value_S, stderr_S = self.value_SX[:, column], self.stderr_SX[:, column]
         tail = (1 - level) / (4 if len(value_S) > 1 else 2)
@@ -122,7 +123,9 @@ def choose_and_score(right_NC: Array, rival_NX: Array, total_N: Array, chooses_S
 
 
 def ratios(part_NX: ArrayLike, total_N: ArrayLike) -> Ratios:
-    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none chooses."""
+    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none
+    chooses.
+    """
     part_NX = np.asarray(part_NX, np.float64)
     return scored_ratios(part_NX[:, None], total_N, np.zeros((1, len(part_NX)), dtype=bool))
 

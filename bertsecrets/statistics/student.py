@@ -10,7 +10,9 @@ Array = NDArray[np.float64]
 
 
 def mean_limits(value_NV: ArrayLike, alpha: float) -> tuple[Array, Array, Array]:
-    """Means over N numbers and their limits, which hold with probability 1 - ``alpha``, ``[V]`` each; N is at least 2."""
+    """Means over N numbers and their limits, which hold with probability 1 - ``alpha``, ``[V]`` each; N is at least
+    2.
+    """
     value = np.asarray(value_NV, np.float64)
     mean_V, count = value.mean(0), len(value)
     reach_V = stats.t.isf(alpha / 2, count - 1) * value.std(0, ddof=1) / np.sqrt(count)
@@ -20,8 +22,8 @@ def mean_limits(value_NV: ArrayLike, alpha: float) -> tuple[Array, Array, Array]
 def limits_of_all(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike, alpha: float = 0.05) -> tuple[Array, Array]:
     """Limits of means that hold for all of them together with probability 1 - ``alpha``, in the shape of ``mean``.
 
-    An extreme of them may be picked: its limits hold too. Student's t at the level of Šidák (1967), which holds for two-sided
-    limits whatever the correlation of the means. NaN with fewer than two numbers.
+    An extreme of them may be picked: its limits hold too. Student's t at the level of Šidák (1967), which holds for
+    two-sided limits whatever the correlation of the means. NaN with fewer than two numbers.
 
     Args:
         mean, stderr, count: Means, their standard errors, and how many numbers they are of; a NaN is left out.
@@ -36,10 +38,10 @@ def limits_of_all(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike, alpha: f
 def mean_rises(value_NV: ArrayLike) -> Array:
     """One-sided p-values of means of 0 or less, from N >= 2 numbers each, ``[V]``.
 
-    Student's t test, which is conservative for numbers skewed to the right. Numbers skewed to the left may lack the rare large
-    falls that would lower their mean: one fall as large as the largest change is added to them, and t is corrected for the
-    skewness that is left (Hall 1992). Where a few examples dominate, this comes close to the level but does not reach it
-    (simulated in ``benchmarks/procedures.py``).
+    Student's t test, which is conservative for numbers skewed to the right. Numbers skewed to the left may lack the
+    rare large falls that would lower their mean: one fall as large as the largest change is added to them, and t is
+    corrected for the skewness that is left (Hall 1992). Where a few examples dominate, this comes close to the level
+    but does not reach it (simulated in ``benchmarks/procedures.py``).
     """
     value_NV = np.asarray(value_NV, np.float64)
     count = len(value_NV)
@@ -57,7 +59,9 @@ def mean_rises(value_NV: ArrayLike) -> Array:
 
 
 def _studentised(value_NV: Array) -> tuple[Array, Array]:
-    """Student's t of a mean of 0, and the skewness, ``[V]`` each; of equal numbers an infinite t with their sign, and 0."""
+    """Student's t of a mean of 0, and the skewness, ``[V]`` each; of equal numbers an infinite t with their sign, and
+    0.
+    """
     mean_V, count = value_NV.mean(0), len(value_NV)
     spread_V = value_NV.std(0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -87,9 +91,9 @@ def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike)
 def differs_from_highest(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:
     """P-values of each mean equalling the highest one, from the means alone, in the shape of ``mean``.
 
-    Means over the same examples depend on each other in an unknown way: the standard error of a difference is taken as the
-    sum of both, which it cannot exceed. Two-sided t tests with the degrees of freedom of the smaller sample, adjusted by
-    Holm's method over the others. 1 for the highest itself; NaN where it cannot be tested.
+    Means over the same examples depend on each other in an unknown way: the standard error of a difference is taken as
+    the sum of both, which it cannot exceed. Two-sided t tests with the degrees of freedom of the smaller sample,
+    adjusted by Holm's method over the others. 1 for the highest itself; NaN where it cannot be tested.
 
     Args:
         mean, stderr, count: Means, their standard errors, and how many numbers they are of; a NaN is left out.

@@ -171,7 +171,9 @@ class Sampler:
         return self.rng.choice(BY_CATEGORY[frame.places])
 
     def with_companion(self, event: Event) -> Event | None:
-        """The event with a second event of the same agent and patient; None if it would be ambiguous or no verb fits."""
+        """The event with a second event of the same agent and patient; None if it would be ambiguous or no verb
+        fits.
+        """
         unambiguous = not event.negation and not event.future and event.agent.pronouns != event.patient.pronouns
         if not unambiguous:
             return None

@@ -1,7 +1,7 @@
 """Train the pattern classifier on generated and annotated maps, and evaluate it on held-out maps.
 
-python -m tools.pattern_classifier <output folder>                             # the project's maps; four minutes on two cores
-python -m tools.pattern_classifier <output folder> --maps <annotation folder>  # yours; or several
+python -m tools.pattern_classifier <output folder>                             # the project's maps; four minutes on two
+cores python -m tools.pattern_classifier <output folder> --maps <annotation folder>  # yours; or several
 python -m tools.pattern_classifier <output folder> fit.seed=1 margin=0.2
 """
 

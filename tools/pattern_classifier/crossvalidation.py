@@ -41,8 +41,8 @@ class PreparedMaps:
         features: Features of the N maps, with their segments.
         without_segments: Features of the N maps with unknown segments.
         mass_N3: Masses for the rules.
-        variants: ``settings.variants`` variants of each map for training: all N maps unchanged, then all N with noise, and
-            so on.
+        variants: ``settings.variants`` variants of each map for training: all N maps unchanged, then all N with noise,
+            and so on.
     """
 
     features: MapFeatures
@@ -94,7 +94,8 @@ def folds(annotated: AnnotatedMaps, scheme: Scheme, seed: int) -> list[tuple[NDA
     """Pairs of masks, maps to train on and maps to test on; every map is tested once.
 
     ``head``: six folds of heads. ``task``: one task at a time. ``head_and_task``: three folds of heads times three of
-    tasks; training leaves out every map that shares its head or its task with a tested one. ``model``: one model at a time.
+    tasks; training leaves out every map that shares its head or its task with a tested one. ``model``: one model at a
+    time.
     """
     if scheme == "model":
         model_N = np.array(annotated.models)

@@ -111,7 +111,9 @@ def features_of(maps: Sequence[Tensor], first_segment_N: NDArray[np.int64]) -> M
 def generated_maps(
     count: int, seed: int, advance: Callable[[], object] | None = None
 ) -> tuple[list[Tensor], NDArray[np.int64], NDArray[np.int64]]:
-    """``count`` generated maps, the five patterns equally often; the numbers of their patterns; their first segments."""
+    """``count`` generated maps, the five patterns equally often; the numbers of their patterns; their first
+    segments.
+    """
     maps, patterns, first_segments = [], [], []
     for generated in islice(generate(np.random.default_rng(seed)), count):
         maps.append(torch.from_numpy(generated.attention_QK).float())
@@ -125,7 +127,9 @@ def generated_maps(
 def variants_of(
     maps: Sequence[Tensor], first_segment_N: NDArray[np.int64], settings: FitSettings
 ) -> tuple[list[Tensor], NDArray[np.int64]]:
-    """``settings.variants`` copies of each map, all N unchanged, then all N with noise, and so on; their first segments."""
+    """``settings.variants`` copies of each map, all N unchanged, then all N with noise, and so on; their first
+    segments.
+    """
     generator = torch.Generator().manual_seed(settings.seed)
     copies, first_segments = [map_LL.float() for map_LL in maps], first_segment_N.tolist()
     for _ in range(settings.variants - 1):

@@ -1,9 +1,9 @@
 """Generator of attention maps of the five patterns, for pre-training the classifier.
 
-A map is a mixture of parts (columns, a band along the diagonal, two blocks, and a background of one of nine kinds), each
-with its share of every row, under noise in the logits: A = softmax(ln(mixture) + noise). Rows of special tokens and single
-bright cells may depart from it. A map that does not show its pattern clearly is drawn again; only annotated maps are
-doubtful.
+A map is a mixture of parts (columns, a band along the diagonal, two blocks, and a background of one of nine kinds),
+each with its share of every row, under noise in the logits: A = softmax(ln(mixture) + noise). Rows of special tokens
+and single bright cells may depart from it. A map that does not show its pattern clearly is drawn again; only annotated
+maps are doubtful.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,15 +56,16 @@ class _Shares:
 class MapStrengths:
     """How strongly a map shows each part; ink is the weight divided by the map's largest.
 
-    The rest of the map is more than two tokens from the main diagonal and outside the six strongest columns, or in short
-    maps the strongest third.
+    The rest of the map is more than two tokens from the main diagonal and outside the six strongest columns, or in
+    short maps the strongest third.
 
     Args:
         column: Mean ink of the strongest column, over the rows more than two tokens away.
         diagonal: Median ink of the strongest diagonal at most two tokens from the main one, outside the two strongest
             columns: single bright cells make no line.
         beside: Mean ink of the rest, three to five tokens from the main diagonal.
-        inside: Mean ink within the segments, outside the main diagonal and the two strongest columns; 0 for one segment.
+        inside: Mean ink within the segments, outside the main diagonal and the two strongest columns; 0 for one
+            segment.
         rest: Mean ink of the rest.
         by_column: Share of the variance of the weights between the columns, 0..1.
         near: Share of a row's attention near the diagonal, minus that of uniform attention.
@@ -220,7 +221,9 @@ def _damped(part_QK: Array, where_QK: NDArray[np.bool_], generator: Generator) -
 
 
 def measure_strengths(attention_QK: Array, separator: int | None) -> MapStrengths:
-    """Measure the parts of a map. Near the diagonal means within two tokens or, in long maps, an eighth of the length."""
+    """Measure the parts of a map. Near the diagonal means within two tokens or, in long maps, an eighth of the
+    length.
+    """
     length = len(attention_QK)
     ink_QK = attention_QK / attention_QK.max()
     place_K = np.arange(length)

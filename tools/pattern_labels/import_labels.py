@@ -64,7 +64,8 @@ def import_labels(
         folder: The annotation folder.
         files: CSV files of labels.
         annotator: Annotator of the rows that name none.
-        wanted_votes: Labels of a map on which the passes disagree, before the pattern named most often is taken; from 2.
+        wanted_votes: Labels of a map on which the passes disagree, before the pattern named most often is taken; from
+            2.
 
     Raises:
         UserError: If the folder holds no maps, a file of labels is not valid, or ``wanted_votes`` is below 2.

@@ -175,7 +175,9 @@ def majority_of_others(labels: Iterable[Label], number: int) -> dict[str, str]:
 
 
 def disputed(labels: Iterable[Label], wanted: int) -> dict[str, int]:
-    """Map -> its next pass, for maps with at least two passes and no pattern that has over half of the ``wanted`` votes."""
+    """Map -> its next pass, for maps with at least two passes and no pattern that has over half of the ``wanted``
+    votes.
+    """
     return {
         name: max(answers) + 1
         for name, answers in sorted(votes(labels).items())

@@ -86,8 +86,8 @@ def write_page(path: Path, maps: MapSet, names: Sequence[str], passes: Sequence[
 def write_sheets(folder: Path, maps: MapSet, names: Sequence[str], number: int) -> None:
     """Write ``sheet-01.png``, ... and ``labels.csv`` of one pass; replaces the sheets of an earlier set.
 
-    The table has a row per map, sheet by sheet and row by row: annotators fill in ``pattern`` and ``annotator``; ``at`` is
-    optional.
+    The table has a row per map, sheet by sheet and row by row: annotators fill in ``pattern`` and ``annotator``; ``at``
+    is optional.
 
     Args:
         folder: Folder of the pass; created if missing.

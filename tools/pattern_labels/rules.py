@@ -20,9 +20,9 @@ _NUMBER = {pattern: number for number, pattern in enumerate(PATTERNS)}
 def masses(maps: Sequence[Tensor], first_segments: Sequence[int]) -> Array:
     """Column, diagonal and segment mass of maps ``[L, L]``, ``[N, 3]``, each minus that of uniform attention.
 
-    Column mass: attention in the three columns that receive most. Diagonal mass: the most attention in three neighbouring
-    diagonals with the middle one at most two tokens from the main diagonal. Segment mass: attention within the two
-    segments, 0 for one; for unknown segments, the most over all boundaries with three tokens on each side.
+    Column mass: attention in the three columns that receive most. Diagonal mass: the most attention in three
+    neighbouring diagonals with the middle one at most two tokens from the main diagonal. Segment mass: attention within
+    the two segments, 0 for one; for unknown segments, the most over all boundaries with three tokens on each side.
 
     Args:
         maps: The N maps.

@@ -287,8 +287,8 @@ def choose_by_pattern(
 ) -> list[tuple[int, str]]:
     """Positions of ``count`` candidates that may show one of some patterns, each with that pattern.
 
-    The patterns alternate, and for each the heads sampled least come first: otherwise a rare pattern would be sampled from
-    the one head that always shows it. Patterns without candidates are skipped.
+    The patterns alternate, and for each the heads sampled least come first: otherwise a rare pattern would be sampled
+    from the one head that always shows it. Patterns without candidates are skipped.
 
     Args:
         count: Number of maps; fewer are taken if there are fewer candidates.

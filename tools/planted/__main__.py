@@ -4,9 +4,9 @@
     python -m tools.planted runs outputs/mrpc outputs/rte --out scores.json
     python -m tools.planted tables planted.json scores.json          # Markdown of docs/importance.md
 
-``runs`` takes folders of finished trainings. The exact effects are those of analysis=disable in <folder>-disable. Scores
-are the columns that rank heads in the head tables of analyses in <folder>-*, such as analysis=importance, and those of the
-shipped measures that are not there, taken here on a sample of the evaluation set.
+``runs`` takes folders of finished trainings. The exact effects are those of analysis=disable in <folder>-disable.
+Scores are the columns that rank heads in the head tables of analyses in <folder>-*, such as analysis=importance, and
+those of the shipped measures that are not there, taken here on a sample of the evaluation set.
 """
 
 import argparse
@@ -103,7 +103,9 @@ def exact_effects(folder: Path, task: Task) -> dict[str, np.ndarray]:
 
 
 def margins(outcomes: Outcomes, task: Task) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logit of the right class minus the highest other, ``[N]`` and ``[N, V]``; for scores minus the distance from the label."""
+    """Logit of the right class minus the highest other, ``[N]`` and ``[N, V]``; for scores minus the distance from the
+    label.
+    """
     if not task.is_regression:
         return outcomes.logit_margins()
     label_N = outcomes.label_N

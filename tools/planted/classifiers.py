@@ -29,7 +29,9 @@ _LONGEST = 12
 _IS_MARKER, _WHICH, _ANSWER = 0, 1, 2
 """Dimensions of the residual stream that no ordinary head writes to."""
 _RESERVED = 6
-"""These, and three more with the same numbers negated: what is written has a mean of zero, and layer norms only scale it."""
+"""These, and three more with the same numbers negated: what is written has a mean of zero, and layer norms only scale
+it.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ def plant(kind: Plant, seed: int = 0, layers: int = 4, heads: int = 6, examples:
     """Build a classifier whose label is the marker word of its text; nothing is trained.
 
     All weights are random but those of the planted heads and three dimensions of the residual stream, into which only
-    embeddings of markers and planted heads write. A head that carries the label attends to the marker from every token and
-    copies which of the two it is; the pooler reads it at [CLS].
+    embeddings of markers and planted heads write. A head that carries the label attends to the marker from every token
+    and copies which of the two it is; the pooler reads it at [CLS].
 
     Kinds:
         ``label``: one head carries the label. Without it, the model guesses.

@@ -1,7 +1,7 @@
 """Read the lexicographic annotation of FrameNet 1.5 to 1.7 from a folder or a zip.
 
-Read with the standard library: nltk's reader takes several times as long, and fails on a few lexical units. A test compares the
-two.
+Read with the standard library: nltk's reader takes several times as long, and fails on a few lexical units. A test
+compares the two.
 """
 
 import gc

@@ -173,7 +173,9 @@ def check_characters(text: str) -> None:
 
 
 def check_own_order(task: Task) -> None:
-    """Raise UserError if a task of this package has its classes in another order than its own, by which rows number them."""
+    """Raise UserError if a task of this package has its classes in another order than its own, by which rows number
+    them.
+    """
     own, labels = _own_labels(task.name), task.labels
     if own != labels and sorted(own) == sorted(labels):
         raise UserError(

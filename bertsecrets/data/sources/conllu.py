@@ -32,8 +32,8 @@ ESCAPED = {
 class ConlluSource(SplitFiles):
     """A treebank with dependencies; each sentence is an example.
 
-    A layout without files takes every CoNLL file of the folder, or of the folders in it if they are named like splits or there is
-    only one, with splits by their names (train, dev, test). Without a
+    A layout without files takes every CoNLL file of the folder, or of the folders in it if they are named like splits
+    or there is only one, with splits by their names (train, dev, test). Without a
     development file the first of the test, the unnamed and the training files stand in for it.
 
     Args:
@@ -42,8 +42,8 @@ class ConlluSource(SplitFiles):
         skip_bad_rows: Leave out sentences that are not valid, with a warning that counts them.
 
     Raises:
-        UserError: If the folder does not exist or holds no such files, the task has no such layout, or the ``conllu`` package
-            is missing.
+        UserError: If the folder does not exist or holds no such files, the task has no such layout, or the ``conllu``
+            package is missing.
     """
 
     def __init__(self, task: Task, root: Path, skip_bad_rows: bool = False) -> None:
@@ -122,8 +122,8 @@ def read_conllu(
     """Each sentence's text and annotation, in file order.
 
     Words are the syntactic words. Those of a multiword token ("don't") have the offsets of their forms in it; if the
-    forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none. Empty nodes
-    are left out; a sentence may have several roots. Both are counted in a message.
+    forms do not add up to the token ("du" = "de" + "le"), the first has all its characters and the others none. Empty
+    nodes are left out; a sentence may have several roots. Both are counted in a message.
 
     Args:
         path: A file in CoNLL-U, or in CoNLL-X (ten columns, as the Stanford converter writes them).

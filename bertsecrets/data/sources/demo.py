@@ -22,8 +22,8 @@ _SPLITS = ("train", "validation", "test")
 def demo_examples(task: str, split: str) -> list[Example]:
     """The examples of one split ("train", "validation" or "test") of a task in ``DEMO_TASKS``.
 
-    "train" has 2,000 examples, the others 400, and no sentence occurs twice in a task. Labels are class indices (0 or 1; 0
-    to 2 for NLI), scores from 0.0 to 5.0, and None throughout "test".
+    "train" has 2,000 examples, the others 400, and no sentence occurs twice in a task. Labels are class indices (0 or
+    1; 0 to 2 for NLI), scores from 0.0 to 5.0, and None throughout "test".
 
     Raises:
         UserError: If there is no such split.

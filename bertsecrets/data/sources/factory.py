@@ -30,24 +30,25 @@ class SourceConfig(Settings):
     """The ``data`` section: where the rows come from, how many of them, and how they are batched.
 
     Attributes:
-        source: A name of :data:`SOURCES`, one that an installed package offers, or the ``module:Class`` or ``file.py:Class`` of
-            a source. ``auto`` takes the source that the task names, demo tasks from the package, treebanks and coreference from
-            their folder, tasks without a hub layout from TSV files, all others from the hub.
+        source: A name of :data:`SOURCES`, one that an installed package offers, or the ``module:Class`` or
+            ``file.py:Class`` of a source. ``auto`` takes the source that the task names, demo tasks from the package,
+            treebanks and coreference from their folder, tasks without a hub layout from TSV files, all others from the
+            hub.
         root: For ``tsv``, ``conllu`` and ``coreference``: the folder that holds the tasks' folders.
         path: For ``hub``: a local folder instead of the hub. For ``csv``: the file.
         eval_path: For ``csv``: a file with evaluation rows.
         text, label: Names of the columns that a task made from a CSV file or a data set has.
-        target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than 20
-            different whole numbers, for scores.
+        target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than
+            20 different whole numbers, for scores.
         eval_fraction: Share of the training rows that is held out for evaluation if there are no evaluation rows.
-        split_by: Whether a row is held out by its ``text`` alone, or by the ``order`` of all rows, as in runs whose configuration does
-            not say.
+        split_by: Whether a row is held out by its ``text`` alone, or by the ``order`` of all rows, as in runs whose
+            configuration does not say.
         dataset, dataset_config: For ``hub`` without a task: the data set, and its configuration.
         revision: For ``hub``: revision of the data set.
         cache_dir: For ``hub``: folder for downloads; None takes the library's default.
-        skip_bad_rows: Leave out rows of ``tsv`` with too few fields, rows of ``csv`` with an empty cell or another number of
-            fields, and sentences of ``conllu`` and documents of ``coreference`` that are not valid, with a warning that
-            counts them.
+        skip_bad_rows: Leave out rows of ``tsv`` with too few fields, rows of ``csv`` with an empty cell or another
+            number of fields, and sentences of ``conllu`` and documents of ``coreference`` that are not valid, with a
+            warning that counts them.
         limit_train: A random sample of this many training examples.
         limit_eval: A random sample of this many examples of each evaluation set.
         eval_batch_size: Largest evaluation batch.
@@ -149,7 +150,8 @@ def _check_used(config: SourceConfig, task: Task) -> None:
 
 
 def make_source(config: SourceConfig, task: Task, rows: dict[str, Rows] | None = None) -> Source:
-    """The source that the configuration names; evaluation rows are held out of its training rows, or are all, if the task says so.
+    """The source that the configuration names; evaluation rows are held out of its training rows, or are all, if the
+    task says so.
 
     Args:
         config: The ``data`` section.

@@ -28,8 +28,8 @@ class HeldOutSource:
         task: Named in messages.
         source: Has the training rows and any other splits.
         fraction: Share of the training rows that is held out, between 0 and 1.
-        split: Name of their split: ``held_out``, which evaluates, ``choosing``, which chooses the checkpoint, or ``all``: every row is
-            in both splits.
+        split: Name of their split: ``held_out``, which evaluates, ``choosing``, which chooses the checkpoint, or
+            ``all``: every row is in both splits.
         by_text: Whether a row is held out by its text alone, see :func:`held_out_by_text`, or by :func:`held_out`.
     """
 
@@ -128,8 +128,8 @@ def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> se
 def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Texts]:
     """The texts to hold out: those whose hash, a number from 0 to 1, is below the share.
 
-    A class whose texts would all be on one side gives one to the other: its lowest is held out, or its highest trained on. Only in
-    such a class can an added row move another.
+    A class whose texts would all be on one side gives one to the other: its lowest is held out, or its highest trained
+    on. Only in such a class can an added row move another.
 
     Args:
         examples, fraction, by_class: As in :func:`held_out`; the number of rows held out varies about the share.

@@ -162,7 +162,8 @@ class HubSource:
             cause = error.__cause__ if generated and error.__cause__ is not None else error
             lines = (str(cause).strip() or type(cause).__name__).splitlines()
             if isinstance(error, datasets.exceptions.DatasetGenerationCastError):
-                # Its own first line says nothing, and its cause prints both schemas; the others name the columns and the file.
+                # Its own first line says nothing, and its cause prints both schemas; the others name the columns and
+                # the file.
                 lines = [" ".join(" ".join(str(error).splitlines()[1:]).split()).partition(" Please ")[0]]
             reason = lines[0].rstrip(".")
             raise UserError(f"{description} could not be loaded ({reason}); {self._advice()}.") from error

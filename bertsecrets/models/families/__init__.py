@@ -88,7 +88,8 @@ def load_family(name: str) -> Family:
 
 
 def find_family(model_type: str) -> Family | None:
-    """The adapter for a model type, of this package or of an installed one whose entry point has its name; None without one.
+    """The adapter for a model type, of this package or of an installed one whose entry point has its name; None without
+    one.
 
     Raises:
         UserError: If a package offers something else than a subclass of :class:`Family` under this name.

@@ -1,4 +1,6 @@
-"""What an adapter says about its family of models: paths of modules, and code where a family computes differently from BERT."""
+"""What an adapter says about its family of models: paths of modules, and code where a family computes differently from
+BERT.
+"""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -41,7 +43,8 @@ class FeedForward:
     """The feed-forward part of one layer.
 
     Args:
-        inputs: The linear maps that compute its neurons; several, or one with several rows for each neuron, where they are gated.
+        inputs: The linear maps that compute its neurons; several, or one with several rows for each neuron, where they
+            are gated.
         output: The linear map that reads them, a column for each.
     """
 
@@ -58,7 +61,8 @@ def mean_of_real(value_BSX: Tensor, real_BS: Tensor) -> Tensor:
 class Family:
     """An adapter: how one family of models lays out its layers and heads.
 
-    A subclass names the modules by their paths and overrides what its family computes differently; the defaults are BERT's.
+    A subclass names the modules by their paths and overrides what its family computes differently; the defaults are
+    BERT's.
     """
 
     model_types: tuple[str, ...]
@@ -86,8 +90,8 @@ class Family:
     """Path of the linear map that reads them, from the layer."""
 
     dropout: str | None = None
-    """For a family that bypasses the library's attention interface: path of the dropout that receives the attention map, from the
-    attention module."""
+    """For a family that bypasses the library's attention interface: path of the dropout that receives the attention
+    map, from the attention module."""
 
     position_maps: tuple[str, ...] = ()
     """Paths of further linear maps with rows for each head, from the attention module; some models may lack some."""
@@ -186,11 +190,15 @@ class Family:
                 setattr(site.module, name, count)
 
     def linear_attention_inputs(self, site: AttentionSite) -> tuple[nn.Linear, nn.Linear, nn.Linear] | None:
-        """Query, key and value maps, if they read the layer's input and scores are their scaled products plus a bias."""
+        """Query, key and value maps, if they read the layer's input and scores are their scaled products plus a
+        bias.
+        """
         return self._inputs(site) if self.scaled_products else None
 
     def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
-        """What a layer adds to the first token's scores, ``[1, H, S]``, from the layer's arguments; None for nothing."""
+        """What a layer adds to the first token's scores, ``[1, H, S]``, from the layer's arguments; None for
+        nothing.
+        """
         return None
 
     def part(self, module: nn.Module, path: str) -> Any:

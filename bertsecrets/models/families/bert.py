@@ -1,4 +1,6 @@
-"""BERT and the families that share its module names: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, RemBERT, RoFormer, BigBird and others."""
+"""BERT and the families that share its module names: RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, RemBERT, RoFormer,
+BigBird and others.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -10,7 +10,9 @@ from bertsecrets.models.families.base import Family
 
 
 class ConvBert(Family):
-    """Heads of attention beside convolutions over the neighbours of each token, whose kernels are made from the heads' queries."""
+    """Heads of attention beside convolutions over the neighbours of each token, whose kernels are made from the heads'
+    queries.
+    """
 
     model_types = ("convbert",)
 

@@ -11,7 +11,9 @@ from bertsecrets.models.families.deberta_v2 import DebertaV2
 
 
 class Deberta(DebertaV2):
-    """``encoder.layer.i.attention.self`` with ``in_proj``: its rows are query, key and value of one head after the other."""
+    """``encoder.layer.i.attention.self`` with ``in_proj``: its rows are query, key and value of one head after the
+    other.
+    """
 
     model_types = ("deberta",)
     embedding_modules = ("embeddings", "encoder.rel_embeddings")

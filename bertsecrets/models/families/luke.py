@@ -4,7 +4,9 @@ from bertsecrets.models.families.bert import Bert
 
 
 class Luke(Bert):
-    """As BERT, but it bypasses the library's attention interface; taken with words alone, as its classifier of texts is."""
+    """As BERT, but it bypasses the library's attention interface; taken with words alone, as its classifier of texts
+    is.
+    """
 
     model_types = ("luke",)
     dropout = "dropout"

@@ -10,7 +10,9 @@ from bertsecrets.models.families.base import AttentionSite, Family, HeadWeight, 
 
 
 class NomicBert(Family):
-    """``layers.i.self_attn`` with ``q_proj``, ``k_proj``, ``v_proj``; its ``o_proj`` projects; a gated feed-forward part."""
+    """``layers.i.self_attn`` with ``q_proj``, ``k_proj``, ``v_proj``; its ``o_proj`` projects; a gated feed-forward
+    part.
+    """
 
     model_types: tuple[str, ...] = ("nomic_bert", "gte")
     layer_list = "layers"

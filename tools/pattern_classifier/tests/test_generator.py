@@ -49,7 +49,9 @@ def diagonal_ink(weight: np.ndarray) -> float:
 
 
 def rest_cells(weight: np.ndarray) -> list[tuple[int, int]]:
-    """The cells outside the six strongest columns (a third in short maps) and more than two tokens from the diagonal."""
+    """The cells outside the six strongest columns (a third in short maps) and more than two tokens from the
+    diagonal.
+    """
     length, left_out = len(weight), strongest_columns(weight)[: min(6, len(weight) // 3)]
     return [(i, j) for i in range(length) for j in range(length) if abs(i - j) > 2 and j not in left_out]
 

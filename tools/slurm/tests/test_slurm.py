@@ -1,6 +1,7 @@
 """Sweeps on a real Slurm of two simulated nodes.
 
-Jobs are cancelled, refused, out of time, on a drained node or on a full disk, share one disabling sweep, or span both nodes.
+Jobs are cancelled, refused, out of time, on a drained node or on a full disk, share one disabling sweep, or span both
+nodes.
 """
 
 import json

@@ -80,9 +80,9 @@ class Document(NamedTuple):
 def read_conll(path: Path, advice: str = "give the path of a CoNLL-2012 file") -> Iterator[Document]:
     """The documents of a file, in file order; those that are not valid come with an error instead of an annotation.
 
-    Rows have fields between tabs or spaces: document, part, number of the word, word, tag of the Penn Treebank (``_`` or
-    ``-`` for none), any number of further fields, and coreference last, such as ``(12|(3)`` or ``12)``. A blank line ends a
-    sentence, ``#end document`` a document that ``#begin document`` has begun.
+    Rows have fields between tabs or spaces: document, part, number of the word, word, tag of the Penn Treebank (``_``
+    or ``-`` for none), any number of further fields, and coreference last, such as ``(12|(3)`` or ``12)``. A blank line
+    ends a sentence, ``#end document`` a document that ``#begin document`` has begun.
 
     Args:
         path: The file.

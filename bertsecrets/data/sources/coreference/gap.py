@@ -1,4 +1,6 @@
-"""Read GAP: snippets with a pronoun and two names, of which at most one or both are its antecedents (Webster et al. 2018)."""
+"""Read GAP: snippets with a pronoun and two names, of which at most one or both are its antecedents (Webster et al.
+2018).
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,8 +23,8 @@ _PRONOUN, _OTHER = 0, 1
 def read_gap(path: Path, advice: str = "give the path of one of GAP's *.tsv files") -> Iterator[Document]:
     """The snippets of a file, in file order; those that are not valid come with an error instead of an annotation.
 
-    The pronoun is the only mention with an antecedent to find, among the two names; names that are none of its antecedents are
-    entities of their own.
+    The pronoun is the only mention with an antecedent to find, among the two names; names that are none of its
+    antecedents are entities of their own.
 
     Raises:
         UserError: If the file is not text, a column is missing, or a line is too long.
@@ -87,7 +89,9 @@ def _flag(value: str, name: str, where: str) -> bool:
 
 
 def _words(text: str, borders: list[int]) -> tuple[list[Word], list[int]]:
-    """Runs of letters and single other characters, none of them across a border; and the first word of each sentence."""
+    """Runs of letters and single other characters, none of them across a border; and the first word of each
+    sentence.
+    """
     words: list[Word] = []
     sentences: list[int] = []
     ended = True

@@ -94,7 +94,9 @@ _AFTER_A_HEAD = frozenset(
         "themselves",
     ]
 )
-"""Pronouns that begin a relative clause without a relative pronoun ("the reason he refused"), or emphasise ("the king himself")."""
+"""Pronouns that begin a relative clause without a relative pronoun ("the reason he refused"), or emphasise ("the king
+himself").
+"""
 
 _BEFORE_A_PRONOUN = frozenset(["and", "or", "nor", "but", "both", "either", "neither", "all", ",", "-"])
 """Words after which such a pronoun belongs to the head, as in "you and I"."""
@@ -156,7 +158,9 @@ _BEFORE_A_DETERMINER = _BEFORE_A_PRONOUN | frozenset(
         "the",
     ]
 )
-"""Words after which a determiner does not begin a clause or an apposition, as in "all the king's men", "just some guy"."""
+"""Words after which a determiner does not begin a clause or an apposition, as in "all the king's men", "just some
+guy".
+"""
 
 _CONJUNCTIONS = frozenset(["and", "or", "nor", "but"])
 
@@ -191,8 +195,8 @@ _NOT_PARTICIPLES = frozenset(
 )
 _CLAUSE_TAGS = ("IN", "TO", "WDT", "WP", "WRB")
 _BEFORE_A_PARTICIPLE = ("HYPH", "POS", "CC", "CD")
-"""Tags after which, adverbs aside, a participle modifies what follows: "a tree - lined road", "the king 's beloved son", "two armed
-men"."""
+"""Tags after which, adverbs aside, a participle modifies what follows: "a tree - lined road", "the king 's beloved
+son", "two armed men"."""
 _POSTMODIFIER_TAGS = (*_CLAUSE_TAGS, "V", "MD", ":", "-LRB-", ".")
 _NOMINAL_TAGS = ("NN", "PRP", "CD", "EX", "WP")
 
@@ -242,8 +246,9 @@ def annotated(words: Sequence[Word], sentences: Sequence[int], spans: Iterable[S
 def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
     """The position of a mention's head: the last noun, pronoun or number before what modifies it from behind.
 
-    Without tags, the last word before a preposition, a relative clause, a bracket, or a comma that begins an apposition. A final
-    's, a conjunction and the suffix of a name are no heads. In a coordination the last part has the head.
+    Without tags, the last word before a preposition, a relative clause, a bracket, or a comma that begins an
+    apposition. A final 's, a conjunction and the suffix of a name are no heads. In a coordination the last part has the
+    head.
 
     >>> head_word("a single man in possession of a good fortune".split(), [""] * 9), head_word("Jim Jones , Jr.".split(), [""] * 4)
     (2, 1)
@@ -267,7 +272,8 @@ def _end_of_core(forms: Sequence[str], tags: Sequence[str]) -> int:
         form, tag, before = lower[word], tags[word], lower[word - 1]
         after = forms[word + 1] if word + 1 < len(forms) else ""
         if (before == "-") != (after == "-"):
-            # At the end of a compound that was split, as in "an on - line shop", not inside as in "daughter - in - law".
+            # At the end of a compound that was split, as in "an on - line shop", not inside as in "daughter - in -
+            # law".
             noun = noun or _is_nominal(tag)
             continue
         if form in _AFTER_A_HEAD and before not in _BEFORE_A_PRONOUN:
@@ -334,8 +340,8 @@ def _has_letter(form: str) -> bool:
 def _kind(words: Sequence[Word], first: int, last: int, head: int, lower: set[str]) -> MentionKind:
     """Pronoun, proper or nominal, by the tag of the head word, or else by its spelling.
 
-    Without tags, a capitalised head is a name unless the document has it in lower case as well, or an indefinite article or a
-    possessive comes first.
+    Without tags, a capitalised head is a name unless the document has it in lower case as well, or an indefinite
+    article or a possessive comes first.
     """
     form, tag = words[head].form, words[head].tag
     if tag:

@@ -21,8 +21,8 @@ _NAMED = 4
 class CoreferenceSource(SplitFiles):
     """Every file of CoNLL-2012 (``*conll``) or of GAP (``*.tsv``) in a folder and the folders below it.
 
-    Splits go by the names of files and folders (train, dev, test). Without a development file the first of the test, the
-    unnamed and the training files stand in for it.
+    Splits go by the names of files and folders (train, dev, test). Without a development file the first of the test,
+    the unnamed and the training files stand in for it.
 
     Args:
         task: Names the folder.
