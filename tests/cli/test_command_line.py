@@ -1,7 +1,6 @@
 """Mistakes on the command line: one sentence, exit status 1, no traceback."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -167,45 +166,6 @@ def test_a_single_run_is_composed_once_from_all_folders_of_configurations(tmp_pa
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["composed", "trained", "7", "minilm"]
     assert (tmp_path / "run" / "train.log").is_file()
-
-
-@pytest.mark.parametrize(
-    "which", [slice(0, 10, 4), pytest.param(slice(None), marks=pytest.mark.slow)], ids=["some", "all"]
-)
-def test_mistakes_that_only_show_later(which: slice, tiny_bert: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    hub = [a for a in small(tiny_bert, folder) if not a.startswith("model")]
-    truncated = tmp_path / "truncated.ckpt"
-    torch.save({"state_dict": {"x": torch.zeros(1000)}}, tmp_path / "other.ckpt")
-    truncated.write_bytes((tmp_path / "other.ckpt").read_bytes()[:900])
-    positions = tmp_path / "positions"
-    positions.mkdir()
-    for file in tiny_bert.iterdir():
-        (positions / file.name).write_bytes(file.read_bytes())
-    wrong = tmp_path / "wrong"
-    wrong.mkdir()
-    for file in tiny_bert.iterdir():
-        (wrong / file.name).write_bytes(file.read_bytes())
-    assert json.loads((positions / "config.json").read_text())["max_position_embeddings"] == 128
-    analysis = [a for a in small(tiny_bert, folder) if not a.startswith(("trainer.max_epochs", "task.training.b"))]
-    mistakes = (
-        ("train", [*hub, "model=bert_base"], "model.path=<folder"),
-        ("train", [*small(tiny_bert, folder), "task.training.max_length=400"], "positions for 128 tokens"),
-        ("train", [*small(wrong, folder), f"model.sha256={'0' * 64}"], "have sha256"),
-        ("train", [*small(tiny_bert, folder, task="mrpc"), "data=tsv", f"data.root={tmp_path}"], "MRPC"),
-        ("train", small(tiny_bert, folder, task="mrpc"), "data=tsv data.root="),
-        ("train", [*small(tiny_bert, folder), "init=random"], "did you mean 'random_normal'"),
-        ("train", [*small(tiny_bert, folder), "optimizer.freeze=[7]"], "layer from 0 to 2"),
-        ("analyze", [*analysis, f"checkpoint={truncated}"], "cannot be read as a checkpoint"),
-        ("analyze", [*analysis, f"checkpoint={tmp_path / 'other.ckpt'}"], "not a checkpoint of bertsecrets"),
-        ("analyze", [*analysis, f"checkpoint={tmp_path / 'none'}"], "does not exist"),
-    )
-    for name, arguments, message in mistakes[which]:
-        result = door(name, *arguments)
-        assert result.returncode == 1, (arguments, result.stderr)
-        assert message in result.stderr.splitlines()[-1], (message, result.stderr)
-        assert "Error executing job" not in result.stderr
-        assert "Traceback" not in result.stderr
 
 
 def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tmp_path: Path) -> None:

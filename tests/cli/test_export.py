@@ -227,18 +227,6 @@ def test_the_head_table_is_exported_as_csv_latex_and_parquet(run: Path, tmp_path
     assert r"\begin{longtable}" in (folder / "heads_together.tex").read_text()
 
 
-def test_a_folder_in_use_is_refused_before_anything_is_loaded(tmp_path: Path, configure: Configure) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "mine.txt").touch()
-    with pytest.raises(UserError, match="already holds files; choose a new folder"):
-        export.export_model(configure(f"folder={tmp_path / 'model'}", "checkpoint=nowhere"))
-    with pytest.raises(UserError, match="is a file"):
-        export.export_model(configure(f"folder={tmp_path / 'model' / 'mine.txt'}", "checkpoint=nowhere"))
-    with pytest.raises(UserError, match="give checkpoint="):
-        export.export_model(configure(f"folder={tmp_path / 'other'}", "checkpoint=initial"))
-    assert [path.name for path in tmp_path.rglob("*")] == ["model", "mine.txt"]
-
-
 def test_a_link_to_an_empty_folder_is_followed(run: Path, tmp_path: Path, configure: Configure) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")

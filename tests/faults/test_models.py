@@ -200,6 +200,7 @@ TOKENIZERS = [
 ]
 
 WEIGHTS = [
+    Case("model-other-digest", train(model__sha256="0" * 64), "have sha256"),
     loads("weights-missing", "holds no weights", remove(_WEIGHTS)),
     loads("weights-empty", "model.safetensors' are empty", write(_WEIGHTS, "")),
     loads("weights-cut", _NO_TENSORS.format(_WEIGHTS), cut(_WEIGHTS)),

@@ -138,18 +138,10 @@ PICKLES = [
 ]
 
 TARGETS = [
-    configured("trainer", "trainer._target_", trainer___target_="torch.load", trainer__f="evil"),
     configured("callback", "callbacks.x._target_", callbacks__x=_SHELL),
-    configured("measure", "measure.x._target_", measure__x=_SHELL),
-    configured("logger", "logger.x._target_", logger__x=_SHELL),
     configured("nested", "callbacks.x.points._target_", callbacks__x={"_target_": "bertsecrets.callbacks.gradient_flow.GradientFlow", "points": _SHELL}),
     configured("in-a-list", "callbacks.x._args_.0._target_", callbacks__x={"_target_": "bertsecrets.callbacks.gradient_flow.GradientFlow", "_args_": [_SHELL]}),
-    configured("partial", "callbacks.x._target_", callbacks__x={**_SHELL, "_partial_": True}),
-    configured("in-settings", "task.evaluation._target_", task__evaluation=_SHELL),
-    configured("list", "callbacks.x._target_", callbacks__x={"_target_": ["os.system"]}),
     configured("through-the-project", "callbacks.x._target_", callbacks__x={"_target_": "bertsecrets.sweeps.job_processes.subprocess.Popen", "args": ["touch", "pwned"]}),
-    configured("of-the-project", "callbacks.x._target_", callbacks__x={"_target_": "bertsecrets.sweeps.run_folder.set_aside", "folder": "r"}),
-    configured("hydra", "callbacks.x._target_", callbacks__x={"_target_": "hydra.utils.instantiate", "config": _SHELL}),
     resumed("score", _REFUSED.format("prune.scores"), yaml_keys(prune__scores=["r.evil:score"]), write("evil.py", EVIL)),
     resumed(
         "score-of-a-callback",
@@ -255,27 +247,14 @@ EXPERIMENTS = [
 
 SWEEPS = [
     sweep("target", "seed=1,2", "+callbacks.x._target_=os.system"),
-    sweep("target-in-a-section", "seed=1,2", "+callbacks.x={_target_:os.system,command:touch}"),
-    sweep("launcher", "seed=1,2", "hydra.launcher._target_=os.system"),
     sweep("launcher-shell", "seed=1,2", "hydra.launcher.setup=[touch pwned]"),
     sweep("launcher-partition", "seed=1,2", "launcher=slurm", "hydra.launcher.partition='a\ntouch pwned #'"),
-    sweep("score", "seed=1,2", "prune.scores=[evil:score]"),
-    sweep("environment", "seed=1,2", "name=${oc.env:HOME}"),
     sweep("environment-behind-backslashes", "seed=1,2", r"name=$\{oc.env\:HOME\}"),
-    sweep("environment-by-a-computed-resolver", "seed=1,2", "group=oc.env", "name='${${group}:HOME}'"),
-    sweep("folder-of-another-setting", "seed=1,2", "group=../../x", "hydra.sweep.subdir=${group}"),
     sweep("save", "seed=1,2", "save=x", sentence=r"asks to write or send something outside .*\(save=x\)"),
     sweep("online", "seed=1,2", "logger.wandb.mode=online", sentence=r"\(logger.wandb.mode=online\), or .*=offline\)"),
-    sweep("variables", "seed=1,2", "hydra.job.env_set.PATH=x"),
-    sweep("callbacks", "seed=1,2", "+hydra.callbacks.x._target_=os.system"),
-    sweep("logging", "seed=1,2", "hydra.job_logging.handlers.file.filename=/tmp/x"),
-    sweep("search-path", "seed=1,2", "hydra.searchpath=[file:///tmp]"),
-    sweep("folder", "seed=1,2", "hydra.sweep.subdir=../../x"),
     sweep("run-folder", "seed=1,2", "hydra.run.dir=/tmp/x"),
-    sweep("group-elsewhere", "seed=1,2", "measure=../../../tmp/x"),
     sweep("group-list-elsewhere", "seed=1,2", "measure=[drift,/tmp/x]"),
     sweep("config-folder", "seed=1,2", "--config-dir", "evil"),
-    sweep("search-space", "seed=1,2", "hydra.sweeper.custom_search_space=os.system"),
     Case(
         "sweep-arguments-of-numbers",
         ("train.py", "resume=sw"),
