@@ -265,9 +265,10 @@ def _classes(names: list[str], where: str) -> dict[str, Any]:
 def _doubts(names: Sequence[str]) -> list[str]:
     """What is odd about the names of classes, as parts of a sentence.
 
-    >>> _doubts(["Yes", "no", "yes", "NA"]), _doubts(["-1", "0", "1"]), _doubts(["-1", "1"])
-    (["'Yes' and 'yes' differ in case alone", "'NA' may stand for a missing label"], ["'-1' may stand for a missing
-    label"], [])
+    >>> _doubts(["Yes", "no", "yes", "NA"])
+    ["'Yes' and 'yes' differ in case alone", "'NA' may stand for a missing label"]
+    >>> _doubts(["-1", "0", "1"]), _doubts(["-1", "1"])
+    (["'-1' may stand for a missing label"], [])
     """
     alike: dict[str, list[str]] = {}
     for name in names:
