@@ -155,7 +155,7 @@ def judge(rows: int) -> None:
     outcomes = Outcomes(plan, torch.arange(rows), label_N, clean_NC, logits_NVC)
     task: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "task" / "demo_sentiment.yaml"))
     with tempfile.TemporaryDirectory() as folder:
-        judged = Judged(outcomes, task_from_config(task), "val", AblationSettings.read("ablation", {}), {})
+        judged = Judged(outcomes, task_from_config(task), "val", AblationSettings.read("ablation", {}))
         judged.write(Run(Path(folder), "run", "bert", "demo_sentiment", "pretrained"), "checkpoint", 1)
 
 

@@ -39,7 +39,8 @@ from bertsecrets.ablation.pairs import Pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.ablation.replacements import Replacements, prepare
-from bertsecrets.ablation.screening import Screening, ScreeningRecord, screened_sweep
+from bertsecrets.ablation.rows import Screened
+from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.subject import Subject as SweepSubject
 from bertsecrets.attention.override import HeadEdit, override
@@ -240,7 +241,7 @@ class Recorded:
         """In place of the slopes."""
         return self.change_NVC[inputs["input_ids"][:, 0]]
 
-    def screened(self, subject: Subject, seed: int) -> tuple[Outcomes, ScreeningRecord]:
+    def screened(self, subject: Subject, seed: int) -> tuple[Outcomes, Screened]:
         """The screened sweep of these logits."""
         screening = Screening(seed=seed, precision=by_processor(subject)[0])
         with (

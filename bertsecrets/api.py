@@ -19,7 +19,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import check_embedder_mode
-from bertsecrets.ablation.section import POWER_PLAN
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.subject import SplitBatches, Subject
@@ -49,7 +48,7 @@ from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.reporting.power_page import PowerPlan, plan_runs
 from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import INITIAL, TRAINING, Run
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.settings import CONF, meanings
 
 MeasureMaker = Callable[[int, int], Measure]
@@ -387,8 +386,7 @@ def _disabled(subject: Subject, plans: Sequence[str], ablation: AblationSettings
         judged = Sweep(list(plans), ablation).run(subject, timed=False)
     assert judged is not None
     rows = judged.rows(Run(Path(), "", "", subject.task.name, ""), TRAINING, 0)
-    checks = {**judged.spared(), f"{POWER_PLAN}_{ablation.mode}": judged.power_plan(rows)}
-    return DisabledHeads(judged.outcomes, rows, checks, subject.task)
+    return DisabledHeads(judged.outcomes, rows, judged.beside(rows, CHECKPOINT), subject.task)
 
 
 def plan(

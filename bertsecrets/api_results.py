@@ -1,6 +1,6 @@
 """What the functions of :mod:`bertsecrets.api` return: it prints, plots, shows itself in a notebook and turns into pandas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -9,21 +9,21 @@ import pyarrow as pa
 from matplotlib.figure import Figure
 
 from bertsecrets import grid as grids
-from bertsecrets.ablation.figures import spared_curve
 from bertsecrets.ablation.judging import judged_grids
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.section import ablation_sections, metric_label
-from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
+from bertsecrets.ablation.rows import Spared, SparedAt
 from bertsecrets.data.example import Annotation
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
+from bertsecrets.present.disabling import ablation_sections, curve_of, spared_in_words
+from bertsecrets.present.figures.disabling import spared_curve
 from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.present.figures.saving import html_image
 from bertsecrets.present.grid import highest
 from bertsecrets.present.ranking import picked
 from bertsecrets.present.report.content import Section
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.formatting import head_label, metric_label, number
 from bertsecrets.results.run import TRAINING
 from bertsecrets.results.table import HeadTable
 
@@ -108,11 +108,13 @@ class SparedHeads:
     """How many heads can be spared at each margin.
 
     Args:
-        counts: The counts, by margin.
+        counts: The counts at the judged margin.
+        curve: Those at each margin.
         examples: Number of examples.
     """
 
     counts: Spared
+    curve: Sequence[SparedAt]
     examples: int
 
     def __repr__(self) -> str:
@@ -124,13 +126,12 @@ class SparedHeads:
     def plot(self) -> Figure:
         """The number of heads that lose less than each margin: those shown one by one, and a lower bound."""
         title = f"Heads that can be spared, by margin ({self.counts.mode}): {metric_label(self.counts.metric)}"
-        return spared_curve(self.counts, title=title, count=self.examples)
+        return spared_curve(self.counts, self.curve, title=title, count=self.examples)
 
     def to_pandas(self) -> Any:
         """The margins in points as a ``pandas.DataFrame``, with ``each`` and ``at_least`` at each."""
-        counts = self.counts
-        margins = [100 * margin for margin in counts.margins]
-        return pa.table({"margin": margins, "each": counts.each, "at_least": counts.at_least}).to_pandas()
+        points = [(100 * point.margin, point.each, point.at_least) for point in self.curve]
+        return pa.table(list(zip(*points, strict=True)), names=["margin", "each", "at_least"]).to_pandas()
 
 
 class DisabledHeads:
@@ -139,16 +140,14 @@ class DisabledHeads:
     Args:
         outcomes: Logits of every variant for every example.
         rows: A row of the ablation table for each metric and variant.
-        checks: What a run would keep beside them, by ``<kind>_<mode>``.
+        beside: What a run would keep beside them, as rows.
         task: The task.
     """
 
-    def __init__(
-        self, outcomes: Outcomes, rows: Sequence[dict[str, Any]], checks: Mapping[str, Mapping[str, Any]], task: Task
-    ) -> None:
+    def __init__(self, outcomes: Outcomes, rows: Sequence[dict[str, Any]], beside: Sequence[Any], task: Task) -> None:
         self.outcomes = outcomes
         self.task = task
-        self._checks = checks
+        self._beside = beside
         self.rows = list(rows)
         """Score, change, interval, p-values and verdict of every variant."""
         self.grids = [HeadGrid.of(grid) for grid in judged_grids(outcomes.plan, rows)]
@@ -166,7 +165,7 @@ class DisabledHeads:
         return [block.figure for section in self._sections() for block in section.figures]
 
     def _sections(self) -> list[Section]:
-        return ablation_sections(AblationTable.from_rows(self.rows), self._checks)
+        return ablation_sections(AblationTable.from_rows(self.rows), self._beside)
 
     def plot(self) -> Figure:
         """The first of :meth:`plots`."""
@@ -181,15 +180,14 @@ class DisabledHeads:
         Raises:
             UserError: If fewer than two heads were disabled alone, or there is no such metric.
         """
-        by_metric = {
-            record["metric"]: Spared(**record) for key, record in self._checks.items() if key.startswith(f"{SPARED}_")
-        }
+        by_metric = {row.metric: row for row in self._beside if isinstance(row, Spared)}
         if not by_metric:
             raise UserError("Fewer than two heads were disabled alone; disable them with plans=['heads'].")
         name = next(iter(by_metric)) if metric is None else metric
         if name not in by_metric:
             raise UserError(f"Heads were not judged by '{name}'; {choices(name, list(by_metric))}.")
-        return SparedHeads(by_metric[name], len(self.outcomes.label_N))
+        counts = by_metric[name]
+        return SparedHeads(counts, curve_of(self._beside, counts), len(self.outcomes.label_N))
 
     def to_pandas(self) -> Any:
         """The rows as a ``pandas.DataFrame``; verdicts are the words of pages."""

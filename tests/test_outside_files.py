@@ -1,7 +1,6 @@
 """What files bring without a package: a family, an override mode and a task, with the rights of ours."""
 
 import copy
-import json
 import pickle
 import re
 import subprocess
@@ -17,6 +16,7 @@ from omegaconf import OmegaConf
 from transformers import PreTrainedModel, RoFormerConfig, RoFormerForSequenceClassification
 
 import bertsecrets as bs
+from bertsecrets.ablation.rows import Swept, found
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.modes import find_mode, mode_names
 from bertsecrets.attention.self_check import check_attention
@@ -31,6 +31,7 @@ from bertsecrets.models.loading import load_folder, load_model
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.code_version import outside_code
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
@@ -340,8 +341,8 @@ def test_a_run_with_a_family_a_mode_and_a_task_of_files(files: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     # Tables have the name of the class, not its path. What a tiny model has not learned is not on its page.
     assert {row["mode"] for row in AblationTable.read(tmp_path / "run" / "ablation.parquet").rows()} == {"halved"}
-    checks = json.loads((tmp_path / "run" / "ablation" / "selection.json").read_text("utf-8"))
-    assert checks["mode_halved"] == {"words": "half of its output"}
+    (made,) = found(Run.open(tmp_path / "run"), Swept)
+    assert (made.mode, made.words) == ("halved", "half of its output")
     analysis = [f"checkpoint={tmp_path / 'run'}", "logger=csv", "progress=false", f"hydra.run.dir={tmp_path / 'again'}"]
     done = door("analyze", *analysis)
     assert done.returncode == 1

@@ -1,7 +1,6 @@
 """The package of CONTRIBUTING.md, built from the page itself: what it brings is listed, runs, and is on pages, with no edit here."""
 
 import copy
-import json
 import os
 import re
 import subprocess
@@ -21,6 +20,7 @@ from scipy import stats
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, RoFormerConfig
 
 import bertsecrets as bs
+from bertsecrets.ablation.rows import Swept, found
 from bertsecrets.data.example import Example
 from bertsecrets.data.sources import SourceConfig, check_controls, has_gold_words, make_source
 from bertsecrets.data.task import Task, task_from_config
@@ -34,6 +34,7 @@ from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.scores import find_score, removal_sets
 from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations
 
@@ -164,9 +165,9 @@ def test_heads_are_disabled_in_the_mode_of_the_package(trained: Path, tmp_path: 
     done = door("analyze", f"checkpoint={trained}", "analysis=disable_heads", *settings, f"hydra.run.dir={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert {row["mode"] for row in AblationTable.read(tmp_path / "ablation.parquet").rows()} == {"strongest"}
-    checks = json.loads((tmp_path / "ablation" / "selection.json").read_text("utf-8"))
+    (made,) = found(Run.open(tmp_path), Swept)
     # A tiny model of random weights learned nothing, so that its page has no findings on heads.
-    assert checks["mode_strongest"] == {"words": "the value of the token that it attends to most"}
+    assert (made.mode, made.words) == ("strongest", "the value of the token that it attends to most")
 
 
 def test_a_notebook_takes_the_measure_by_its_name(package: Path, tiny_bert: Path) -> None:

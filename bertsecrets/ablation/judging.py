@@ -11,12 +11,14 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.redundancy import redundancy
+from bertsecrets.ablation.rows import Selection
 from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, KINDS, Kind
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.statistics.student import mean_limits
 
@@ -131,10 +133,8 @@ def _described(plan: Plan, index: int, count: int) -> dict[str, Any]:
     }
 
 
-def selection_checks(
-    outcomes: Outcomes, task: Task, rows: Sequence[dict[str, Any]], seed: int
-) -> dict[str, dict[str, Any]]:
-    """The selection check over single heads, by ``<metric>_<mode>``.
+def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, Any]], seed: int) -> list[Selection]:
+    """The selection check over single heads by each metric.
 
     Empty if fewer than two heads were disabled alone.
 
@@ -147,17 +147,18 @@ def selection_checks(
     heads = outcomes.plan.of_kind(HEAD)
     # Two halves with two examples each.
     if len(heads) < 2 or len(outcomes.label_N) < 4:
-        return {}
+        return []
     paired = outcomes.predictions(task).of(heads)
-    checks = {}
+    checks = []
     for metric in judged_metrics(task):
         p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric}
         p_V = np.array([p_bh[outcomes.plan.variants[index].name] for index in heads])
         check = selection_check(metric, paired, p_V, seed=seed)
         # The score may be undefined for every choice on some half.
         if math.isfinite(check["claimed"]):
-            best = outcomes.plan.variants[heads[check["best"]]].name
-            checks[f"{metric}_{outcomes.plan.mode}"] = {**check, "best": best}
+            check["best"] = outcomes.plan.variants[heads[check["best"]]].name
+            check["kept"] = Estimate(check["kept"], check.pop("low"), check.pop("high"), n=paired.count)
+            checks.append(Selection(metric, outcomes.plan.mode, **check))
     return checks
 
 

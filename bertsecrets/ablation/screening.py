@@ -4,7 +4,7 @@ With bf16 there are three tiers: pairs that are estimated to first order, pairs 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
@@ -25,16 +25,13 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.predictions import Unseen
 from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import Replacements
+from bertsecrets.ablation.rows import Screened
 from bertsecrets.ablation.settings import BF16, FP32, Precision
 from bertsecrets.attention.modes import PER_TOKEN, ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.results.formatting import number
-
-SWEEP = "sweep"
-"""``<SWEEP>_<mode>`` is the key of a record among a run's checks."""
 
 REACH = 30.0
 """A pair is active if its estimated margin is below so many times its expected error: errors have heavy tails."""
@@ -97,47 +94,7 @@ class Screening:
     onednn: bool = False
 
 
-@dataclass(frozen=True)
-class ScreeningRecord:
-    """What a screened sweep evaluated and what it may have missed.
-
-    Args:
-        pairs: Pairs of a variant and an example.
-        evaluated: Pairs evaluated exactly.
-        inactive: Pairs out of reach, before variants with a miss were evaluated whole.
-        audited: Those of them that the audit evaluated.
-        missed: Audited pairs whose prediction changed, although they were out of reach.
-        whole: Variants evaluated whole, because the audit found a miss.
-        bound: At most so many predictions are not those of the exact sweep, at a confidence of :data:`LEVEL` (see
-            :func:`missed_bound`).
-        each: The same of each variant by itself: see :meth:`bertsecrets.ablation.predictions.Unseen.bound`.
-        precision: See :class:`Screening`.
-        bf16: Pairs that the rule left in bf16.
-        again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
-        audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another prediction.
-        reason, onednn: See :class:`bertsecrets.ablation.arithmetic.Arithmetic`.
-    """
-
-    pairs: int
-    evaluated: int
-    inactive: int
-    audited: int
-    missed: int
-    whole: int
-    bound: int
-    precision: str = FP32
-    bf16: int = 0
-    again: int = 0
-    audited_bf16: int = 0
-    missed_bf16: int = 0
-    each: int = 0
-    reason: str | None = None
-    onednn: bool = False
-
-
-COUNTS = tuple(
-    field.name for field in fields(ScreeningRecord) if field.type is int and field.name not in ("bound", "each")
-)
+COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and field.name != "bound")
 """What adds up over the parts of a sweep."""
 
 
@@ -227,45 +184,6 @@ def error_scales(change_BV: Tensor, usual_V: Tensor) -> Tensor:
     number_B1 = finite_BV.sum(1, keepdim=True).clamp(min=1)
     sensitivity_B1 = (torch.where(finite_BV, square_BV, 0.0).sum(1, keepdim=True) / number_B1).sqrt()
     return sensitivity_B1.clamp(min=_LEAST_SENSITIVITY).sqrt()
-
-
-def screened_in_words(record: Mapping[str, Any]) -> str:
-    """What a screened sweep evaluated and what it may have missed, from a record as a mapping; a few sentences."""
-    evaluated, pairs, bound = record["evaluated"], record["pairs"], record["bound"]
-    text = f"The sweep is screened: {number(100 * evaluated / pairs, 1)} % of the {pairs:,} pairs of a variant and an example were "
-    audited = f"{_none_of(record['missed'], record['audited'])} audited ones had changed"
-    if record.get("precision") == BF16:
-        text += (
-            f"evaluated in fp32 and {number(100 * record['bf16'] / pairs, 1)} % in bf16 alone: those whose prediction may change "
-            "by the slopes of the logits, in fp32 where bf16 leaves it open, and a random audit. Predictions of pairs that were "
-            f"not evaluated are taken to be unchanged; {audited}. Of those in bf16 "
-            f"{_none_of(record['missed_bf16'], record['audited_bf16'])} audited ones had another prediction in fp32. "
-        )
-    else:
-        text += (
-            "evaluated exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. "
-            f"Predictions of pairs that were not evaluated are taken to be unchanged; {audited}. "
-        )
-        if record.get("reason") is not None:
-            text += f"No pass was made in bf16 beside the trainer's, as {record['reason']}. "
-    if record.get("onednn"):
-        text += "Linear layers in fp32 were computed by oneDNN. "
-    whole = record["whole"]
-    with_miss = "with such a pair was" if whole == 1 else "with such pairs were"
-    text += (
-        f"{whole or 'No'} variant{'s' * (whole > 1)} {with_miss if whole else 'had to be'} evaluated on all examples. "
-    )
-    # Records of earlier versions have one bound for all variants.
-    each = f", and, for each variant by itself, at most {record['each']:,}" if "each" in record else ""
-    return text + (
-        f"At a confidence of {LEVEL:.0%} at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} "
-        f"from the exact sweep's{each}. "
-        "Intervals and what can be spared allow for what each variant's own audit leaves open."
-    )
-
-
-def _none_of(missed: int, audited: int) -> str:
-    return f"{f'{missed:,}' if missed else 'none'} of {audited:,}"
 
 
 class _Share:
@@ -381,7 +299,7 @@ def screened_sweep(
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     parts: Parts | None = None,
     progress: Callable[[int], object] | None = None,
-) -> tuple[Outcomes, ScreeningRecord]:
+) -> tuple[Outcomes, Screened]:
     """Outcomes whose logits are exact for active and audited pairs, or those in bf16, and estimated for the others.
 
     A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
@@ -568,7 +486,7 @@ class _Sweep:
         # A margin that is not a number is not shown to be out of reach.
         share.counted_BV |= ~(share.margin_BV >= self.reach_V * share.scale_B1)
 
-    def take_audit(self) -> ScreeningRecord:
+    def take_audit(self) -> Screened:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
 
         number = self._number
@@ -597,7 +515,8 @@ class _Sweep:
         left_V = (inactive_V - audited_V + rough_V - audited_bf16_V) * ~whole_V
         unseen = Unseen(left_V.long().cpu().numpy(), (audited_V + audited_bf16_V).long().cpu().numpy())
         everything = number(lambda share: torch.ones_like(share.counted_BV))
-        return ScreeningRecord(
+        return Screened(
+            mode=self.engine.plan.mode,
             pairs=int(everything.sum()),
             evaluated=int(number(lambda share: share.done_BV).sum()),
             inactive=int(inactive_V.sum()),

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array
-from bertsecrets.ablation.section import rows_of
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
@@ -25,6 +24,7 @@ from bertsecrets.ablation.verdicts import (
 from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import KINDS
+from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.scores import CORRELATIONS
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm

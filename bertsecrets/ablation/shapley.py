@@ -16,7 +16,6 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Outcomes, Parts
 from bertsecrets.ablation.plan import Head, Plan, cumulative
 from bertsecrets.ablation.scoring import Array, scores
-from bertsecrets.ablation.section import metric_label
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid, Shown
@@ -26,7 +25,7 @@ from bertsecrets.present.ranking import picked
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.formatting import head_label, number, p_value, with_error
+from bertsecrets.results.formatting import head_label, metric_label, number, p_value, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
-from bertsecrets.ablation.over_examples import over_examples_check
+from bertsecrets.ablation.over_examples import over_examples
 from bertsecrets.ablation.plan import (
     Plan,
     Variant,
@@ -36,14 +36,14 @@ from bertsecrets.ablation.plan import (
 from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
 from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import prepare
-from bertsecrets.ablation.screening import SWEEP, Screening, screened_sweep, why_not
-from bertsecrets.ablation.section import MODE, POWER_PLAN, SAMPLE, SECONDS
+from bertsecrets.ablation.rows import ABLATION, KEY, Power, Swept
+from bertsecrets.ablation.screening import Screening, screened_sweep, why_not
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.spared import spared_heads
 from bertsecrets.ablation.subject import Subject
-from bertsecrets.ablation.sublayers import sublayer_checks
+from bertsecrets.ablation.sublayers import sublayer_differences
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts
 from bertsecrets.data.task import Task
@@ -83,7 +83,7 @@ class Judged:
         task: The task, with its metrics.
         evaluation: Name of the evaluation set.
         settings: How effects are judged.
-        records: What a run keeps beside the table, by kind: ``SWEEP`` (of a screened sweep), ``MODE``, ``SAMPLE``.
+        made: How the sweep was made, as rows: :class:`~bertsecrets.ablation.rows.Swept`, and ``Screened`` of a screened one.
         parts: Its finished batches on disk, which writing the results removes.
     """
 
@@ -91,14 +91,10 @@ class Judged:
     task: Task
     evaluation: str
     settings: AblationSettings
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    made: Sequence[Any] = ()
     parts: Parts | None = None
 
     experiment: ClassVar[Experiment] = Disabling()
-
-    def spared(self) -> dict[str, dict[str, Any]]:
-        """How many heads can be spared, as records for a run's checks (:func:`bertsecrets.ablation.spared.spared_heads`)."""
-        return spared_heads(self.outcomes, self.task, self.settings.judging())
 
     def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
         """A row of the ablation table for each metric and variant."""
@@ -113,37 +109,39 @@ class Judged:
         }
         return judged_rows(self.outcomes, self.task, identity, self.settings.judging())
 
-    def power_plan(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The record of :data:`bertsecrets.ablation.section.POWER_PLAN`: how many examples would settle more heads.
-
-        Empty where nothing can be simulated, or each head has a verdict.
+    def beside(self, rows: Sequence[dict[str, Any]], stage: str) -> list[Any]:
+        """What is found beside the ablation table, as rows of :data:`~bertsecrets.ablation.rows.BESIDE_TABLE`.
 
         Args:
             rows: From :meth:`rows`.
+            stage: What the sweep is of; a sweep during training has later ones to tell more, and none simulates them.
         """
+        outcomes, task, level = self.outcomes, self.task, self.settings.level
+        return [
+            *self.made,
+            *selection_checks(outcomes, task, rows, self.settings.seed),
+            *spared_heads(outcomes, task, self.settings.judging()),
+            *sublayer_differences(outcomes, task, level),
+            *over_examples(outcomes, task, level),
+            *(self._power(rows) if stage == CHECKPOINT else []),
+        ]
+
+    def _power(self, rows: Sequence[dict[str, Any]]) -> list[Power]:
+        """How many examples would settle more heads; empty where nothing can be simulated, or each head has a verdict."""
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
         if not undecided or not enough:
-            return {}
+            return []
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
-        return plan_power(pilot, repeats=_REPEATS, times=_TIMES).record()
+        return [Power(self.outcomes.plan.mode, **plan_power(pilot, repeats=_REPEATS, times=_TIMES).record())]
 
     def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
-        """Write tables, checks and outcomes to a run's folder; return the grids to log to W&B."""
+        """Write tables, rows and outcomes to a run's folder; return the grids to log to W&B."""
         rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
         run.folder.mkdir(parents=True, exist_ok=True)
         run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
-        checks = {
-            **selection_checks(self.outcomes, self.task, rows, self.settings.seed),
-            **self.spared(),
-            **sublayer_checks(self.outcomes, self.task, self.settings.level),
-            **over_examples_check(self.outcomes, self.task, self.settings.level),
-            **{f"{kind}_{mode}": record for kind, record in self.records.items()},
-            # A sweep during training has later ones to tell more.
-            f"{POWER_PLAN}_{mode}": self.power_plan(rows) if stage == CHECKPOINT else {},
-        }
-        run.add_checks(checks)
+        run.write_rows(ABLATION, stage, step, self.beside(rows, stage), KEY)
         self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
         if self.parts is not None:
             self.parts.clear()
@@ -314,24 +312,19 @@ class Sweep:
             options["context"] = by_onednn(subject.context)
         batches = subject.batches(decision.examples)
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
-        records = {}
+        made: list[Any] = []
         started = time.monotonic()
         with progress_over(total, "disabling", visible=subject.progress, unit="variant·example") as options["progress"]:
             if decision.kind == "exact":
                 outcomes = exact_sweep(subject.model, plan, batches, parts=parts, **options)
             else:
                 outcomes, record = screened_sweep(subject.model, plan, batches, screening, parts=parts, **options)
-                records[SWEEP] = asdict(replace(record, **asdict(arithmetic)))
+                made.append(replace(record, **asdict(arithmetic)))
         if parts is not None and parts.loaded:
             _log.info(f"Resumed an interrupted sweep: {parts.loaded} batches were already finished.")
-        # Empty records replace those of an earlier sweep in the same folder.
-        mode = find_mode(plan.mode)
-        records |= {
-            MODE: {"words": mode.words},
-            SAMPLE: self._sample(subject, outcomes),
-            SECONDS: {} if parts is not None and parts.loaded else {"seconds": time.monotonic() - started},
-        }
-        return Judged(outcomes, subject.task, subject.evaluation, settings, records, parts)
+        seconds = None if parts is not None and parts.loaded else time.monotonic() - started
+        made.append(Swept(plan.mode, find_mode(plan.mode).words, **self._sample(subject, outcomes), seconds=seconds))
+        return Judged(outcomes, subject.task, subject.evaluation, settings, made, parts)
 
     def _sample(self, subject: Subject, outcomes: Outcomes) -> dict[str, Any]:
         """Which part of the examples was swept, and the budget if that was why; empty if all were."""
@@ -339,7 +332,7 @@ class Sweep:
         if count == whole:
             return {}
         budget = self.settings.budget if count < (self.settings.max_examples or whole) else None
-        return {"examples": count, "of": whole, "budget": budget}
+        return {"examples": count, "whole": whole, "budget": budget}
 
     def _replacing(self) -> list[int]:
         """The settings that the replacements of the mode depend on."""

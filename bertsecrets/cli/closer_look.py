@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.rows import ABLATION, KEY, Together
 from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
@@ -22,9 +23,10 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.models.metrics import decide
-from bertsecrets.reporting.overview import TOGETHER, DisabledHeads
+from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.components import HEAD
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 
 _LONGEST = 40
@@ -76,10 +78,11 @@ def look_closer(
                 edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
                 with override(model, edits):
                     logits_NC = _logits(model, dataset, positions, device, context)
-                content = _judged(outcomes, logits_NC, data.task, settings)
-                seconds = time.monotonic() - started
-                record = {"heads": [list(head) for head in spared], "seconds": seconds, "metrics": content}
-                run.add_checks({f"{TOGETHER}_{row['mode']}": record})
+                judged = _judged(outcomes, logits_NC, data.task, settings)
+                names = " ".join(f"{layer}-{head}" for layer, head in spared)
+                how = {"mode": row["mode"], "heads": names, "seconds": time.monotonic() - started}
+                rows = [Together(**how, **of_metric) for of_metric in judged]
+                run.write_rows(ABLATION, row["stage"], row["step"], rows, KEY)
     finally:
         model.to(home)
 
@@ -171,13 +174,16 @@ def _logits(
     return logits_NC[torch.tensor(order).argsort()]
 
 
-def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> dict[str, Any]:
-    """Metric -> baseline, score, change and limits without all these heads."""
+def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
+    """Metric, baseline, score and change without all these heads, by each metric."""
     numbers = (outcomes.label_N, decide(outcomes.clean_NC, task), decide(logits_NC, task)[None])
     paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers))
-    content = {}
+    content = []
     for metric in judged_metrics(task):
         verdicts = judge(metric, paired, settings.judging())
-        names = ("baseline", "score", "delta", "low", "high")
-        content[metric] = {name: float(getattr(verdicts, name)[0]) for name in names}
+        baseline, score, delta, low, high = (
+            float(getattr(verdicts, name)[0]) for name in ("baseline", "score", "delta", "low", "high")
+        )
+        change = Estimate(delta, low, high, n=paired.count)
+        content.append({"metric": metric, "baseline": baseline, "score": score, "change": change})
     return content

@@ -11,8 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan
-from bertsecrets.ablation.screening import COUNTS, LEVEL, SWEEP, missed_bound
-from bertsecrets.ablation.settings import FP32, AblationSettings
+from bertsecrets.ablation.rows import Screened, found, only
+from bertsecrets.ablation.screening import COUNTS, LEVEL, missed_bound
+from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import Judged
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import run_folder
@@ -107,8 +108,8 @@ def merge_runs(config: DictConfig) -> AblationTable:
             recorded[key] = first.config[key]
     recorded.ablation = first.settings.model_dump(exclude=set(_PLAN_KEYS))
     run = _Merged(run_folder(), *identity, recorded=recorded)
-    records = {SWEEP: screening_of(parts, outcomes)} if outcomes.is_screened else {}
-    judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, records)
+    made = [screening_of(parts, outcomes)] if outcomes.is_screened else []
+    judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, made)
     judged.write(run, first.rows[0]["stage"], first.step)
     write_telling(
         run.folder / "ablation",
@@ -129,37 +130,42 @@ def merge_runs(config: DictConfig) -> AblationTable:
     return run.ablation_table()
 
 
-def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> dict[str, Any]:
-    """The record of all screened parts together, with one bound over all of them.
+def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> Screened:
+    """What all screened parts together evaluated, with one bound over all of them.
 
     Raises:
-        UserError: If a part has no record, or they were screened in different precision.
+        UserError: If a part does not say what it evaluated, or they were screened in different precision.
     """
     records = []
     for part in parts:
-        record = part.run.checks().get(f"{SWEEP}_{outcomes.plan.mode}")
+        record = only(found(part.run, Screened), Screened, mode=outcomes.plan.mode)
         if record is None:
             raise UserError(
-                f"'{part.run.folder}' is screened, but no record in its ablation/selection.json says what it may have missed; "
+                f"'{part.run.folder}' is screened, but nothing in its folder findings says what it may have missed; "
                 "run that part again, or leave it out."
             )
         records.append(record)
-    precisions = [record.get("precision", FP32) for record in records]
+    precisions = [record.precision for record in records]
     for part, precision in zip(parts, precisions, strict=True):
         if precision != precisions[0]:
             raise UserError(
                 f"'{parts[0].run.folder}' and '{part.run.folder}' were screened in {precisions[0]} and {precision}, so they are "
                 "not parts of one sweep; run one of them again with ablation.precision."
             )
-    total = {name: sum(record.get(name, 0) for record in records) for name in COUNTS}
+    total = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
     assert outcomes.weight_NV is not None
     left = int((outcomes.weight_NV == 0).sum())
     bound = missed_bound(total["missed"] + total["missed_bf16"], parts[0].settings.audit, left)
     unseen = outcomes.predictions(parts[0].task).unseen
     assert unseen is not None
-    bounds = {"bound": bound, "each": unseen.bound(LEVEL)}
-    onednn = all(record.get("onednn") for record in records)
-    return {**total, **bounds, "precision": precisions[0], "reason": None, "onednn": onednn}
+    return Screened(
+        outcomes.plan.mode,
+        **total,
+        bound=bound,
+        each=unseen.bound(LEVEL),
+        precision=precisions[0],
+        onednn=all(record.onednn for record in records),
+    )
 
 
 def find_parts(names: Sequence[str]) -> list[Path]:

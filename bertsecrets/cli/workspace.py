@@ -6,10 +6,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from bertsecrets.ablation.section import counted_verdict
 from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.present.console import print_lines
+from bertsecrets.present.disabling import counted_verdict
 from bertsecrets.present.wandb import STEP
 from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
 from bertsecrets.results.files import write_text

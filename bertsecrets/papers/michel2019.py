@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy import stats
 
-from bertsecrets.ablation.comparison import Effects, effects
+from bertsecrets.ablation.effects import Effects, effects
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import weighted_scores
 from bertsecrets.ablation.seeds import RunSweep, read_sweep

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.comparison import Effects
+from bertsecrets.ablation.effects import Effects
 from bertsecrets.errors import UserError, choices
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER

@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.section import (
-    POWER_PLAN,
-    metric_label,
-    more_examples_in_words,
+from bertsecrets.ablation.rows import Power, found, only
+from bertsecrets.present.disabling import (
     points_in_words,
-    rows_of,
     ruled_out_in_words,
+    settling_in_words,
     smallest_loss_in_words,
 )
 from bertsecrets.present.grid import correlation_in_words
@@ -22,8 +19,9 @@ from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
-from bertsecrets.results.formatting import head_label, number
-from bertsecrets.results.verdicts import NEEDED, tally
+from bertsecrets.results.disabled import rows_of
+from bertsecrets.results.formatting import are, head_label, metric_label, number
+from bertsecrets.results.verdicts import INCONCLUSIVE, NEEDED, tally
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
 
@@ -126,9 +124,9 @@ def answers(
         if related is None
         else related.in_words
     )
-    plan = views["ablation"].run.checks().get(f"{POWER_PLAN}_{rows[0]['mode']}")
+    power = only(found(views["ablation"].run, Power), Power, mode=rows[0]["mode"], metric=rows[0]["metric"])
     needed = [
-        _needed_in_words(disabled, plan),
+        _needed_in_words(disabled, power),
         disabled.rises,
         layers_in_words(table),
         disabled.one_sided,
@@ -164,7 +162,7 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
     )
 
 
-def _needed_in_words(disabled: DisabledHeads, plan: Mapping[str, Any] | None) -> str:
+def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
     rows, verdicts = disabled.first, disabled.verdicts
     needed, spared, unknown = tally(verdicts.values())
     metric = metric_label(rows[0]["metric"])
@@ -181,7 +179,7 @@ def _needed_in_words(disabled: DisabledHeads, plan: Mapping[str, Any] | None) ->
             f"{head_label(row['layer'], row['head'])}, {points_in_words(row)}" for row in certain[:_NAMED]
         )
         first = (
-            f"{needed} of {disabled.judged} {'is' if needed == 1 else 'are'} needed: without {'it' if needed == 1 else 'one of them'} "
+            f"{needed} of {disabled.judged} {are(needed)} needed: without {'it' if needed == 1 else 'one of them'} "
             f"{falls} ({which}{listed})."
         )
     else:
@@ -195,10 +193,10 @@ def _needed_in_words(disabled: DisabledHeads, plan: Mapping[str, Any] | None) ->
     first = f"{first} {spared} can be spared ({ruled_out_in_words(rows[0])})"
     if not unknown:
         return f"{first}."
-    return (
-        f"{first}; for {unknown} there are not enough examples to tell: {smallest_loss_in_words(rows)}"
-        f"{more_examples_in_words(rows, plan)}"
-    )
+    # By the first metric alone, each head may have a verdict.
+    open_by_first = any(row["verdict"] == INCONCLUSIVE for row in ordered)
+    settling = f" {settling_in_words(power)}" if power is not None and open_by_first else ""
+    return f"{first}; for {unknown} there are not enough examples to tell: {smallest_loss_in_words(rows)}{settling}"
 
 
 def layers_in_words(table: AblationTable) -> str:
@@ -212,6 +210,6 @@ def layers_in_words(table: AblationTable) -> str:
     if not needed:
         return f"Of {len(rows)} {LAYER.plural} none is shown to be needed."
     return (
-        f"Of {len(rows)} {LAYER.plural} {needed} {'is' if needed == 1 else 'are'} needed, most of all layer {worst['layer']}, "
+        f"Of {len(rows)} {LAYER.plural} {needed} {are(needed)} needed, most of all layer {worst['layer']}, "
         f"{points_in_words(worst)}."
     )

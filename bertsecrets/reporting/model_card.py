@@ -14,18 +14,19 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 import bertsecrets
-from bertsecrets.ablation.section import ablation_sections, rows_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
+from bertsecrets.present.disabling import ablation_sections
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
+from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.files import read_yaml
 from bertsecrets.results.formatting import (
     head_label,
@@ -311,7 +312,7 @@ def _heads(model: ExportedModel, scores: RunScores | None, sweep: AblationTable 
         return [
             "The model is not shown to beat a constant answer, so what its heads do for the task is not interpreted."
         ]
-    first = ablation_sections(sweep, {})[0]
+    first = ablation_sections(sweep, ())[0]
     rows = sorted(rows_of(HEAD, sweep), key=lambda row: float(row["delta"]))
     needed = [row for row in rows if row["verdict"] == NEEDED]
     parts = [markdown_text(first.findings[0])]

@@ -1,21 +1,19 @@
 """The first screen of a run's page: the answer in a sentence, a grid of heads to ask, and what to do next."""
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertsecrets.ablation.rows import Power, Spared, Swept, Together, found, only
 from bertsecrets.ablation.scoring import CLASS_METRICS
-from bertsecrets.ablation.section import (
+from bertsecrets.data.sources.base import ALL
+from bertsecrets.present.disabling import (
     ONE_SIDED,
-    POWER_PLAN,
-    SAMPLE,
-    main_rows,
-    metric_label,
+    change_in_words,
     points_in_words,
     raises_loss,
     reaches_zero,
@@ -23,15 +21,15 @@ from bertsecrets.ablation.section import (
     rises_in_words,
     rounded,
     ruled_out_in_words,
+    spared_in_words,
 )
-from bertsecrets.ablation.spared import SPARED, Spared, spared_in_words
-from bertsecrets.data.sources.base import ALL
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
+from bertsecrets.results.disabled import main_rows
 from bertsecrets.results.files import on_page
-from bertsecrets.results.formatting import MISSING, number, with_limits
+from bertsecrets.results.formatting import MISSING, are, counted, metric_label, number, upper_first, with_limits
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import (
@@ -45,10 +43,6 @@ from bertsecrets.results.verdicts import (
     tally,
 )
 from bertsecrets.settings import CONF
-
-TOGETHER = "together"
-"""``<TOGETHER>_<mode>`` is the key of a record among a run's checks: ``heads`` that can be spared, the ``seconds`` of a pass over the
-examples without all of them, and ``metrics``: metric -> baseline, score, delta, low and high."""
 
 PRUNE = "Can I prune?"
 """Heading of the section on heads that could go together."""
@@ -74,13 +68,13 @@ class DisabledHeads:
         heads: Metric -> (layer, head) -> row of the ablation table, in the task's order of metrics.
         layers: Metric -> layer -> row.
         partial: Whether the run knows of heads that were not disabled alone.
-        together: The record :data:`TOGETHER`; None if the heads that can be spared were not disabled together.
+        together: The score without all heads that can be spared, by metric; empty if they were not disabled together.
     """
 
     heads: Mapping[str, Mapping[tuple[int, int], Row]]
     layers: Mapping[str, Mapping[int, Row]]
     partial: bool = False
-    together: Mapping[str, Any] | None = None
+    together: Sequence[Together] = ()
 
     @classmethod
     def of(cls, run: Run) -> "DisabledHeads | None":
@@ -96,7 +90,8 @@ class DisabledHeads:
             return None
         num_layers, num_heads = run.size() or (0, 0)
         partial = len(next(iter(heads.values()))) < num_layers * num_heads
-        return cls(heads, layers, partial, run.checks().get(f"{TOGETHER}_{rows[0]['mode']}"))
+        together = [row for row in found(run, Together) if row.mode == rows[0]["mode"]]
+        return cls(heads, layers, partial, together)
 
     @property
     def first(self) -> list[Row]:
@@ -152,16 +147,14 @@ class DisabledHeads:
                 if spared
                 else f"it is not shown that any of {heads} can be spared"
             )
-            must = f"{needed if spared else _counted(needed)} {'is' if needed == 1 else 'are'} needed on {'its' if needed == 1 else 'their'} own"
+            must = f"{needed if spared else _counted(needed)} {are(needed)} needed on {'its' if needed == 1 else 'their'} own"
             first = f"{can}; {'no head alone is shown to be needed' if not needed else must}"
         layers = self.layer_verdicts
         if not layers:
             return _sentence(first)
         needed_layers = sum(code == NEEDED for code in layers.values())
         joined = "but" if needed_layers and not needed else "and"
-        of_layers = (
-            f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {'is' if needed_layers == 1 else 'are'}"
-        )
+        of_layers = f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {are(needed_layers)}"
         if not needed_layers:
             of_layers = "no whole layer either" if spared and not needed else "no whole layer is shown to be needed"
         elif needed or not spared:
@@ -177,11 +170,12 @@ class DisabledHeads:
 
     def _both_ways(self) -> str:
         """What the heads that can be spared change one at a time, added up, and together, in brackets; empty where that was not tried."""
-        if self.together is None:
+        if not self.together:
             return ""
-        metric, entry = next(iter(self.together["metrics"].items()))
-        alone = sum(self.heads[metric][layer, head]["delta"] for layer, head in self.together["heads"])
-        summed, joint = (number(100 * delta, 1, signed=True) for delta in (alone, entry["delta"]))
+        first = self.together[0]
+        disabled = first.heads.split()
+        alone = sum(row["delta"] for row in self.heads[first.metric].values() if row["heads"] in disabled)
+        summed, joint = (number(100 * delta, 1, signed=True) for delta in (alone, first.change.value))
         return f" ({summed} points added up, {joint} together)"
 
     @property
@@ -361,17 +355,14 @@ def overview(
 
 def together_in_words(disabled: DisabledHeads) -> list[str]:
     """What the model scores without all the heads that can each be spared, or that this was not tried; empty for fewer than two."""
-    record = disabled.together
-    if record is None:
+    together = disabled.together
+    if not together:
         if len(disabled.spared) < 2:
             return []
         return [f"How the model does without all {len(disabled.spared)} of them together was not tried; see “{PRUNE}”."]
-    parts = [
-        f"{metric_label(metric)} is {number(entry['score'])}, {points_in_words({'low_simultaneous': None, **entry})}"
-        for metric, entry in record["metrics"].items()
-    ]
+    parts = [f"{metric_label(row.metric)} is {number(row.score)}, {change_in_words(row.change)}" for row in together]
     return [
-        f"Without all {len(record['heads'])} of them together, {' and '.join(parts)}. They were chosen on the same examples, which "
+        f"Without all {len(together[0].heads.split())} of them together, {' and '.join(parts)}. They were chosen on the same examples, which "
         "flatters this score."
     ]
 
@@ -379,11 +370,11 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
 def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
     """How many heads lose less than the margin by the first metric; empty for runs of earlier versions."""
     metric = next(iter(disabled.heads))
-    record = run.checks().get(f"{SPARED}_{metric}_{disabled.any_row['mode']}")
-    if record is None:
+    spared = only(found(run, Spared), Spared, metric=metric, mode=disabled.any_row["mode"])
+    if spared is None:
         return []
     of_metric = f"By {metric_label(metric)}: " if len(disabled.heads) > 1 else ""
-    return [f"{of_metric}{spared_in_words(Spared(**record))}"]
+    return [f"{of_metric}{spared_in_words(spared)}"]
 
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:
@@ -393,7 +384,7 @@ def prune_section(run: Run, disabled: DisabledHeads) -> Section:
         "removes heads step by step in several orders, draws the score against the number of heads that are left, and saves the "
         "smallest model whose loss is shown to be within the margin on examples that did not choose the heads."
     )
-    if disabled.together is not None:
+    if disabled.together:
         findings, commands = together_in_words(disabled), [_prune(run)]
         paragraph = f"Heads that can each be spared may stand in for each other. The command {what}"
     else:
@@ -485,20 +476,21 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
 
 def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     """What it takes to settle the heads without a verdict: a sweep on the rest of the examples, if they are enough, else a plan."""
-    mode, checks = disabled.any_row["mode"], run.checks()
-    power, sample = (checks.get(f"{kind}_{mode}") or {} for kind in (POWER_PLAN, SAMPLE))
-    heads = f"For {unsettled} head{'s' * (unsettled > 1)} there are not enough examples to tell."
-    examples = power.get("examples")
-    if examples is None or examples > sample.get("of", 0):
-        about = "" if examples is None else f"About {rounded(examples):,} would settle 80 % of them. "
+    mode = disabled.any_row["mode"]
+    power, swept = only(found(run, Power), Power, mode=mode), only(found(run, Swept), Swept, mode=mode)
+    heads = f"For {counted(unsettled, 'head')} there are not enough examples to tell."
+    examples = None if power is None else power.examples
+    whole = 0 if swept is None else swept.whole or 0
+    if examples is None or examples > whole:
+        enough = "" if examples is None else f"About {rounded(examples):,} would settle 80 % of them. "
         return NextStep(
-            f"{heads} {about}More examples or more seeds?",
+            f"{heads} {enough}More examples or more seeds?",
             f"python -m bertsecrets plan runs={on_page(run.folder)}",
             "about half a minute",
         )
-    about = min(rounded(examples), sample["of"])
+    about = min(rounded(examples), whole)
     return NextStep(
-        f"{heads} About {about:,} of the {sample['of']:,} at hand would settle 80 % of them.",
+        f"{heads} About {about:,} of the {whole:,} at hand would settle 80 % of them.",
         f"{run.analyze_command} analysis=disable ablation.max_examples={about}",
         ANNOUNCED,
     )
@@ -531,7 +523,7 @@ def _counted(count: int) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{upper_first(text)}."
 
 
 def _extreme(column: HeadColumn) -> tuple[int, int]:

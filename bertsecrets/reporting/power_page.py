@@ -27,10 +27,10 @@ from bertsecrets.ablation.planner import (
     plan_power,
     typical_flips,
 )
-from bertsecrets.ablation.section import SECONDS, latest_rows, range_in_words, rounded
+from bertsecrets.ablation.rows import Swept, found, only
 from bertsecrets.ablation.seeds import RunSweep, read_sweep
-from bertsecrets.ablation.spared import points
 from bertsecrets.errors import UserError
+from bertsecrets.present.disabling import range_in_words, rounded
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
 from bertsecrets.present.figures.saving import html_image
 from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
@@ -38,8 +38,9 @@ from bertsecrets.present.report.content import FigureBlock, Report, Section, Tab
 from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
+from bertsecrets.results.disabled import latest_rows
 from bertsecrets.results.files import in_command, write_text
-from bertsecrets.results.formatting import number
+from bertsecrets.results.formatting import number, points
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
@@ -155,16 +156,12 @@ def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[RunSweep]) -> Costs | N
     trainings, seconds = [], []
     for run, sweep in zip(runs, sweeps, strict=True):
         trained, *_ = run.weights
-        record = Run.open(run.folder).checks().get(f"{SECONDS}_{sweep.rows[0]['mode']}")
-        if not record or not (trained / "scores.json").is_file():
+        swept = only(found(Run.open(run.folder), Swept), Swept, mode=sweep.rows[0]["mode"])
+        if swept is None or swept.seconds is None or not (trained / "scores.json").is_file():
             return None
-        seconds.append(record["seconds"])
-        disabling = [
-            check["seconds"]
-            for name, check in Run.open(trained).checks().items()
-            if name.startswith(f"{SECONDS}_") and check
-        ]
-        trainings.append(RunScores.read(trained / "scores.json").seconds - sum(disabling))
+        seconds.append(swept.seconds)
+        disabling = sum(row.seconds or 0.0 for row in found(Run.open(trained), Swept))
+        trainings.append(RunScores.read(trained / "scores.json").seconds - disabling)
     return Costs(float(np.mean(trainings)), float(np.mean(seconds)))
 
 

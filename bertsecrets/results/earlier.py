@@ -1,6 +1,8 @@
 """Rows of findings in run folders of version 0.1, which keep them as JSON beside the head table."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from bertsecrets.results.rows import RecordError
@@ -8,19 +10,22 @@ from bertsecrets.results.rows import RecordError
 Content = Mapping[str, Any]
 
 
-def earlier_lines(experiment: str, kind: str, content: Content) -> list[Content]:
+def earlier_lines(folder: Path, experiment: str, kind: str, content: Content) -> list[Content]:
     """The fields of an experiment's rows of one kind from its JSON of version 0.1; none without such JSON.
 
     Raises:
         RecordError: If it lacks a field.
     """
-    if not content or (experiment, kind) not in EARLIER:
+    if (experiment, kind) not in EARLIER:
         return []
+    name = _FILES.get(experiment, f"{experiment}.json")
     try:
-        return list(EARLIER[experiment, kind](content))
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        if experiment in _FILES and (folder / name).is_file():
+            content = json.loads((folder / name).read_text("utf-8"))
+        return list(EARLIER[experiment, kind](content)) if content else []
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise RecordError(
-            f"'{experiment}.json' holds no valid {kind} ({type(error).__name__}: {error}), so it is damaged or of another version; "
+            f"'{name}' holds no valid {kind} ({type(error).__name__}: {error}), so it is damaged or of another version; "
             "repeat the analysis."
         ) from error
 
@@ -169,6 +174,97 @@ def _weights(content: Content) -> Iterator[Content]:
                 yield {"layer": entry["layer"], "head": entry["head"], "query": query, "key": key, "weight": weight}
 
 
+def _checks(content: Content, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The modes of the records of one kind beside the ablation table, and the records; ``<kind>_<mode>`` are their keys."""
+    for key, record in content.items():
+        if key.startswith(f"{kind}_") and record:
+            yield key.removeprefix(f"{kind}_"), record
+
+
+def _of_metric(content: Content, kind: str = "") -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """Metric and mode of the records with the key ``<kind>_<metric>_<mode>``, and the records."""
+    modes = [mode for name in ("mode", "power", "sweep") for mode in dict(_checks(content, name))]
+    others = (
+        () if kind else ("spared_", "sublayers_", "together_", "over_examples_", *(f"{name}_" for name in _BY_MODE))
+    )
+    for key, record in content.items():
+        named = key.removeprefix(f"{kind}_")
+        mode = next((mode for mode in modes if named.endswith(f"_{mode}")), named.rpartition("_")[2])
+        if record and (named != key or not kind) and not key.startswith(others):
+            yield {"metric": named.removesuffix(f"_{mode}"), "mode": mode}, record
+
+
+_BY_MODE = ("mode", "sample", "time", "power", "sweep", "looks")
+
+
+def _picked(record: Content, *names: str) -> dict[str, Any]:
+    return {name: record[name] for name in names if name in record}
+
+
+def _swept(content: Content) -> Iterator[Content]:
+    samples, times = (dict(_checks(content, name)) for name in ("sample", "time"))
+    for mode, record in _checks(content, "mode"):
+        sample = samples.get(mode, {})
+        yield {
+            "mode": mode,
+            "words": record["words"],
+            **_picked(sample, "examples", "budget"),
+            **({"whole": sample["of"]} if sample else {}),
+            **_picked(times.get(mode, {}), "seconds"),
+        }
+
+
+def _screened(content: Content) -> Iterator[Content]:
+    for mode, record in _checks(content, "sweep"):
+        yield {"mode": mode, **{name: value for name, value in record.items() if name not in ("fragile", "speedup")}}
+
+
+def _selection(content: Content) -> Iterator[Content]:
+    for names, record in _of_metric(content):
+        rest = _picked(record, "best", "chosen", "claimed", "positive", "survives")
+        yield {**names, **rest, "kept": estimate(record, "kept"), "p_value": record.get("p_value")}
+
+
+def _spared(content: Content) -> Iterator[Content]:
+    for _, record in _of_metric(content, "spared"):
+        judged = record["margins"].index(record["margin"])
+        rest = {name: value for name, value in record.items() if name != "margins"}
+        yield {**rest, **{name: record[name][judged] for name in ("each", "at_least")}}
+
+
+def _spared_at(content: Content) -> Iterator[Content]:
+    for names, record in _of_metric(content, "spared"):
+        points = zip(record["margins"], record["each"], record["at_least"], strict=True)
+        yield from ({**names, "margin": margin, "each": each, "at_least": least} for margin, each, least in points)
+
+
+def _sublayers(content: Content) -> Iterator[Content]:
+    for names, record in _of_metric(content, "sublayers"):
+        rest = _picked(record, "layers", "attention", "level")
+        yield {**names, **rest, "feed_forward": record["ffn"], "difference": estimate(record, "difference")}
+
+
+def _over_examples(content: Content) -> Iterator[Content]:
+    for mode, record in _checks(content, "over_examples"):
+        yield {"mode": mode, "share": estimate(record, "share"), **_picked(record, "level", "heads", "examples")}
+
+
+def _power(content: Content) -> Iterator[Content]:
+    for mode, record in _checks(content, "power"):
+        yield {"mode": mode, **record}
+
+
+def _together(content: Content) -> Iterator[Content]:
+    for mode, record in _checks(content, "together"):
+        heads = " ".join(f"{layer}-{head}" for layer, head in record["heads"])
+        for metric, entry in record["metrics"].items():
+            numbers = {**_picked(entry, "baseline", "score"), "change": estimate(entry, "delta")}
+            yield {"metric": metric, "mode": mode, "heads": heads, "seconds": record["seconds"], **numbers}
+
+
+_FILES = {"ablation": "ablation/selection.json"}
+"""Files of experiments that kept theirs elsewhere."""
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("dependency", "relation"): _relations,
     ("dependency", "treebank"): _treebank,
@@ -189,5 +285,14 @@ EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("probes", "hiddenstate"): _hidden_states,
     ("probes", "structural"): _structural,
     ("probes", "probed"): _probed,
+    ("ablation", "swept"): _swept,
+    ("ablation", "screened"): _screened,
+    ("ablation", "selection"): _selection,
+    ("ablation", "spared"): _spared,
+    ("ablation", "sparedat"): _spared_at,
+    ("ablation", "sublayers"): _sublayers,
+    ("ablation", "overexamples"): _over_examples,
+    ("ablation", "power"): _power,
+    ("ablation", "together"): _together,
 }
 """Experiment and name of the kind of rows, and what makes the fields of each row."""

@@ -72,6 +72,16 @@ def number(value: float, digits: int = 3, *, signed: bool = False) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def points(loss: float) -> str:
+    """A difference of scores in points.
+
+    >>> points(0.01), points(0.023)
+    ('1.0 point', '2.3 points')
+    """
+    text = number(100 * loss, 1)
+    return f"{text} point{'s' * (text != '1.0')}"
+
+
 def rounded_up(loss: float) -> float:
     """An upper bound of a loss in points, rounded up to a tenth: a loss that is not ruled out must not be said to be.
 
@@ -167,6 +177,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"no {noun}" if count == 0 else f"1 {noun}" if count == 1 else f"{count:,} {plural or noun + 's'}"
 
 
+def are(count: int) -> str:
+    """The verb of so many things."""
+    return "is" if count == 1 else "are"
+
+
 def listed(names: Sequence[str], word: str = "and") -> str:
     """Names in a sentence.
 
@@ -198,6 +213,27 @@ def shortened(text: str, longest: int) -> str:
     'atte…'
     """
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def metric_label(name: str) -> str:
+    """A metric's label on pages.
+
+    >>> metric_label("macro_f1"), metric_label("accuracy")
+    ('macro-F1', 'accuracy')
+    """
+    return {
+        "f1": "F1",
+        "macro_f1": "macro-F1",
+        "auc": "AUC",
+        "matthews": "Matthews correlation",
+        "pearson": "Pearson r",
+        "spearman": "Spearman rho",
+    }.get(name, name)
+
+
+def upper_first(text: str) -> str:
+    """A text that begins a sentence."""
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def lower_first(title: str) -> str:

@@ -71,15 +71,16 @@ def kind_name(kind: type) -> str:
     return kind.__name__.lower()
 
 
-def write_rows(folder: Path, experiment: str, identity: Identity, rows: Sequence[Any]) -> None:
-    """Write an experiment's rows, a file for each kind; those of the same stage and step replace earlier ones."""
+def write_rows(folder: Path, experiment: str, identity: Identity, rows: Sequence[Any], key: Sequence[str] = ()) -> None:
+    """Write an experiment's rows, a file for each kind; those of the same stage, step and fields ``key`` replace earlier ones."""
     by_kind: dict[type, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_kind[type(row)].append({**asdict(identity), **asdict(row)})
     for kind, content in by_kind.items():
         path, schema = rows_path(folder, experiment, kind_name(kind)), arrow_schema(kind)
         kept = read_parquet(path).to_pylist() if path.is_file() else []
-        kept = [row for row in kept if (row["stage"], row["step"]) != (identity.stage, identity.step)]
+        replaced = {tuple(row[name] for name in ("stage", "step", *key)) for row in content}
+        kept = [row for row in kept if tuple(row.get(name) for name in ("stage", "step", *key)) not in replaced]
         write_parquet(path, pa.Table.from_pylist([*kept, *content], schema=schema))
 
 

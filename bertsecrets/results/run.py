@@ -117,7 +117,6 @@ class Run:
     config_path = _Place(CONFIG_COPY)
     heads_path = _Place("heads.parquet")
     ablation_path = _Place("ablation.parquet")
-    checks_path = _Place("ablation", "selection.json")
     captures = _Place(CAPTURES)
     scores_path = _Place("scores.json")
     checkpoints = _Place("checkpoints")
@@ -233,11 +232,18 @@ class Run:
             check_name(declaration.name)
         return declarations
 
-    def write_rows(self, experiment: str, stage: str, step: int, rows: Sequence[Any]) -> None:
-        """Write an experiment's rows of findings; does nothing in a process that does not write."""
+    def write_rows(self, experiment: str, stage: str, step: int, rows: Sequence[Any], key: Sequence[str] = ()) -> None:
+        """Write an experiment's rows of findings; does nothing in a process that does not write.
+
+        Args:
+            experiment: Name of the experiment.
+            stage, step: What the numbers are of.
+            rows: The rows; they replace earlier ones of the same kind, stage and step.
+            key: Fields in which replaced rows are equal, too.
+        """
         if self.writes and rows:
             identity = Identity(self.name, self.model, self.task, self.init, self.seed, stage, step)
-            write_rows(self.folder, experiment, identity, rows)
+            write_rows(self.folder, experiment, identity, rows, key)
 
     def rows(self, grid: HeadGrid, stage: str, step: int) -> HeadTable:
         """A grid as rows of the head table."""
@@ -268,17 +274,6 @@ class Run:
         if self.ablation_path.is_file():
             return AblationTable.read(self.ablation_path)
         return AblationTable.from_rows([])
-
-    def add_checks(self, checks: Mapping[str, Mapping[str, Any]]) -> None:
-        """Add selection checks, by ``<metric>_<mode>``, to those of the run."""
-        self.write_json(self.checks_path, {**self.checks(), **checks})
-
-    def checks(self) -> dict[str, dict[str, Any]]:
-        """The run's selection checks so far."""
-        if not self.checks_path.is_file():
-            return {}
-        content: dict[str, dict[str, Any]] = json.loads(self.checks_path.read_text("utf-8"))
-        return content
 
     def write_json(self, path: Path, content: Any) -> None:
         """Write plain values atomically; does nothing in a process that does not write."""

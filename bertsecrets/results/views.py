@@ -239,7 +239,7 @@ class MeasureView:
             if identity.stage in stages
         ]
         if not lines:
-            return list(earlier_lines(self.name, kind, self.extras))
+            return list(earlier_lines(self.run.folder, self.name, kind, self.extras))
         last = max(moment for moment, _ in lines)
         return [line for moment, line in lines if moment == last]
 

@@ -25,5 +25,6 @@ def corrected(p: ArrayLike) -> Array:
     p_values = np.asarray(p, np.float64)
     defined = np.isfinite(p_values)
     adjusted = np.full(p_values.shape, np.nan)
-    adjusted[defined] = false_discovery_control(p_values[defined])
+    # A sum of probabilities may exceed 1 by rounding.
+    adjusted[defined] = false_discovery_control(np.minimum(p_values[defined], 1))
     return adjusted

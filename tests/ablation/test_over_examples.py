@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.over_examples import over_examples_check, over_examples_in_words, share_over_examples
+from bertsecrets.ablation.over_examples import over_examples, share_over_examples
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.data.task import Task
 
@@ -63,8 +63,8 @@ def outcomes_of(count: int) -> Outcomes:
 
 def test_the_record_is_of_rises_of_the_loss() -> None:
     outcomes = outcomes_of(60)
-    ((key, check),) = over_examples_check(outcomes, TASK, 0.9).items()
-    assert key == "over_examples_zero"
+    (row,) = over_examples(outcomes, TASK, 0.9)
+    assert (row.mode, row.level) == ("zero", 0.9)
     label_N = outcomes.label_N.long()
     effect_HN = np.array(
         [
@@ -80,16 +80,13 @@ def test_the_record_is_of_rises_of_the_loss() -> None:
     )
     share, stderr = share_over_examples(effect_HN)
     reach = stats.t.ppf(0.95, 19) * stderr
-    assert check["share"] == pytest.approx(share, abs=1e-6)
-    assert (check["low"], check["high"]) == pytest.approx((share - reach, min(1, share + reach)), abs=1e-5)
-    assert (check["heads"], check["examples"]) == (12, 60)
-    assert over_examples_in_words({**check, "share": 0.9, "low": 0.85, "high": 0.95}).startswith(
-        "Of the variance of the rises of the loss over 12 heads and 60 examples, 90.0 % (90 % interval 85.0 to 95.0) is over examples"
-    )
+    assert row.share.value == pytest.approx(share, abs=1e-6)
+    assert (row.share.low, row.share.high) == pytest.approx((share - reach, min(1, share + reach)), abs=1e-5)
+    assert (row.heads, row.examples) == (12, 60)
 
 
 def test_there_is_no_record_of_too_few_examples_or_of_estimated_losses() -> None:
-    assert over_examples_check(outcomes_of(39), TASK, 0.95) == {}
+    assert over_examples(outcomes_of(39), TASK, 0.95) == []
     outcomes = outcomes_of(60)
     weighted = Outcomes(**{**vars(outcomes), "weight_NV": torch.ones(60, 12), "estimate_NVC": outcomes.logits_NVC})
-    assert over_examples_check(weighted, TASK, 0.95) == {}
+    assert over_examples(weighted, TASK, 0.95) == []

@@ -15,7 +15,7 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, Variant, every_group_of_neurons, every_head, every_part
 from bertsecrets.ablation.screening import why_not
-from bertsecrets.ablation.sublayers import sublayer_checks, sublayers_in_words
+from bertsecrets.ablation.sublayers import sublayer_differences
 from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -195,41 +195,26 @@ def sublayer_outcomes(logits_NVC: torch.Tensor) -> Outcomes:
 def test_the_kinds_of_sublayers_are_compared_by_a_t_interval_over_examples() -> None:
     """Of accuracy: scipy's t interval of each example's mean difference in right answers over layers."""
     outcomes = sublayer_outcomes(torch.randn(80, 6, 3, generator=torch.Generator().manual_seed(0)))
-    ((key, check),) = sublayer_checks(outcomes, TASK, 0.9).items()
-    assert key == "sublayers_accuracy_zero"
+    (row,) = sublayer_differences(outcomes, TASK, 0.9)
+    assert (row.metric, row.mode, row.layers) == ("accuracy", "zero", 3)
     right_NV = outcomes.logits_NVC.argmax(-1).eq(outcomes.label_N[:, None]).double().numpy()
     clean_N = outcomes.clean_NC.argmax(-1).eq(outcomes.label_N).double().numpy()
     value_N = right_NV[:, 3:].mean(1) - right_NV[:, :3].mean(1)
     interval = stats.ttest_1samp(value_N, 0).confidence_interval(0.9)
     np.testing.assert_allclose(
-        [check["difference"], check["low"], check["high"]], [value_N.mean(), *interval], atol=1e-12
+        [row.difference.value, row.difference.low, row.difference.high], [value_N.mean(), *interval], atol=1e-12
     )
-    assert check["attention"] == pytest.approx(right_NV[:, 3:].mean() - clean_N.mean())
-    assert check["ffn"] == pytest.approx(right_NV[:, :3].mean() - clean_N.mean())
-    assert "which does not tell the kind that this model needs more" in sublayers_in_words(check, "accuracy")
-
-
-def test_the_kind_whose_loss_is_larger_is_needed_more() -> None:
-    outcomes = sublayer_outcomes(torch.zeros(80, 6, 3))
-    logits_NVC = outcomes.clean_NC[:, None].expand(-1, 6, -1).clone()
-    # Without a feed-forward sublayer the last 50 answers are wrong.
-    logits_NVC[30:, :3] = nn.functional.one_hot((outcomes.label_N[30:].long() + 1) % 3, 3).float()[:, None]
-    (check,) = sublayer_checks(sublayer_outcomes(logits_NVC), TASK, 0.95).values()
-    words = sublayers_in_words(check, "accuracy")
-    assert words.endswith("this model needs its feed-forward sublayers more.")
-    assert "by 0.0 points on average without an attention sublayer" in words
+    assert row.attention == pytest.approx(right_NV[:, 3:].mean() - clean_N.mean())
+    assert row.feed_forward == pytest.approx(right_NV[:, :3].mean() - clean_N.mean())
 
 
 def test_kinds_that_were_left_out_of_different_layers_are_not_compared() -> None:
     outcomes = sublayer_outcomes(torch.randn(20, 6, 3))
     fewer = Plan("zero", 3, 2, outcomes.plan.variants[:5])
-    assert (
-        sublayer_checks(
-            Outcomes(fewer, outcomes.index_N, outcomes.label_N, outcomes.clean_NC, outcomes.logits_NVC[:, :5]),
-            TASK,
-            0.95,
-        )
-        == {}
+    assert not sublayer_differences(
+        Outcomes(fewer, outcomes.index_N, outcomes.label_N, outcomes.clean_NC, outcomes.logits_NVC[:, :5]),
+        TASK,
+        0.95,
     )
 
 

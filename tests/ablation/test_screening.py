@@ -36,7 +36,6 @@ from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, gr
 from bertsecrets.ablation.screening import (
     Screening,
     missed_bound,
-    screened_in_words,
     screened_sweep,
     why_not,
 )
@@ -362,25 +361,6 @@ def test_a_miss_in_bf16_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -
     # With the rule's own reach the shift counts as an error of this arithmetic, and nothing is missed.
     result, record = screened_sweep(model, plan, data, replace(blind, bf16_reach=20.0))
     assert torch.equal(result.logits_NVC.argmax(-1), exact_NVC.argmax(-1))
-
-
-def test_words_of_old_and_new_records() -> None:
-    old = {"pairs": 1000, "evaluated": 250, "inactive": 800, "audited": 16, "missed": 0, "whole": 0, "bound": 148}
-    assert "bf16" not in screened_in_words(old)
-    assert "No variant had to be evaluated on all examples. At" in screened_in_words(old)
-    assert (
-        "at most 148 predictions differ from the exact sweep's, and, for each variant by itself, at most 29. Int"
-        in screened_in_words(old | {"each": 29})
-    )
-    new = old | {"precision": BF16, "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1, "whole": 1}
-    text = screened_in_words(new | {"reason": None})
-    assert (
-        "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone:" in text
-    )
-    assert "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such a pair was" in text
-    assert "in fp32 were computed by oneDNN." in screened_in_words(old | {"onednn": True})
-    none = old | {"precision": FP32, "reason": "the trainer's passes are bfloat16 already"}
-    assert "beside the trainer's, as the trainer's passes are bfloat16 already." in screened_in_words(none)
 
 
 @pytest.mark.slow

@@ -17,12 +17,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 import bertsecrets as bs
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
-from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.ablation.rows import beside_table
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.modes import find_mode, mode_names
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.help import help_text
 from bertsecrets.errors import UserError
+from bertsecrets.present.disabling import ablation_sections
 
 PEAK = """
 import torch
@@ -129,7 +130,7 @@ def test_a_callback_screens_and_its_page_says_what_the_mode_does(tmp_path: Path)
     exact, _ = swept(tmp_path / "exact", mode="half", sweep="exact")
     scores = [[row["score"] for row in of.ablation_table().rows()] for of in (run, exact)]
     assert scores[0] == scores[1]
-    section = ablation_sections(run.ablation_table(), run.checks())[0]
+    section = ablation_sections(run.ablation_table(), beside_table(run))[0]
     assert section.paragraphs[0] == "The output of a disabled head is half of its output."
     run, lines = swept(tmp_path / "pick", mode="pick", sweep="screened")
     assert lines[0].endswith("Exact sweep, as mode 'pick' takes several passes for a pair.")

@@ -22,7 +22,7 @@ import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.sweep as sweep_module
 from bertsecrets.ablation.arithmetic import can_use_onednn
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.section import ablation_sections
+from bertsecrets.ablation.rows import Screened, Swept, beside_table, found
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import smallest_effects
 from bertsecrets.callbacks.disable import DisableHeads
@@ -33,6 +33,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.present.disabling import ablation_sections
 from bertsecrets.results.run import Run
 
 DEMO = task("demo_paraphrase")
@@ -206,12 +207,12 @@ def test_a_screened_sweep_gives_the_rows_of_the_exact_one(tmp_path: Path) -> Non
     assert {row["sweep"] for row in exact.ablation_table().rows()} == {"exact"}
     assert {row["evaluated"] for row in exact.ablation_table().rows()} == {1.0}
     assert {row["sweep"] for row in screened.ablation_table().rows()} == {"screened"}
-    record = screened.checks()["sweep_uniform"]
-    assert record["pairs"] == 24 * 15
-    section = ablation_sections(screened.ablation_table(), screened.checks())[0]
-    assert f"{record['evaluated'] / 3.6:.1f} % of the 360 pairs" in section.paragraphs[-1]
+    (record,) = found(screened, Screened)
+    assert record.pairs == 24 * 15
+    section = ablation_sections(screened.ablation_table(), beside_table(screened))[0]
+    assert f"{record.evaluated / 3.6:.1f} % of the 360 pairs" in section.paragraphs[-1]
     assert not any(
-        "screened" in text for text in ablation_sections(exact.ablation_table(), exact.checks())[0].paragraphs
+        "screened" in text for text in ablation_sections(exact.ablation_table(), beside_table(exact))[0].paragraphs
     )
 
 
@@ -219,7 +220,7 @@ def test_parts_of_layers_are_judged_and_described_like_heads(tmp_path: Path) -> 
     run, _ = swept(tmp_path, components=["heads", "attention", "ffn", "layers"])
     counts = Counter(row["kind"] for row in run.ablation_table().rows() if row["metric"] == "accuracy")
     assert counts == {"head": LAYERS * HEADS, "attention": LAYERS, "ffn": LAYERS, "block": LAYERS}
-    (section,) = [one for one in ablation_sections(run.ablation_table(), run.checks()) if one.findings]
+    (section,) = [one for one in ablation_sections(run.ablation_table(), beside_table(run)) if one.findings]
     assert any(finding.startswith("Of 3 feed-forward sublayers left out in turn, ") for finding in section.findings)
     assert any(finding.startswith("Of 3 blocks skipped in turn, ") for finding in section.findings)
     assert any(finding.startswith("Over 3 layers, accuracy changes by ") for finding in section.findings)
@@ -230,7 +231,7 @@ def test_parts_of_layers_are_judged_and_described_like_heads(tmp_path: Path) -> 
 def test_a_sweep_of_parts_alone_has_no_mode_of_heads(tmp_path: Path) -> None:
     run, _ = swept(tmp_path, components=["ffn"], mode="resample")
     assert {row["mode"] for row in run.ablation_table().rows()} == {"zero"}
-    (section,) = [one for one in ablation_sections(run.ablation_table(), run.checks()) if one.findings]
+    (section,) = [one for one in ablation_sections(run.ablation_table(), beside_table(run)) if one.findings]
     assert not any("disabled head" in paragraph for paragraph in section.paragraphs)
 
 
@@ -240,10 +241,10 @@ def test_a_screened_sweep_in_bf16_says_so(tmp_path: Path) -> None:
     assert re.search(r"\d+ s screened \(bf16; fp32 where it counts\)", lines[0])
     scores = [[row["score"] for row in of.ablation_table().rows()] for of in (exact, run)]
     assert scores[0] == scores[1]
-    record = run.checks()["sweep_uniform"]
-    assert record["precision"] == "bf16-mixed"
-    text = ablation_sections(run.ablation_table(), run.checks())[0].paragraphs[-1]
-    assert f"and {record['bf16'] / 3.6:.1f} % in bf16 alone" in text
+    (record,) = found(run, Screened)
+    assert record.precision == "bf16-mixed"
+    text = ablation_sections(run.ablation_table(), beside_table(run))[0].paragraphs[-1]
+    assert f"and {record.bf16 / 3.6:.1f} % in bf16 alone" in text
     # A trainer whose passes are bf16 already: nothing changes.
     _, lines = swept(tmp_path / "trainer", trainer_precision="bf16-mixed", sweep="screened", plan_only=True)
     assert "screened (no bf16 besides, as the trainer's passes are bfloat16 already)" in lines[0]
@@ -254,7 +255,7 @@ def test_bf16_that_was_asked_for_screens(tmp_path: Path) -> None:
     run, lines = swept(tmp_path, precision="bf16-mixed")
     assert lines[0].endswith("Screened sweep.")
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"screened"}
-    assert run.checks()["sweep_uniform"]["precision"] == "bf16-mixed"
+    assert found(run, Screened)[0].precision == "bf16-mixed"
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
@@ -403,9 +404,9 @@ def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, mo
     for name, by_processor, expected in (("run", True, True), ("fresh", False, False), ("run", False, True)):
         monkeypatch.setattr(forecast_module, "preferred", lambda _, kind=by_processor: ("32-true", kind))
         run, _ = swept(tmp_path / name, **settings)
-        assert run.checks()["sweep_uniform"]["onednn"] == expected
+        assert found(run, Screened)[0].onednn == expected
         assert asked.pop() == expected
-        text = ablation_sections(run.ablation_table(), run.checks())[0].paragraphs[-1]
+        text = ablation_sections(run.ablation_table(), beside_table(run))[0].paragraphs[-1]
         assert ("fp32 were computed by oneDNN." in text) == expected
 
 
@@ -468,16 +469,18 @@ def test_a_budget_takes_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *_: [1.0])
     monkeypatch.setattr(forecast_module, "can_use_onednn", lambda *_: False)
     monkeypatch.setattr(forecast_module, "FEWEST", 4)
-    _, (line, *_) = swept(tmp_path / "whole", budget="1000h")
+    whole_run, (line, *_) = swept(tmp_path / "whole", budget="1000h")
     assert "random examples" not in line
-    assert Run(tmp_path / "whole", "", "", "", "").checks()["sample_uniform"] == {}
+    (whole,) = found(whole_run, Swept)
+    assert (whole.examples, whole.whole, whole.budget) == (None, None, None)
     run, (line, *_) = swept(tmp_path / "part", budget="45min", sweep="exact")
     sizes = {row["count"] for row in run.ablation_table().rows()}
     assert len(sizes) == 1
     assert 4 <= min(sizes) < 24
     assert f"Exact sweep of {min(sizes)} random examples, which fit into the budget" in line
-    assert run.checks()["sample_uniform"] == {"examples": min(sizes), "of": 24, "budget": "45min"}
-    finding = ablation_sections(run.ablation_table(), run.checks())[0].findings[0]
+    (part,) = found(run, Swept)
+    assert (part.examples, part.whole, part.budget) == (min(sizes), 24, "45min")
+    finding = ablation_sections(run.ablation_table(), beside_table(run))[0].findings[0]
     assert f"(uniform) on {min(sizes)} random examples of 24 (ablation.budget=45min), " in finding
     with pytest.raises(UserError, match=r"ablation\.budget is 2 s, but 4 examples take about \d+ min; give more time"):
         swept(tmp_path / "none", budget="2s", sweep="exact")

@@ -14,6 +14,7 @@ from trainings import tiny_classifier
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.rows import Together, found
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.closer_look import look_closer
@@ -68,18 +69,17 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
     look_closer(run, model, data, settings, torch.device("cpu"), nullcontext)
 
-    record = run.checks()["together_uniform"]
-    assert record["heads"] == [list(head) for head in SPARED]
-    entry = record["metrics"]["accuracy"]
+    together = next(row for row in found(run, Together) if row.metric == "accuracy")
+    assert together.heads == " ".join(f"{layer}-{head}" for layer, head in SPARED)
     right, before = ((found.argmax(-1) == label_N).double().mean().item() for found in (logits(SPARED), clean_NC))
-    assert entry["score"] == pytest.approx(right)
-    assert entry["delta"] == pytest.approx(right - before)
-    assert entry["low"] <= entry["delta"] <= entry["high"]
+    assert together.score == pytest.approx(right)
+    assert together.change.value == pytest.approx(right - before)
+    assert together.change.low <= together.change.value <= together.change.high
     disabled = DisabledHeads.of(run)
     assert disabled is not None
     # One at a time they change nothing.
     assert (
-        f"(0.0 points added up, {100 * entry['delta']:+.1f} together)".replace("-", "−").replace("+0.0", "0.0")
+        f"(0.0 points added up, {100 * together.change.value:+.1f} together)".replace("-", "−").replace("+0.0", "0.0")
         in disabled.title()
     )
     (sentence,) = together_in_words(disabled)

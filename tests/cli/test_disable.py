@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from wandb_log import leaves, read_log
 
 import bertsecrets as bs
 from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.rows import ABLATION, KEY, Found, Screened, Selection, found
 from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 
 EXACT = (
@@ -53,6 +56,10 @@ def analysed(trained: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFa
     result = door("analyze", *analysis(tiny_bert, folder, trained, "analysis=disable_heads"))
     assert result.returncode == 0, result.stderr
     return folder
+
+
+def rows_in(folder: Path, kind: type[Found]) -> list[Found]:
+    return found(Run.open(folder), kind)
 
 
 def same(one: AblationTable, two: AblationTable, tolerance: float = 0.0) -> None:
@@ -159,13 +166,13 @@ def test_measures_keep_to_their_validations(trained: Path) -> None:
 
 
 def test_an_analysis_equals_the_last_sweep_of_the_training(trained: Path, analysed: Path) -> None:
-    found = AblationTable.read(analysed / "ablation.parquet")
+    table = AblationTable.read(analysed / "ablation.parquet")
     last = AblationTable.read(trained / "ablation.parquet").select(step=24, kind="head")
 
-    assert {row["step"] for row in found.rows()} == {24}
-    same(found, last)
+    assert {row["step"] for row in table.rows()} == {24}
+    same(table, last)
     assert not (analysed / "ablation" / "parts").exists()
-    assert "survives" in json.loads((analysed / "ablation" / "selection.json").read_text())["accuracy_uniform"]
+    assert {row.metric for row in rows_in(analysed, Selection)} == {row["metric"] for row in table.rows()}
 
 
 @pytest.mark.slow
@@ -210,11 +217,14 @@ def test_screened_parts_merge_and_say_so(trained: Path, analysed: Path, tiny_ber
     folder = tmp_path / "sweep" / "merged"
     whole, merged = (AblationTable.read(path / "ablation.parquet").rows() for path in (analysed, folder))
     assert {row["variant"]: row["score"] for row in merged} == {row["variant"]: row["score"] for row in whole}
-    record = json.loads((folder / "ablation" / "selection.json").read_text("utf-8"))["sweep_uniform"]
-    assert record["pairs"] == 12 * 37
-    assert record["evaluated"] == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
-    *_, path = sorted((tmp_path / "sweep").glob("*-analysis-*/ablation/selection.json"))
-    path.write_text(path.read_text("utf-8").replace('"32-true"', '"bf16-mixed"'), "utf-8")
+    (record,) = rows_in(folder, Screened)
+    assert record.pairs == 12 * 37
+    assert record.evaluated == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
+    *_, last = sorted((tmp_path / "sweep").glob("*-analysis-*"))
+    row = AblationTable.read(last / "ablation.parquet").rows()[0]
+    (screened,) = rows_in(last, Screened)
+    changed = [replace(screened, precision="bf16-mixed")]
+    Run.open(last).write_rows(ABLATION, row["stage"], row["step"], changed, KEY)
     result = door("merge", f"runs={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
     assert result.returncode == 1
     assert "were screened in 32-true and bf16-mixed, so they are not parts of one sweep" in result.stderr
@@ -233,7 +243,7 @@ def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny
 def test_two_processes_screen_what_one_does(
     trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str
 ) -> None:
-    tables, checks = [], []
+    tables, records = [], []
     for devices in (1, 2):
         arguments = [a for a in analysis(tiny_bert, tmp_path / str(devices), trained) if a != "trainer.accelerator=cpu"]
         screened = ["analysis=disable_heads", "ablation.sweep=screened", "ablation.audit=0.2"]
@@ -241,11 +251,10 @@ def test_two_processes_screen_what_one_does(
         result = door("analyze", *arguments, *screened, "trainer=ddp_cpu", f"trainer.devices={devices}")
         assert result.returncode == 0, result.stderr
         tables.append(AblationTable.read(tmp_path / str(devices) / "ablation.parquet"))
-        checks.append(json.loads((tmp_path / str(devices) / "ablation" / "selection.json").read_text("utf-8")))
+        records += [replace(row, onednn=False) for row in rows_in(tmp_path / str(devices), Screened)]
     same(*tables, 1e-9)
-    records = [check["sweep_uniform"] | {"onednn": None} for check in checks]
     assert records[0] == records[1]
-    assert records[0]["precision"] == precision
+    assert records[0].precision == precision
     exact = [row["score"] for row in AblationTable.read(analysed / "ablation.parquet").rows()]
     assert [row["score"] for row in tables[0].rows()] == exact
 

@@ -1,13 +1,14 @@
 """What merged screened sweeps may have missed."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.rows import ABLATION, KEY, Screened
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.cli.merge import Part, screening_of
 from bertsecrets.data.task import Task
@@ -27,27 +28,28 @@ def outcomes(layers: list[int]) -> Outcomes:
     return Outcomes(plan, zero_N.long(), zero_N, torch.zeros(EXAMPLES, 2), logits_NVC, logits_NVC[..., 0], logits_NVC)
 
 
-def part(folder: Path, layer: int, record: dict[str, Any] | None) -> Part:
+SCREENED = Screened("uniform", 1000, 30, inactive=970, audited=97, missed=0, whole=0, bound=30)
+
+
+def part(folder: Path, layer: int, record: Screened | None) -> Part:
     run = Run(folder, "run", "model", "toy", "pretrained")
-    run.add_checks({} if record is None else {"sweep_uniform": record})
+    run.write_rows(ABLATION, "checkpoint", 1, [] if record is None else [record], KEY)
     return Part(run, {}, TASK, AblationSettings(), 1, "code", ReportSettings(), outcomes([layer]), [])
 
 
 def test_the_bound_is_one_over_all_parts(tmp_path: Path) -> None:
-    record = {"pairs": 1000, "evaluated": 30, "missed": 0}
     merged = screening_of(
-        [part(tmp_path / "a", 0, record), part(tmp_path / "b", 1, {**record, "missed": 1})], outcomes([0, 1])
+        [part(tmp_path / "a", 0, SCREENED), part(tmp_path / "b", 1, replace(SCREENED, missed=1))], outcomes([0, 1])
     )
-    assert (merged["pairs"], merged["evaluated"], merged["missed"]) == (2000, 60, 1)
+    assert (merged.pairs, merged.evaluated, merged.missed) == (2000, 60, 1)
     # With n changes outside of an audit of 10 %, at most one of n + 2 in it: the first n that is so in less than 5 %.
     chance = next(n for n in range(1000) if 0.9 ** (n + 2) + (n + 2) * 0.1 * 0.9 ** (n + 1) <= 0.05)
-    assert merged["bound"] == chance
+    assert merged.bound == chance
     # Nothing was audited: every prediction of a head may have changed.
-    assert merged["each"] == EXAMPLES
+    assert merged.each == EXAMPLES
 
 
 def test_a_screened_part_without_a_record_is_refused(tmp_path: Path) -> None:
-    record = {"pairs": 1000, "evaluated": 30, "missed": 0}
-    parts = [part(tmp_path / "a", 0, record), part(tmp_path / "b", 1, None)]
-    with pytest.raises(UserError, match=r"'.*/b' is screened, but no record in its ablation/selection\.json"):
+    parts = [part(tmp_path / "a", 0, SCREENED), part(tmp_path / "b", 1, None)]
+    with pytest.raises(UserError, match=r"'.*/b' is screened, but nothing in its folder findings"):
         screening_of(parts, outcomes([0, 1]))

@@ -28,7 +28,7 @@ from papers.paper_runs import (
 from reporting.finished_runs import make_run
 from scipy import stats
 
-from bertsecrets.ablation.over_examples import over_examples_check
+from bertsecrets.ablation.over_examples import over_examples
 from bertsecrets.errors import UserError
 from bertsecrets.measures.clusters.measure import ClusterRecord
 from bertsecrets.measures.coreference.rows import Baseline
@@ -69,8 +69,8 @@ def test_the_share_over_examples_is_that_of_the_losses_of_the_mode(tmp_path: Pat
     outcomes = outcomes_of(60)
     outcomes.write(folder / "ablation" / "checkpoint-00000009-zero.safetensors", TASK)
     zero, mean = (cell_of(tmp_path / "runs", kind="over_examples", mode=mode, above=0.5) for mode in ("zero", "mean"))
-    (check,) = over_examples_check(outcomes, TASK, 0.95).values()
-    assert (value_of(zero), zero.verdict) == (pytest.approx(check["share"]), HOLDS_HERE)
+    (row,) = over_examples(outcomes, TASK, 0.95)
+    assert (value_of(zero), zero.verdict) == (pytest.approx(row.share.value), HOLDS_HERE)
     assert zero.finding is not None
     assert zero.finding.readings[0].detail == "12 heads"
     assert mean.command.endswith("analysis=disable ablation.mode=mean ablation.sweep=exact")

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from numpy.typing import ArrayLike
 
-from bertsecrets.ablation.figures import (
+from bertsecrets.ablation.redundancy import Group
+from bertsecrets.present.figures.disabling import (
     cumulative_curve,
     disabling_heatmap,
     effect_trajectory,
@@ -18,7 +19,6 @@ from bertsecrets.ablation.figures import (
     sorted_effects,
     volcano,
 )
-from bertsecrets.ablation.redundancy import Group
 from bertsecrets.results.components import Row
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
 

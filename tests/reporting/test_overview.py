@@ -13,13 +13,15 @@ from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 
-from bertsecrets.ablation.section import ONE_SIDED
+from bertsecrets.ablation.rows import ABLATION, KEY, Together
 from bertsecrets.grid import Column
+from bertsecrets.present.disabling import ONE_SIDED
 from bertsecrets.present.report.content import Section
 from bertsecrets.present.report.viewer import overview_data
 from bertsecrets.reporting.overview import DisabledHeads, next_steps
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import MeasureView
@@ -70,8 +72,8 @@ def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title:
 def test_the_title_says_what_the_spared_heads_cost_together(tmp_path: Path) -> None:
     disabled(tmp_path / "run", needed=False, spared=True)
     run = Run.open(tmp_path / "run")
-    entry = {"baseline": 0.8, "score": 0.6, "delta": -0.2, "low": -0.25, "high": -0.15}
-    run.add_checks({"together_uniform": {"heads": [[0, 0], [0, 1]], "seconds": 1.0, "metrics": {"accuracy": entry}}})
+    together = Together("accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.6, Estimate(-0.2, -0.25, -0.15))
+    run.write_rows(ABLATION, "training", 9, [together], KEY)
     report = report_run(run, 6).report
     assert report.title.startswith("2 of 6 heads can each be spared (+1.0 points added up, −20.0 together); no head")
     assert report.overview is not None

@@ -13,6 +13,7 @@ import bertsecrets as bs
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.planner import TIMES
+from bertsecrets.ablation.rows import ABLATION, KEY, Swept
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.power_page import Costs, PowerPlan, plan_runs
@@ -91,7 +92,7 @@ def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: P
     runs = [disabled(tmp_path / f"run{seed}", seed) for seed in (1, 2, 3)]
     assert "on this machine" not in repr(plan_runs(runs, repeats=20))
     for run in runs:
-        Run.open(Path(run)).add_checks({"time_uniform": {"seconds": 1.5}})
+        Run.open(Path(run)).write_rows(ABLATION, "training", 9, [Swept("uniform", "the mean", seconds=1.5)], KEY)
     plan = plan_runs(runs, repeats=20)
     assert plan.costs == Costs(training=2.0, sweep=1.5)
     never, at_once, late = np.zeros(9), np.ones(9), np.array([0, 0, 0, 0, 0, 0.8, 1, 1, 1])
@@ -122,7 +123,7 @@ def test_what_cannot_be_planned_is_one_sentence(tmp_path: Path) -> None:
         bs.plan(bare)
     gone = disabled(tmp_path / "gone")
     (tmp_path / "gone" / "ablation" / "training-00000009-uniform.safetensors").unlink()
-    with pytest.raises(UserError, match="has no outcomes of all heads"):
+    with pytest.raises(UserError, match="has no outcomes of its heads"):
         bs.plan(gone)
     with pytest.raises(UserError, match="on 20 examples; expected at least 30"):
         bs.plan(disabled(tmp_path / "few", count=20))

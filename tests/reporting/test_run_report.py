@@ -12,7 +12,6 @@ import torch
 import yaml
 from reporting.finished_runs import make_run
 
-from bertsecrets.ablation.section import ONE_SIDED
 from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
@@ -20,6 +19,7 @@ from bertsecrets.importance.confidence import Confidence
 from bertsecrets.keys import ReportSettings
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.entropy import Entropy
+from bertsecrets.present.disabling import ONE_SIDED
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bertsecrets.ablation.section import rounded, rows_of
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
+from bertsecrets.present.disabling import rounded
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
@@ -22,6 +22,7 @@ from bertsecrets.pruning.experiment import guarantee_in_words
 from bertsecrets.pruning.figures import pruning_curves
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.results.components import GROUP
+from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, with_limits
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
-from bertsecrets.ablation.section import rows_of
 from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.linguistic.columns import RANDOM
@@ -22,6 +21,7 @@ from bertsecrets.papers.models import ANY_MODEL, data_settings, model_settings, 
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.components import COMPONENTS, KINDS, PARTS
+from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.files import copied
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import ArrayLike, NDArray
 
 from bertsecrets.ablation.redundancy import Group
-from bertsecrets.ablation.spared import Spared
+from bertsecrets.ablation.rows import Spared, SparedAt
 from bertsecrets.present.figures.grids import draw_grid, fits, one_grid, write_in_cells
 from bertsecrets.present.figures.style import (
     ACCENTS,
@@ -349,20 +349,24 @@ def cumulative_curve(rows: Sequence[Row], *, title: str) -> Figure:
     return figure
 
 
-def spared_curve(spared: Spared, *, title: str, count: ArrayLike) -> Figure:
+def spared_curve(spared: Spared, curve: Sequence[SparedAt], *, title: str, count: ArrayLike) -> Figure:
     """How many heads lose less than each margin: those shown one by one, and a lower bound on their number.
 
     Args:
-        spared: The counts.
+        spared: The counts at the judged margin.
+        curve: Those at each margin.
         count: Numbers of examples.
     """
-    margin_M, heads = 100 * np.asarray(spared.margins), spared.heads
+    margin_M, at_least_M, each_M = (
+        np.array([getattr(point, name) for point in curve]) for name in ("margin", "at_least", "each")
+    )
+    margin_M, heads = 100 * margin_M, spared.heads
     with house_style():
         figure = new_figure(5.6, 3.6, title)
         axes = figure.add_subplot()
-        axes.fill_between(margin_M, 0, spared.at_least, color=COLOURS[DISPENSABLE][0], linewidth=0)
-        axes.plot(margin_M, spared.at_least, color=MARKS[BETTER], label=f"at least ({spared.level:.0%} confidence)")
-        axes.plot(margin_M, spared.each, "--", color=QUIET, label="can each be spared")
+        axes.fill_between(margin_M, 0, at_least_M, color=COLOURS[DISPENSABLE][0], linewidth=0)
+        axes.plot(margin_M, at_least_M, color=MARKS[BETTER], label=f"at least ({spared.level:.0%} confidence)")
+        axes.plot(margin_M, each_M, "--", color=QUIET, label="can each be spared")
         axes.axvline(100 * spared.margin, color="black", linewidth=0.8, linestyle=":")
         anchor = (100 * spared.margin, 0.5 * heads)
         axes.annotate("judged margin", anchor, (3, 0), textcoords="offset points", fontsize=SMALL, color=QUIET)

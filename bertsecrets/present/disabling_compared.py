@@ -1,13 +1,11 @@
 """The section on disabling of a comparison page: effects of single heads, of whole layers and of their parts, side by side."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.section import rows_of
+from bertsecrets.ablation.effects import effects
 from bertsecrets.ablation.seeds import OverSeeds, judge_conditions
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerPanel, layer_panels
@@ -21,137 +19,12 @@ from bertsecrets.present.grid import (
     lowest_layer,
 )
 from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
-from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind
-from bertsecrets.results.formatting import MISSING, head_label, lower_first, number
+from bertsecrets.results.components import HEAD, LAYER, PARTS, Kind
+from bertsecrets.results.formatting import MISSING, are, head_label, lower_first, number, upper_first
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS
-from bertsecrets.results.views import Comparison, Replicates
+from bertsecrets.results.views import Comparison
 
 _MOST_ROWS = 20
-
-
-@dataclass(frozen=True)
-class Effects:
-    """The effects at the last step of the first metric.
-
-    Args:
-        delta_RLH: Changes of the score, ``[replicates, layers, heads]``; a whole layer is one head.
-        certain_RLH: Which of them are significant.
-        needed_RLH: Which heads are needed.
-        dispensable_RLH: Of which heads a loss that matters is ruled out.
-        baseline_R: Scores of the models with nothing disabled.
-        count: Examples; the most that a head has where they differ.
-        fewest: The fewest that a head has.
-        metric, mode: The score, and the mode of disabling.
-        false_discovery_rate: Of significant changes.
-        screened: Whether some run evaluated only the pairs whose prediction may change.
-        judge: Gives the verdicts over seeds, asked once and only where they are read: it reads all predictions again.
-    """
-
-    delta_RLH: NDArray[np.float64]
-    certain_RLH: NDArray[np.bool_]
-    needed_RLH: NDArray[np.bool_]
-    dispensable_RLH: NDArray[np.bool_]
-    baseline_R: NDArray[np.float64]
-    count: int
-    fewest: int
-    metric: str
-    mode: str
-    false_discovery_rate: float
-    screened: bool
-    judge: Callable[[], OverSeeds | None]
-
-    @cached_property
-    def over(self) -> OverSeeds | None:
-        """The verdicts over seeds; None for one seed, and where seeds cannot be judged together."""
-        return self.judge()
-
-    @property
-    def judged(self) -> bool:
-        """Whether there is a verdict on each head: of the only seed, or over seeds."""
-        return len(self.delta_RLH) == 1 or self.over is not None
-
-    @property
-    def needed_LH(self) -> NDArray[np.bool_]:
-        """Which heads are needed: over seeds, or by the only seed; none where several seeds cannot be judged together."""
-        return self._with_verdict(NEEDED, self.needed_RLH)
-
-    @property
-    def dispensable_LH(self) -> NDArray[np.bool_]:
-        """Which heads can be spared, likewise."""
-        return self._with_verdict(DISPENSABLE, self.dispensable_RLH)
-
-    def _with_verdict(self, code: str, single_RLH: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        with_code_LH = np.zeros(single_RLH.shape[1:], bool)
-        if len(single_RLH) == 1:
-            with_code_LH |= single_RLH[0]
-        elif self.over is not None:
-            for (layer, head), verdict in zip(self.over.components, self.over.verdict, strict=True):
-                with_code_LH[layer, head or 0] = verdict == code
-        return with_code_LH
-
-    @property
-    def what(self) -> str:
-        """Metric and mode, as shown in tables."""
-        return f"{self.metric} ({self.mode}{', screened' * self.screened})"
-
-
-def effects(
-    replicates: Replicates,
-    kind: str,
-    judged: Mapping[str, OverSeeds] | None = None,
-    label: str = "",
-    mode: str | None = None,
-) -> Effects | None:
-    """Effects of every head or layer (``kind``); None if no replicate disabled any.
-
-    Args:
-        replicates: The runs of a condition.
-        kind: Name of a kind of components.
-        judged: Verdicts over seeds by condition, where the caller has them.
-        label: The condition.
-        mode: The mode of disabling; None for the first of each run.
-    """
-    judge = partial(_over_seeds, replicates, kind, mode) if judged is None else partial(judged.get, label)
-    deltas, flags, baselines, last = [], [], [], None
-    counts, screened = set(), False
-    for view in replicates.views:
-        singles = rows_of(KINDS[kind], view.run.ablation_table(), mode)
-        run_size = view.run.size()
-        if not singles or run_size is None:
-            continue
-        last = singles[0]
-        size = KINDS[kind].size(*run_size)
-        delta_LH, flag_LH3 = np.full(size, np.nan), np.zeros((*size, 3), bool)
-        for row in singles:
-            cell = KINDS[kind].cell(row)
-            delta_LH[cell] = row["delta"]
-            flag_LH3[cell] = row["significant"], row["verdict"] == NEEDED, row["verdict"] == DISPENSABLE
-            counts.add(row["count"])
-            screened |= row["sweep"] == "screened"
-        deltas.append(delta_LH)
-        flags.append(flag_LH3)
-        baselines.append(last["baseline"])
-    if last is None:
-        return None
-    certain_RLH, needed_RLH, dispensable_RLH = np.moveaxis(np.stack(flags), -1, 0)
-    return Effects(
-        np.stack(deltas),
-        certain_RLH,
-        needed_RLH,
-        dispensable_RLH,
-        np.array(baselines),
-        max(counts),
-        min(counts),
-        last["metric"],
-        last["mode"],
-        last["false_discovery_rate"],
-        screened,
-        judge,
-    )
-
-
-def _over_seeds(replicates: Replicates, kind: str, mode: str | None) -> OverSeeds | None:
-    return judge_conditions({"": replicates}, kind, mode).by_label.get("")
 
 
 def compare_effects(comparison: Comparison) -> Section | None:
@@ -247,7 +120,7 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
         alone = (
             "no head alone is shown to be needed"
             if not needed
-            else f"{needed} {_are(needed)} needed on {'its' if needed == 1 else 'their'} own"
+            else f"{needed} {are(needed)} needed on {'its' if needed == 1 else 'their'} own"
         )
         can = (
             f"{spared} of {total} heads can each be spared"
@@ -255,10 +128,10 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
             else f"it is not shown that any of {total} heads can be spared"
         )
         first = f"{can}; {alone}."
-        return f"Over {seeds}, {first}" if high > 1 else f"{first[0].upper()}{first[1:]}"
+        return f"Over {seeds}, {first}" if high > 1 else upper_first(first)
     if len(judged) <= _NAMED:
         parts = [
-            f"for {label} {needed or 'none'} {_are(needed or 1)} shown to be needed, {_spared(spared)}"
+            f"for {label} {needed or 'none'} {are(needed or 1)} shown to be needed, {_spared(spared)}"
             for label, (needed, spared) in judged.items()
         ]
         return f"Of {total} heads, one at a time, {'; '.join(parts)} ({seeds})."
@@ -266,7 +139,7 @@ def _answer_in_words(counted: Mapping[str, tuple[int, int] | None], total: int, 
     few, many = judged[fewest][0], judged[most][0]
     if few == many:
         return (
-            f"In each of {len(judged)} conditions {few or 'none'} of {total} heads {_are(few or 1)} shown to be needed, one at a time "
+            f"In each of {len(judged)} conditions {few or 'none'} of {total} heads {are(few or 1)} shown to be needed, one at a time "
             f"({seeds})."
         )
     return f"Of {total} heads, from {few or 'none'} ({fewest}) to {many} ({most}) are shown to be needed, one at a time ({seeds})."
@@ -287,8 +160,8 @@ def _over_seeds_in_words(over: Mapping[str, OverSeeds], component: str) -> str:
     in_seeds = _in_seeds(over.values())
     conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
     return (
-        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed} {_are(needed)} needed, {spared} {OVER_SEEDS[DISPENSABLE]}, "
-        f"and for {unknown} there are {OVER_SEEDS[INCONCLUSIVE]}. In all of these seeds {in_seeds[NEEDED][0]} {_are(in_seeds[NEEDED][0])} "
+        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed} {are(needed)} needed, {spared} {OVER_SEEDS[DISPENSABLE]}, "
+        f"and for {unknown} there are {OVER_SEEDS[INCONCLUSIVE]}. In all of these seeds {in_seeds[NEEDED][0]} {are(in_seeds[NEEDED][0])} "
         f"needed, in most {in_seeds[NEEDED][1]}, in one at least {in_seeds[NEEDED][2]}; "
         f"{', '.join(map(str, in_seeds[DISPENSABLE][:2]))} and {in_seeds[DISPENSABLE][2]} {OVER_SEEDS[DISPENSABLE]}."
     )
@@ -303,10 +176,6 @@ def _in_seeds(over: Iterable[OverSeeds]) -> dict[str, list[int]]:
             for column, count in enumerate((seeds, seeds // 2 + 1, 1)):
                 sums[code][column] += int((shown >= count).sum())
     return sums
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _spared(count: int) -> str:

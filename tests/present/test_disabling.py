@@ -1,14 +1,34 @@
 """What the section on disabling says, against rows made by hand."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bertsecrets.ablation.redundancy import groups_of
-from bertsecrets.ablation.section import ONE_SIDED, ablation_scalars, ablation_sections, points_in_words
+from bertsecrets.ablation.rows import (
+    OverExamples,
+    Power,
+    Screened,
+    Selection,
+    Spared,
+    SparedAt,
+    Sublayers,
+    Swept,
+)
+from bertsecrets.present.disabling import (
+    ONE_SIDED,
+    ablation_scalars,
+    ablation_sections,
+    points_in_words,
+    screened_in_words,
+    spared_in_words,
+)
 from bertsecrets.present.report.content import Report
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.estimate import Estimate
 
 
 def row(variant: str, delta: float, significant: bool = False, **other: Any) -> dict[str, Any]:
@@ -51,9 +71,9 @@ def row(variant: str, delta: float, significant: bool = False, **other: Any) -> 
     }
 
 
-def written(rows: list[dict[str, Any]], checks: dict[str, Any] | None = None) -> tuple[str, list[str], list[str]]:
+def written(rows: list[dict[str, Any]], beside: Sequence[object] = ()) -> tuple[str, list[str], list[str]]:
     """All sentences of the sections, the names of their figures, and the findings."""
-    report = Report("", sections=ablation_sections(AblationTable.from_rows(rows), checks or {}))
+    report = Report("", sections=ablation_sections(AblationTable.from_rows(rows), beside))
     words = [text for section in report.sections for text in (*section.findings, *section.paragraphs)]
     return "\n".join(words), [block.name for block in report.figures], report.lead
 
@@ -93,30 +113,42 @@ def test_counts_of_zero_are_words() -> None:
     assert "1 looks like an improvement, of which none significant" in decided
 
 
-SPARED = {
-    "metric": "accuracy",
-    "mode": "uniform",
-    "margins": [0.005, 0.01, 0.02],
-    "each": [0, 2, 3],
-    "at_least": [0, 1, 3],
-    "of_each": 1,
-    "heads": 4,
-    "excluded": 0.21,
-    "margin": 0.01,
-    "level": 0.9,
-    "false_discovery_rate": 0.1,
-}
+SPARED = Spared("accuracy", "uniform", 0.01, 0.9, 0.1, heads=4, each=2, at_least=1, of_each=1, excluded=0.21)
+CURVE = [SparedAt("accuracy", "uniform", margin, *counts) for margin, *counts in ((0.005, 0, 0), (0.01, 2, 1))]
 
 
 def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spared() -> None:
-    words, figures, lead = written(HEADS, {"spared_accuracy_uniform": SPARED, "spared_f1_uniform": {}})
-    assert lead[1] == (
-        "2 of 4 heads can each be spared; on average, such a sweep spares at most about 0.2 that lose 1.0 point or more; with 90 % "
-        "confidence at least 1 of 4 lose less than 1.0 point. With 90 % confidence (one-sided), no single head loses 21.0 points or more."
-    )
+    words, figures, lead = written(HEADS, [SPARED, *CURVE, replace(SPARED, metric="f1")])
+    assert lead[1] == spared_in_words(SPARED)
     assert "ablation_head_uniform_accuracy_spared" in figures
     assert "no single head loses so much is read off the largest of the heads' one-sided limits" in words
     assert ONE_SIDED not in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"falsely": 1.29, "unchanged": 54, "excluded_unchanged": 0.01802},
+            "63 of 72 heads can each be spared; on average, such a sweep spares at most about 1.3 that lose 1.0 point or more; with "
+            "95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence (one-sided), no single head loses 2.4 "
+            "points or more, and none of the 54 that change no prediction 1.9.",
+        ),
+        (
+            {"each": 0, "at_least": 0, "of_each": 0, "excluded": None},
+            "No head is shown to lose less than 1.0 point.",
+        ),
+        (
+            {"each": 4, "at_least": 3, "of_each": 2, "excluded": 0.03},
+            "4 of 72 heads can each be spared; on average, such a sweep spares at most about 0.2 that lose 1.0 point or more; with "
+            "95 % confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % confidence (one-sided), no "
+            "single head loses 3.0 points or more.",
+        ),
+    ],
+)
+def test_heads_that_can_be_spared_are_counted_in_words(changes: dict[str, Any], sentence: str) -> None:
+    counts = Spared("accuracy", "uniform", 0.01, 0.95, 0.05, 72, each=63, at_least=41, of_each=41, excluded=0.0231)
+    assert spared_in_words(replace(counts, **changes)) == sentence
 
 
 def test_a_needed_head_whose_interval_reaches_zero_is_explained() -> None:
@@ -129,7 +161,7 @@ def test_a_needed_head_whose_interval_reaches_zero_is_explained() -> None:
 
 
 def test_the_level_asked_for_is_shown() -> None:
-    sections = ablation_sections(AblationTable.from_rows(HEADS), {})
+    sections = ablation_sections(AblationTable.from_rows(HEADS), ())
     assert "90% interval, by itself" in sections[0].tables[0].header
 
 
@@ -219,12 +251,21 @@ def test_groups_get_their_verdicts() -> None:
     assert "ablation_groups_uniform_accuracy" in figures
 
 
-def test_the_selection_check_is_a_finding() -> None:
-    check = {"claimed": 0.015, "kept": 0.001, "low": -0.02, "high": 0.02, "p_value": 0.41, "survives": False}
-    words, _, lead = written(HEADS, {"accuracy_uniform": check})
+def test_what_is_beside_the_table_becomes_findings() -> None:
+    selection = Selection("accuracy", "uniform", "l00h01", 0.3, 0.015, Estimate(0.001, -0.02, 0.02), 0.4, 0.41, False)
+    sublayers = Sublayers("accuracy", "uniform", 3, 0.0, -0.2, Estimate(0.2, 0.1, 0.3), 0.95)
+    words, _, lead = written(HEADS, [selection, sublayers])
     assert "promises +1.50 points there and gives +0.10 points" in words
     assert "(95 % interval −2.00 to +2.00; on all examples p = 0.410, corrected)" in words
-    assert lead[-1].endswith("does not survive.")
+    assert lead[-2].endswith("does not survive.")
+    assert lead[-1] == (
+        "Over 3 layers, accuracy changes by 0.0 points on average without an attention sublayer and by −20.0 without a feed-forward "
+        "sublayer; the difference is +20.0 (95 % interval +10.0 to +30.0): this model needs its feed-forward sublayers more."
+    )
+    alike = replace(sublayers, difference=Estimate(0.2, -0.1, 0.5))
+    assert "which does not tell the kind that this model needs more" in written(HEADS, [alike])[0]
+    over_examples = OverExamples("uniform", Estimate(0.9, 0.85, 0.95), 0.9, 12, 60)
+    assert "over 12 heads and 60 examples, 90.0 % (90 % interval 85.0 to 95.0)" in written(HEADS, [over_examples])[0]
 
 
 def test_scalars() -> None:
@@ -311,19 +352,8 @@ def test_each_set_has_a_section() -> None:
 
 def test_where_heads_have_no_verdict_the_page_says_what_it_would_take() -> None:
     rows = [{**each, "significant": False, "verdict": "inconclusive"} for each in HEADS]
-    plan = {
-        "metric": "accuracy",
-        "undecided": 4,
-        "count": 408,
-        "margin": 0.01,
-        "examples": 2719.3,
-        "most": 6528,
-        "share": 0.9,
-        "examples_low": 1203.0,
-        "examples_high": 4096.0,
-    }
-    _, _, lead = written(rows, {"power_uniform": plan})
-    assert lead[0].endswith(
+    power = Power("uniform", "accuracy", 0.01, 4, 4, 408, 2719.3, 6528, 0.9, None, None, 1203.0, 4096.0)
+    assert written(rows, [power])[2][0].endswith(
         "To tell more: about 2,800 examples, these 408 among them, would settle 80% of the 4 heads without a verdict "
         "(1,300 to 4,100 in eight of ten simulations)."
     )
@@ -331,34 +361,53 @@ def test_where_heads_have_no_verdict_the_page_says_what_it_would_take() -> None:
         ({"examples": 408.3}, "about 410 examples, these 408 among them"),
         ({"examples_high": None}, "(1,300 to more than was simulated in eight of ten simulations)"),
         ({"examples_low": None}, "(simulated from these)"),
+        ({"examples": None, "share": 0.412}, "even 6,528 examples would settle 41% of the 4 heads without a verdict"),
     ):
-        assert ends in written(rows, {"power_uniform": {**plan, **changed}})[2][0]
-    _, _, lead = written(rows, {"power_uniform": {**plan, "examples": None, "share": 0.412}})
-    assert (
-        "even 6,528 examples would settle 41% of the 4 heads without a verdict, as losses near the margin of 1.0 point"
-        in lead[0]
-    )
-    assert "To tell more" not in written(rows)[2][0]
+        assert ends in written(rows, [replace(power, **changed)])[2][0]  # type: ignore[arg-type]
     settled = [{**each, "verdict": "dispensable"} for each in rows]
-    assert "To tell more" not in written(settled, {"power_uniform": plan})[2][0]
     by_f1 = [{**each, "metric": "f1"} for each in rows]
-    assert "To tell more" not in written(by_f1, {"power_uniform": plan})[2][0]
+    for silent in (written(rows), written(settled, [power]), written(by_f1, [power])):
+        assert "To tell more" not in silent[2][0]
 
 
 def test_a_sample_is_named() -> None:
-    record = {"examples": 408, "of": 1043, "budget": "10min"}
-    words, _, _ = written(HEADS, {"sample_uniform": record})
+    swept = Swept("uniform", "the mean of its values", 408, 1043, "10min")
+    words, _, _ = written(HEADS, [swept])
+    assert words.splitlines()[1] == "The output of a disabled head is the mean of its values."
     assert (
         "Of 4 heads disabled in turn (uniform) on 408 random examples of 1,043 (ablation.budget=10min), 1 is needed"
         in words
     )
-    words, _, _ = written(HEADS, {"sample_uniform": record | {"budget": None}})
+    words, _, _ = written(HEADS, [replace(swept, budget=None)])
     assert "(uniform) on 408 random examples of 1,043, 1 is needed" in words
+
+
+def test_a_screened_sweep_says_what_it_may_have_missed() -> None:
+    screened = Screened("uniform", 1000, 250, inactive=800, audited=16, missed=0, whole=0, bound=148)
+    words = screened_in_words(screened)
+    assert "bf16" not in words
+    assert "No variant had to be evaluated on all examples. At" in words
+    assert "148 predictions differ from the exact sweep's. Int" in words
+    bf16 = {"precision": "bf16-mixed", "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1}
+    for changes, sentence in (
+        ({"each": 29}, "differ from the exact sweep's, and, for each variant by itself, at most 29. Int"),
+        (
+            bf16,
+            "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone:",
+        ),
+        (
+            {**bf16, "whole": 1},
+            "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such",
+        ),
+        ({"onednn": True}, "in fp32 were computed by oneDNN."),
+        ({"reason": "its passes are bf16 already"}, "beside the trainer's, as its passes are bf16 already."),
+    ):
+        assert sentence in screened_in_words(replace(screened, **changes))  # type: ignore[arg-type]
 
 
 def test_a_screened_sweep_is_named() -> None:
     rows = [{**each, "sweep": "screened", "evaluated": 0.3} for each in HEADS]
-    (section,) = ablation_sections(AblationTable.from_rows(rows), {})
+    (section,) = ablation_sections(AblationTable.from_rows(rows), ())
     assert section.findings[0].startswith("Of 4 heads disabled in turn (uniform, screened), 1 is needed")
     assert section.tables[0].caption == "Disabled heads (uniform, screened), most harmful first"
     assert section.figures[0].caption == "Single heads disabled (uniform, screened): accuracy."

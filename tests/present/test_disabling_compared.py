@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from reporting.finished_runs import make_run
 
-from bertsecrets.ablation.comparison import compare_effects, effects
-from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.effects import effects
+from bertsecrets.present.disabling import PRESENTER
+from bertsecrets.present.disabling_compared import compare_effects
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
@@ -56,7 +56,7 @@ def test_effects_are_of_the_last_step_and_the_first_metric_and_set(tmp_path: Pat
 def test_seeds_without_predictions_cannot_be_judged_together(tmp_path: Path) -> None:
     always, once = [[False, True], [False, False]], [[False, True], [False, True]]
     views = [a_run(tmp_path / "1", certain=always), a_run(tmp_path / "2", certain=once)]
-    section = Disabling.compare(Comparison({"a": Replicates(views), "b": Replicates(views[:1])}))
+    section = PRESENTER.comparison(Comparison({"a": Replicates(views), "b": Replicates(views[:1])}))
     assert section is not None
     # A verdict on fine-tuning takes the predictions behind the table, not a count of the seeds' verdicts.
     assert section.findings == [
@@ -107,16 +107,6 @@ def test_parts_of_layers_follow_layers(tmp_path: Path) -> None:
 
 def test_without_a_sweep_there_is_nothing_to_compare(tmp_path: Path) -> None:
     view = MeasureView(Run.open(make_run(tmp_path / "run")), DECLARATION)
-    assert Disabling.compare(Comparison({"a": Replicates([view])})) is None
-    assert Disabling.describe(view) is None
-    assert Disabling.scalars(view) == {}
-
-
-@pytest.mark.parametrize("key", ["accuracy_uniform", "other"])
-def test_the_section_reads_the_selection_checks(tmp_path: Path, key: str) -> None:
-    view = a_run(tmp_path / "run")
-    view.run.add_checks({key: {"claimed": 0.015, "kept": 0.001, "low": -0.02, "high": 0.02, "survives": True}})
-    section = Disabling.describe(view)
-    assert section is not None
-    assert any(finding.endswith("survives.") for finding in section.findings) == (key == "accuracy_uniform")
-    assert Disabling.scalars(view)["ablation/n_variants"] == 4
+    assert PRESENTER.comparison(Comparison({"a": Replicates([view])})) is None
+    assert PRESENTER.section(view) is None
+    assert PRESENTER.scalars(view) == {}

@@ -1,0 +1,652 @@
+"""Disabled heads, layers and their parts on pages: the verdicts of a sweep in sentences, tables and figures."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bertsecrets.ablation.redundancy import FEWEST_CONTROLS, REDUNDANT, Group, groups_of
+from bertsecrets.ablation.rows import (
+    OverExamples,
+    Power,
+    Screened,
+    Selection,
+    Spared,
+    SparedAt,
+    Sublayers,
+    Swept,
+    beside_table,
+    only,
+)
+from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS, Judging
+from bertsecrets.present.disabling_compared import compare_effects
+from bertsecrets.present.figures.disabling import (
+    cumulative_curve,
+    disabling_heatmap,
+    effect_trajectory,
+    layer_bars,
+    redundancy_chart,
+    sorted_effects,
+    spared_curve,
+    volcano,
+)
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
+from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.components import (
+    ALL_BUT_ONE,
+    ATTENTION,
+    CUMULATIVE,
+    FEED_FORWARD,
+    GROUP,
+    HEAD,
+    KINDS,
+    RANDOM,
+    Row,
+)
+from bertsecrets.results.disabled import latest_rows, main_rows, with_values
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import (
+    MISSING,
+    are,
+    counted,
+    low_to_high,
+    metric_label,
+    number,
+    p_value,
+    points,
+    rounded_up,
+    upper_first,
+)
+from bertsecrets.results.run import TRAINING
+from bertsecrets.results.verdicts import (
+    DISPENSABLE,
+    INCONCLUSIVE,
+    NEEDED,
+    WORDS,
+    joint_limits,
+    joint_verdicts,
+    shown_verdict,
+    tally,
+)
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.power import POWER
+
+_GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
+
+_ONE_BY_ONE = (
+    "The first interval of a table is that of one head or layer by itself: of many that change nothing, some exclude 0 by chance. "
+    "The second holds for all of them together, and is the one for a head or layer that was picked because its change is large."
+)
+
+_RULED_OUT = (
+    "That no single head loses so much is read off the largest of the heads' one-sided limits, which needs no correction; an "
+    "interval has two sides and holds for all heads together, so it may reach further. The loss that is found with 80 % power is "
+    "neither: of heads that lose so much, four in five are shown to be needed."
+)
+
+ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
+
+
+def ablation_sections(ablation: AblationTable, beside: Sequence[Any]) -> list[Section]:
+    """A section for each set, metric and mode at the last step; only the first has findings.
+
+    Args:
+        ablation: The run's ablation table.
+        beside: Its rows beside the table, of :data:`~bertsecrets.ablation.rows.BESIDE_TABLE`.
+    """
+    rows = latest_rows(ablation)
+    parts = dict.fromkeys((row["evaluation"], row["metric"], row["mode"]) for row in rows)
+    metrics = list(dict.fromkeys(metric for _, metric, _ in parts))
+    sections: list[Section] = []
+    for evaluation, metric, mode in parts:
+        part = with_values(rows, evaluation=evaluation, metric=metric, mode=mode)
+        main = evaluation == rows[0]["evaluation"]
+        # A run keeps what is beside the table of its first set alone.
+        section = _section(ablation, part, beside if main else (), metrics)
+        if sections:
+            section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
+        if not main:
+            # The set's name keeps figure names unique if the table holds several sets.
+            figures = [replace(figure, name=f"{figure.name}_{evaluation}") for figure in section.figures]
+            section = replace(section, title=f"{section.title}, set {evaluation}", figures=figures)
+        sections.append(section)
+    return sections
+
+
+def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], metrics: Sequence[str]) -> Section:
+    """The section of one set, metric and mode."""
+    metric, mode = rows[0]["metric"], rows[0]["mode"]
+    swept = only(beside, Swept, mode=mode)
+    findings: list[str] = []
+    paragraphs: list[str] = []
+    tables: list[Table] = []
+    blocks: list[FigureBlock] = []
+    if swept is not None and metric == metrics[0]:
+        paragraphs.append(_disabled_in_words(swept, rows))
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        of_kind = with_values(rows, kind=kind)
+        first, *others = _kind_in_words(of_kind, swept, several=len(metrics) > 1)
+        findings.append(first if findings else f"{first}{_more_examples(of_kind, beside)}")
+        if kind == HEAD.name and (rises := rises_in_words(of_kind, joint_verdicts(of_kind), [metric])):
+            findings.append(rises)
+        if others:
+            paragraphs.append(" ".join([f"{upper_first(KINDS[kind].plural)}:", *others]))
+        tables.append(_table(of_kind))
+        blocks += _figures(ablation, of_kind)
+    if any(row["low"] * row["high"] > 0 and not row["significant"] for row in rows):
+        paragraphs.append(_ONE_BY_ONE)
+    if any(reaches_zero(row) for row in rows):
+        paragraphs.append(ONE_SIDED)
+    if selection := only(beside, Selection, metric=metric, mode=mode):
+        findings.append(_selection_in_words(selection))
+    if groups := groups_of(rows):
+        # A run that disables groups is about the groups; the single heads only serve to judge them.
+        findings.insert(0, _groups_in_words(groups, rows[0]))
+        tables.append(_groups_table(groups))
+        closest = groups[:_GROUPS_SHOWN]
+        part = f", the {len(closest)} closest of {len(groups)}" if len(closest) < len(groups) else ""
+        title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
+        blocks.append(block(f"ablation_groups_{mode}_{metric}", title, redundancy_chart, groups=closest))
+    if spared := only(beside, Spared, metric=metric, mode=mode):
+        findings.insert(1, spared_in_words(spared))
+        paragraphs += [_RULED_OUT] if spared.excluded is not None else []
+        heads = HEAD.of(rows)
+        title = f"Heads that can be spared, by margin{_how(heads[0])}: {metric_label(metric)}"
+        curve = curve_of(beside, spared)
+        count = [row["count"] for row in heads]
+        name = f"ablation_head_{mode}_{metric}_spared"
+        blocks.append(block(name, title, spared_curve, spared=spared, curve=curve, count=count))
+    if sublayers := only(beside, Sublayers, metric=metric, mode=mode):
+        findings.append(sublayers_in_words(sublayers))
+    over_examples = only(beside, OverExamples, mode=mode)
+    if over_examples is not None and metric == metrics[0]:
+        paragraphs.append(over_examples_in_words(over_examples))
+    screened = only(beside, Screened, mode=mode)
+    if screened is not None and {row["sweep"] for row in rows} == {"screened"}:
+        paragraphs.append(screened_in_words(screened))
+    title = f"What disabling does to {metric_label(metric)} (mode: {mode})"
+    return Section(title, findings, paragraphs, tables, blocks)
+
+
+def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
+    sentences = []
+    if any(row["num_heads"] for row in rows):
+        sentences.append(f"The output of a disabled head is {swept.words}.")
+    if any(KINDS[row["kind"]].done for row in rows):
+        sentences.append(
+            "A sublayer that is left out adds nothing to its input. A block is a layer's attention and feed-forward sublayer; "
+            "without it the layer passes its input on."
+        )
+    return " ".join(sentences)
+
+
+def _kind_in_words(rows: Sequence[Row], swept: Swept | None, *, several: bool) -> list[str]:
+    """How many variants of a kind have each verdict and the largest loss; then gains, and the smallest loss that is found."""
+    kind = KINDS[rows[0]["kind"]]
+    defined = _defined(rows)
+    subject = f"{counted(len(rows), kind.singular, kind.plural)} {kind.done or 'disabled'} in turn{_how(rows[0])}{_sampled(swept)}"
+    metric = metric_label(rows[0]["metric"])
+    if not defined:
+        return [f"Of {subject}, {metric} is undefined for all of them."]
+    needed, spared, unknown = tally(map(shown_verdict, rows))
+    parts = [
+        f"{needed} {are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)})"
+        if needed
+        else "none is shown to be needed",
+        f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})"
+        if spared
+        else "it is not shown that any can be spared",
+        *([f"for {unknown} there are {WORDS[INCONCLUSIVE]}"] if unknown else []),
+    ]
+    # One of several metrics counts other heads than all of them, which titles do.
+    by = f"by {metric} " * several
+    first = f"Of {subject}, {by}{', '.join(parts[:-1])}, and {parts[-1]}; {_largest_loss(defined, metric)}."
+    if len(defined) < len(rows):
+        first += f" Undefined scores: {len(rows) - len(defined)}."
+    better = sum(row["delta"] > 0 for row in defined)
+    gain = sum(row["significant"] and row["delta"] > 0 for row in defined)
+    second = (
+        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain or 'none'} significant; the best of many is "
+        "high by luck alone."
+        if better
+        else "None looks like an improvement."
+    )
+    return [first, second, upper_first(smallest_loss_in_words(rows))]
+
+
+def _how(row: Row) -> str:
+    """The mode, and whether the sweep was screened, after a space; empty for parts of layers, which have no mode."""
+    return "" if KINDS[row["kind"]].done else f" ({row['mode']}{', screened' * (row['sweep'] == 'screened')})"
+
+
+def _sampled(swept: Swept | None) -> str:
+    """That a sweep took a part of the examples, as a part of a sentence."""
+    if swept is None or swept.examples is None:
+        return ""
+    why = f" (ablation.budget={swept.budget})" if swept.budget else ""
+    return f" on {swept.examples:,} random examples of {swept.whole:,}{why}"
+
+
+def _correction_in_words(row: Row, needed: int) -> str:
+    """How sure it is that variants are needed, over all of them."""
+    if row["correction"] == FAMILY_WISE:
+        return f"in {row['level']:.0%} of sweeps, none falsely"
+    if row["correction"] is None:
+        return "significantly after correction"
+    rate = row["false_discovery_rate"]
+    return f"of them, about {rate * needed:.1f} falsely, at a false discovery rate of {rate:.0%}"
+
+
+def ruled_out_in_words(row: Row) -> str:
+    """What a head or layer that can be spared cannot cost."""
+    margin = row["margin"]
+    if margin is None:
+        return "no margin was stated when this run was judged"
+    return f"a loss of {points(margin)} or more is ruled out"
+
+
+def _largest_loss(defined: Sequence[Row], metric: str) -> str:
+    worst = min(defined, key=lambda row: row["delta"])
+    name = KINDS[worst["kind"]].label_of(worst)
+    if worst["delta"] >= 0:
+        return f"none lowers {metric} on these examples"
+    if worst["verdict"] == NEEDED:
+        return f"the largest loss is {name}: {points_in_words(worst)}"
+    within = worst["significant"] and worst["verdict"] == DISPENSABLE
+    return f"the largest loss, {name} at {points_in_words(worst)}, {'is significant but within the margin' if within else 'may be chance'}"
+
+
+def points_in_words(row: Row) -> str:
+    """The change of score without what was disabled, with the interval that holds for all variants together."""
+    return change_in_words(Estimate(row["delta"], *joint_limits(row)))
+
+
+def change_in_words(change: Estimate) -> str:
+    """A change of score; a loss is not shown as zero points."""
+    return f"{change:+.3points}" if 0 < abs(change.value) < 0.0005 else f"{change:+points}"
+
+
+def smallest_loss_in_words(rows: Sequence[Row]) -> str:
+    """How large a loss the examples suffice to find, as a sentence that begins in lower case."""
+    reach = _reach(rows)
+    few, many = (limit(row["count"] for row in rows) for limit in (min, max))
+    examples = f"with {many:,} examples" if few == many else f"with {few:,} to {many:,} examples"
+    if not math.isfinite(reach):
+        return f"{examples} it cannot be estimated how large a loss would be found."
+    return (
+        f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power, given the predictions that "
+        f"the median {KINDS[rows[0]['kind']].singular} changes."
+    )
+
+
+def _reach(rows: Sequence[Row]) -> float:
+    """Median of the smallest detectable effects; NaN if unknown."""
+    finite = [row["smallest_effect"] for row in rows if math.isfinite(row["smallest_effect"])]
+    return float(np.median(finite)) if finite else math.nan
+
+
+def _defined(rows: Sequence[Row]) -> list[Row]:
+    """Rows with a defined score: a correlation with constant predictions is undefined."""
+    return [row for row in rows if math.isfinite(row["delta"])]
+
+
+def raises_loss(row: Row) -> bool:
+    """Whether the mean loss rises significantly without what a row disables, corrected over all variants of its kind."""
+    return row["p_loss_rise"] is not None and bool(row["p_loss_rise"] <= Judging.of(row).alpha)
+
+
+def reaches_zero(row: Row) -> bool:
+    """Whether what is needed has an interval for all together that reaches 0, as the test of a loss is one-sided."""
+    return bool(row["verdict"] == NEEDED and joint_limits(row)[1] >= 0)
+
+
+def rise_in_words(row: Row) -> str:
+    """By how much the mean loss changes without what a row disables, with limits for all variants of its kind."""
+    change = Estimate(*(row[name] for name in ("loss_change", "loss_low_simultaneous", "loss_high_simultaneous")))
+    if not row["loss_baseline"]:
+        return f"{change:+}"
+    relative = [100 * value / row["loss_baseline"] for value in (change.value, change.low, change.high)]
+    # A significant rise must not read as "0 %".
+    rise, low, high = (number(value, int(abs(relative[0]) < 10), signed=True) for value in relative)
+    return f"{rise} % ({low} to {high})"
+
+
+def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Sequence[str]) -> str:
+    """How many heads the mean loss needs, beside the metrics, which lead; empty where it was not judged.
+
+    Args:
+        rows: Single heads, by one metric.
+        verdicts: The verdict on each by the metrics: name -> code.
+        metrics: Names of the metrics.
+    """
+    if any(row["p_loss_rise"] is None for row in rows):
+        return ""
+    raising = sorted(filter(raises_loss, rows), key=lambda row: -float(row["loss_change"]))
+    by = " and ".join(map(metric_label, metrics))
+    needed, spared = tally(verdicts.values()).needed, tally(verdicts[row["variant"]] for row in raising).spared
+    first = f"By {by} {needed or 'none'} {are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
+    if not raising:
+        return f"{first}."
+    named = "; ".join(
+        f"{HEAD.label_of(row)}{' (spared)' * (tally([verdicts[row['variant']]]).spared > 0)}, {rise_in_words(row)}"
+        for row in raising[:_RISES_NAMED]
+    )
+    most = ", most of all" if len(raising) > _RISES_NAMED else ":"
+    also = f" {spared} of the {len(raising)} can be spared by {by}." if spared and len(raising) > 1 else ""
+    lead = "leads, as the task asks for it" if len(metrics) == 1 else "lead, as the task asks for them"
+    moves = ", as it also moves where no answer changes" * all(metric in CLASS_METRICS for metric in metrics)
+    return (
+        f"{first} {are(len(raising))}{most} {named}.{also} {upper_first(by)} {lead}; the loss is more sensitive{moves}."
+    )
+
+
+def _more_examples(rows: Sequence[Row], beside: Sequence[Any]) -> str:
+    """What it would take to tell more of single heads, after a space; empty if each has a verdict, or nothing was simulated."""
+    power = only(beside, Power, mode=rows[0]["mode"], metric=rows[0]["metric"])
+    unknown = any(row["verdict"] == INCONCLUSIVE for row in _defined(rows))
+    return f" {settling_in_words(power)}" if power is not None and unknown and rows[0]["kind"] == HEAD.name else ""
+
+
+def settling_in_words(power: Power) -> str:
+    """How many examples would settle the heads without a verdict: a sentence."""
+    which = f"the {power.undecided} heads" if power.undecided > 1 else "the head"
+    if power.examples is None:
+        return (
+            f"To tell more: even {power.most:,} examples would settle {power.share or 0:.0%} of {which} without a verdict, as losses "
+            f"near the margin of {points(power.margin)} take very many (simulated from these {power.count:,})."
+        )
+    return (
+        f"To tell more: about {rounded(power.examples):,} examples, these {power.count:,} among them, would settle {POWER:.0%} of "
+        f"{which} without a verdict ({range_in_words(power.examples_low, power.examples_high)})."
+    )
+
+
+def range_in_words(low: float | None, high: float | None) -> str:
+    """Between which numbers of examples simulated sweeps settle the same; None is infinite, or unknown in earlier records."""
+    if low is None:
+        return "simulated from these"
+    upper = "more than was simulated" if high is None else f"{rounded(high):,}"
+    return f"{rounded(low):,} to {upper} in eight of ten simulations"
+
+
+def rounded(examples: float) -> int:
+    """A number of examples to two digits, as it is an estimate: rounded up, so that no promise is of the examples at hand."""
+    digits = max(0, math.floor(math.log10(examples)) - 1)
+    return int(math.ceil(examples / 10**digits - 1e-9) * 10**digits)
+
+
+def curve_of(beside: Sequence[Any], spared: Spared) -> list[SparedAt]:
+    """The points of the curve of heads that can be spared."""
+    return [
+        row for row in beside if isinstance(row, SparedAt) and (row.metric, row.mode) == (spared.metric, spared.mode)
+    ]
+
+
+def spared_in_words(spared: Spared) -> str:
+    """How many heads can be spared, and the loss that no head reaches; one or two sentences."""
+    loss, level = points(spared.margin), _percent(spared.level)
+    parts = []
+    if spared.each:
+        falsely = spared.false_discovery_rate * spared.each if spared.falsely is None else spared.falsely
+        parts.append(
+            f"{spared.each} of {spared.heads} heads can each be spared; on average, such a sweep spares at most about "
+            f"{number(falsely, 1)} that lose {loss} or more"
+        )
+    if spared.at_least:
+        fewer = spared.of_each < spared.at_least and spared.each
+        among = f", {spared.of_each} of the {spared.each} among them" if fewer else ""
+        parts.append(
+            f"with {level} confidence at least {spared.at_least} of {spared.heads} lose less than {loss}{among}"
+        )
+    sentence = f"{'; '.join(parts) or f'no head is shown to lose less than {loss}'}."
+    if spared.excluded is not None:
+        excluded = rounded_up(spared.excluded)
+        sentence += f" With {level} confidence (one-sided), no single head loses {points(excluded / 100)} or more"
+        if spared.excluded_unchanged is not None and (of_these := rounded_up(spared.excluded_unchanged)) < excluded:
+            sentence += f", and none of the {spared.unchanged} that change no prediction {number(of_these, 1)}"
+        sentence += "."
+    return upper_first(sentence)
+
+
+def _percent(level: float) -> str:
+    return f"{level:.0%}".replace("%", " %")
+
+
+def _selection_in_words(check: Selection) -> str:
+    result = "survives" if check.survives else "does not survive"
+    claimed, kept = (number(100 * gain, 2, signed=True) for gain in (check.claimed, check.kept.value))
+    limits = low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
+    tested = "" if check.p_value is None else f"; on all examples p = {p_value(check.p_value)}, corrected"
+    return (
+        f"Selection check: the head whose disabling helps most on one half of the examples promises {claimed} points there "
+        f"and gives {kept} points on the other half (95 % interval {limits}{tested}): “disabling a head improves the model” {result}."
+    )
+
+
+def sublayers_in_words(row: Sublayers) -> str:
+    """Which kind of sublayer this model needs more."""
+    attention, feed_forward, difference = (
+        number(100 * change, 1, signed=True) for change in (row.attention, row.feed_forward, row.difference.value)
+    )
+    low, high = row.difference.low, row.difference.high
+    sentence = (
+        f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} points on average without an "
+        f"attention sublayer and by {feed_forward} without a feed-forward sublayer; the difference is {difference} "
+        f"({_percent(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
+    )
+    if low <= 0 <= high:
+        return f"{sentence}, which does not tell the kind that this model needs more."
+    needed = FEED_FORWARD if row.difference.value > 0 else ATTENTION
+    return f"{sentence}: this model needs its {needed.plural} more."
+
+
+def over_examples_in_words(row: OverExamples) -> str:
+    """How much of the effects of heads on single examples is over examples."""
+    share, low, high = (number(100 * value, 1) for value in (row.share.value, row.share.low, row.share.high))
+    return (
+        f"Of the variance of the rises of the loss over {row.heads} heads and {row.examples:,} examples, {share} % "
+        f"({100 * row.level:g} % interval {low} to {high}) is over examples and the rest between heads: what disabling a head does "
+        "to one example says little about the head where this is near 100 %."
+    )
+
+
+def screened_in_words(screened: Screened) -> str:
+    """What a screened sweep evaluated and what it may have missed; a few sentences."""
+    pairs, whole, bound = screened.pairs, screened.whole, screened.bound
+    text = f"The sweep is screened: {number(100 * screened.evaluated / pairs, 1)} % of the {pairs:,} pairs of a variant and an example were "
+    audited = f"{_none_of(screened.missed, screened.audited)} audited ones had changed"
+    if screened.bf16 or screened.precision == "bf16-mixed":
+        text += (
+            f"evaluated in fp32 and {number(100 * screened.bf16 / pairs, 1)} % in bf16 alone: those whose prediction may "
+            "change by the slopes of the logits, in fp32 where bf16 leaves it open, and a random audit. Predictions of pairs that were "
+            f"not evaluated are taken to be unchanged; {audited}. Of those in bf16 "
+            f"{_none_of(screened.missed_bf16, screened.audited_bf16)} audited ones had another prediction in fp32. "
+        )
+    else:
+        text += (
+            "evaluated exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. "
+            f"Predictions of pairs that were not evaluated are taken to be unchanged; {audited}. "
+        )
+        if screened.reason is not None:
+            text += f"No pass was made in bf16 beside the trainer's, as {screened.reason}. "
+    if screened.onednn:
+        text += "Linear layers in fp32 were computed by oneDNN. "
+    with_miss = "with such a pair was" if whole == 1 else "with such pairs were" if whole else "had to be"
+    text += f"{whole or 'No'} variant{'s' * (whole > 1)} {with_miss} evaluated on all examples. "
+    # Records of earlier versions have one bound for all variants.
+    each = "" if screened.each is None else f", and, for each variant by itself, at most {screened.each:,}"
+    return (
+        f"{text}At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact "
+        f"sweep's{each}. Intervals and what can be spared allow for what each variant's own audit leaves open."
+    )
+
+
+def _none_of(missed: int, audited: int) -> str:
+    return f"{f'{missed:,}' if missed else 'none'} of {audited:,}"
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    """The most harmful variants, and the least."""
+    first, kind = rows[0], KINDS[rows[0]["kind"]]
+    order = sorted(rows, key=lambda row: (math.isnan(row["delta"]), row["delta"]))
+    listed = order if len(order) <= _MOST_ROWS else [*order[: _MOST_ROWS - 3], *order[-3:]]
+    metric, margin, classes = first["metric"], first["margin"], first["metric"] in CLASS_METRICS
+    title = kind.title if kind.done else f"Disabled {kind.plural}{_how(first)}"
+    few = f": the first {_MOST_ROWS - 3} and the last 3 of {len(order)}" if len(order) > _MOST_ROWS else ""
+    columns: dict[str, Callable[[Row], str]] = {
+        kind.singular: kind.label_of,
+        metric_label(metric): lambda row: number(row["score"]),
+        "change, points": lambda row: number(100 * row["delta"], 2, signed=True),
+        f"{first['level']:.0%} interval, by itself": lambda row: _interval(row, ""),
+        f"for all {len(rows)} together": lambda row: _interval(row, "_simultaneous"),
+        "p (uncorrected)": lambda row: p_value(row["p_value"]),
+        "p (false discovery)": lambda row: p_value(row["p_bh"]),
+        "p (needed)": lambda row: p_value(row["p_needed"]),
+        "flips" if classes else "mean change": lambda row: f"{row['flips']:.1%}" if classes else f"{row['flips']:.3f}",
+        "p (margin)" if margin is None else f"p (loss ≥ {number(100 * margin, 1)})": lambda row: p_value(
+            math.nan if row["p_margin"] is None else row["p_margin"]
+        ),
+        "verdict": lambda row: WORDS[shown_verdict(row)],
+    }
+    return table(listed, columns, f"{title}, most harmful first{few}")
+
+
+def _interval(row: Row, which: str) -> str:
+    low, high = row[f"low{which}"], row[f"high{which}"]
+    return MISSING if low is None else low_to_high(100 * low, 100 * high, 2, signed=True)
+
+
+def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
+    first = rows[0]
+    kind, mode, metric = KINDS[first["kind"]], first["mode"], first["metric"]
+    stem = f"ablation_{kind.name}_{mode}_{metric}"
+    subject = f"{kind.plural} {kind.done or 'disabled'}{_how(first)}: {metric_label(metric)}"
+    title = f"{kind.title}{_how(first)}: {metric_label(metric)}"
+    drawn = partial(block, rows=rows)
+    blocks = []
+    if "head" in kind.axes:
+        blocks.append(drawn(stem, title, disabling_heatmap, smallest_effect=_reach(rows)))
+    if kind.axes == ("layer",):
+        blocks.append(drawn(stem, title, layer_bars))
+    elif kind is CUMULATIVE:
+        blocks.append(drawn(stem, title, cumulative_curve))
+    elif kind is not RANDOM:
+        blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", sorted_effects))
+    if kind is HEAD:
+        blocks.append(drawn(f"{stem}_volcano", f"Effect and surprise, {subject}", volcano))
+    same = {"kind": kind.name, "mode": mode, "metric": metric, "evaluation": first["evaluation"]}
+    history = with_values(ablation.rows(), stage=TRAINING, **same)
+    if kind.axes and kind is not ALL_BUT_ONE and len({row["step"] for row in history}) > 1:
+        title = f"Effects during training, {subject}"
+        blocks.append(drawn(f"{stem}_trajectory", title, effect_trajectory, history=history))
+    return blocks
+
+
+def _groups_in_words(groups: Sequence[Group], row: Row) -> str:
+    count = {verdict: sum(group.verdict == verdict for group in groups) for verdict in (*VERDICTS, REDUNDANT)}
+    uncontrolled = sum(group.verdict == NEEDED and len(group.controls) < FEWEST_CONTROLS for group in groups)
+    sentence = (
+        f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): "
+        f"{count[NEEDED] + count[REDUNDANT]}, of which {count[REDUNDANT]} redundant (more harm than their heads alone add up to, more "
+        "than random groups of the same layers do, and shown to be within the margin once any one head is left: any one does for "
+        f"all). Can be spared ({ruled_out_in_words(row)} even together): {count[DISPENSABLE]}. Not enough examples to tell: "
+        f"{count[INCONCLUSIVE]}."
+    )
+    if uncontrolled:
+        sentence += (
+            f" Needed groups with fewer than {FEWEST_CONTROLS} random groups of their layers, which cannot be called "
+            f"redundant: {uncontrolled}."
+        )
+    return sentence
+
+
+def _groups_table(groups: Sequence[Group]) -> Table:
+    def beyond(group: Group) -> str:
+        names = ("interaction", "interaction_low", "interaction_high")
+        value, low, high = (math.nan if group.row[name] is None else 100 * group.row[name] for name in names)
+        limits = "" if math.isnan(low) else f" ({low_to_high(low, high, 1, signed=True)})"
+        return f"{_tenths(value)}{limits}"
+
+    def random(group: Group) -> str:
+        harms = [100 * control["delta"] for control in group.controls]
+        return f"{_tenths(float(np.mean(harms)))} ({len(harms)})" if harms else MISSING
+
+    columns: dict[str, Callable[[Group], str]] = {
+        "heads": lambda group: GROUP.label_of(group.row),
+        "alone, points": lambda group: " ".join(_tenths(100 * member["delta"]) for member in group.alone),
+        "together": lambda group: _tenths(100 * group.row["delta"]),
+        "beyond the sum": beyond,
+        "random groups of the layers, mean": random,
+        "verdict": lambda group: WORDS.get(group.verdict, group.verdict),
+    }
+    return table(groups, columns, "Groups of heads with similar maps")
+
+
+def _tenths(change: float) -> str:
+    return number(change, 1, signed=True)
+
+
+def counted_verdict(code: str) -> str:
+    """Name in W&B of the number of variants with a verdict.
+
+    >>> counted_verdict("dispensable")
+    'ablation/can_be_spared'
+    """
+    return f"ablation/{WORDS[code].replace(' ', '_')}"
+
+
+def ablation_scalars(ablation: AblationTable) -> dict[str, float]:
+    """Summary values for W&B, of the first set and mode and single heads (else the first kind), at the last step.
+
+    ``ablation/n_variants``, how many have each verdict over all metrics (``needed``, ``can_be_spared``,
+    ``not_enough_examples_to_tell``, and ``better_without``, which count as spared too), and ``n_loss_rises``, without how many the
+    mean loss rises significantly. By the first metric: ``worst_delta``, ``n_significant``, ``n_significant_harm``,
+    ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an undefined score there are not
+    enough examples to tell. Empty without a sweep.
+    """
+    rows = main_rows(ablation)
+    if not rows:
+        return {}
+    of_metrics = HEAD.of(rows) or with_values(rows, kind=rows[0]["kind"])
+    codes = list(joint_verdicts(of_metrics).values())
+    count = {**Counter(codes), DISPENSABLE: tally(codes).spared}
+    of_first = with_values(of_metrics, metric=rows[0]["metric"])
+    certain = [row for row in of_first if row["significant"]]
+    return {
+        "ablation/worst_delta": min((row["delta"] for row in _defined(of_first)), default=math.nan),
+        "ablation/n_variants": len(of_first),
+        **{counted_verdict(code): count.get(code, 0) for code in WORDS},
+        "ablation/n_loss_rises": sum(map(raises_loss, of_first)),
+        "ablation/n_significant": len(certain),
+        "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
+        "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
+        "ablation/smallest_effect": _reach(of_first),
+    }
+
+
+def _verdicts(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+    """The verdict on each single head over all metrics; a dash for heads that were not disabled alone."""
+    rows = HEAD.of(main_rows(view.run.ablation_table()))
+    if not rows:
+        return {}
+    layers, heads = (1 + max(row[name] for row in rows) for name in ("layer", "head"))
+    verdicts = [[MISSING] * heads for _ in range(layers)]
+    codes = joint_verdicts(rows)
+    for row in rows:
+        verdicts[row["layer"]][row["head"]] = WORDS[codes[row["variant"]]]
+    return {"verdict": verdicts}
+
+
+PRESENTER = Presenter(
+    section=lambda view: joined(ablation_sections(view.run.ablation_table(), beside_table(view.run))),
+    comparison=compare_effects,
+    classes=_verdicts,
+    scalars=lambda view: ablation_scalars(view.run.ablation_table()),
+)
