@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
-from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.clusters.rows import Group, Place, Space
 from bertsecrets.measures.coreference.measure import KINDS
 from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.dependency.rows import Relation, Treebank
@@ -22,6 +22,7 @@ from bertsecrets.measures.offsets import column_name
 from bertsecrets.measures.role_rows import LOCAL, SIEVE_ROLES, sieve_tests, thresholds
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.shows import by_layer, filled_table, published, without_counterpart
+from bertsecrets.present.clusters import STABLE
 from bertsecrets.present.figures.layers import LayerLine, layer_scatter
 from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
@@ -592,35 +593,33 @@ def _mention_rows(model: State, found: Mentions) -> list[dict[str, str]]:
     ]
 
 
-_STABLE = 0.75
-
-
 def groups(models: Studied) -> Section | None:
     """Distances between heads within layers and between them, and the groups that heads form."""
-    measured = [pair for model in states(models, "clusters") for pair in _records(model)]
+    measured = [pair for model in states(models, "clusters") for pair in _spaces(model)]
     if not measured:
         return None
-    rows = [
-        {
-            "model": model.name,
-            "within layers, nats": number(record.within),
-            "between layers": number(record.between),
-            "p": p_value(record.p),
-            "groups": str(max(record.groups) + 1),
-            "of these stable": str(sum(value >= _STABLE for value in record.stability))
-            if record.replicates
-            else MISSING,
-            "stress": number(record.stress, 2),
-        }
-        for model, record in measured
-    ]
-    model, record = measured[0]
+    rows = []
+    for model, space in measured:
+        stability = [row.stability for row in model.view.found(Group) if row.before == space.before]
+        rows.append(
+            {
+                "model": model.name,
+                "within layers, nats": number(space.within),
+                "between layers": number(space.between),
+                "p": p_value(space.p_layers),
+                "groups": str(len(stability)),
+                "of these stable": str(sum(value >= STABLE for value in stability)) if space.replicates else MISSING,
+                "stress": number(space.stress, 2),
+            }
+        )
+    model, space = measured[0]
+    places = [row for row in model.view.found(Place) if row.before == space.before]
     figure = head_space(
-        record.points,
+        [(row.x, row.y) for row in places],
         model.view.value("within_layer").shape[1],
-        record.groups,
+        [row.group for row in places],
         title="Heads near each other attend alike",
-        note=f"{model.name}; stress {number(record.stress, 2)}",
+        note=f"{model.name}; stress {number(space.stress, 2)}",
     )
     caption = f"Figure 6 ({model.name}): heads by layer and by group."
     return Section(
@@ -632,12 +631,10 @@ def groups(models: Studied) -> Section | None:
     )
 
 
-def _records(model: State) -> list[tuple[State, ClusterRecord]]:
-    """A model's record; before it, that of the model before fine-tuning, which the measure takes along."""
-    record = ClusterRecord.read(model.view.extras)
-    if record is None:
-        return []
-    if record.before is None or model.pretrained:
-        return [(model, record)]
+def _spaces(model: State) -> list[tuple[State, Space]]:
+    """A model's space; before it, that of the model before fine-tuning, which the measure takes along."""
+    spaces = {space.before: space for space in model.view.found(Space)}
+    if True not in spaces or model.pretrained:
+        return [(model, space) for before, space in spaces.items() if not before]
     name = model.name.removesuffix(FINE_TUNED) + BEFORE
-    return [(replace(model, name=name, pretrained=True), record.before), (model, record)]
+    return [(replace(model, name=name, pretrained=True), spaces[True]), (model, spaces[False])]

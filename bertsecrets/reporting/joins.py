@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertsecrets.measures.clusters.geometry import same_label_is_close
-from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.clusters.rows import Distance, Place, Space
+from bertsecrets.present.clusters import compared_p
 from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
 from bertsecrets.present.grid import correlation_in_words
@@ -127,35 +129,41 @@ def distances_and_classes(
     views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
 ) -> Section | None:
     """Whether heads that attend alike are of one class; None without distances, or without classes of heads."""
-    record = ClusterRecord.read(views["clusters"].extras) if "clusters" in sections.keys() & views.keys() else None
-    if record is None:
+    space = views["clusters"].fact(Space) if "clusters" in sections.keys() & views.keys() else None
+    if space is None:
         return None
+    places = [row for row in views["clusters"].found(Place) if not row.before]
     # Of a head with several classes, the first is drawn.
     classes = {
         heading: [text.split(",")[0] for row in text_LH for text in row] for heading, text_LH in _classes(views).items()
     }
-    classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(record.points)}
+    classes = {heading: class_N for heading, class_N in classes.items() if len(class_N) == len(places)}
     if not classes:
         return None
     figure = partial(
         classed_heads,
-        record.points,
+        [(row.x, row.y) for row in places],
         classes,
         title="What heads that attend alike do",
-        note=f"distances between heads by multidimensional scaling, stress {number(record.stress, 2)}; in brackets: heads",
+        note=f"distances between heads by multidimensional scaling, stress {number(space.stress, 2)}; in brackets: heads",
     )
+    number_of = {(row.layer, row.head): number for number, row in enumerate(places)}
+    distance_NN = np.zeros((len(places), len(places)))
+    for row in views["clusters"].found(Distance):
+        if not row.before:
+            pair = number_of[row.layer, row.head], number_of[row.other_layer, row.other_head]
+            distance_NN[pair] = distance_NN[pair[::-1]] = row.nats
     tests = [
         (heading, closeness)
         for heading, class_N in classes.items()
-        if (closeness := _closeness(record, class_N)) is not None
+        if (closeness := _closeness(distance_NN, class_N)) is not None
     ]
     caption = "The heads of the section on groups of heads, coloured by what other experiments found."
     return Section(
         "Groups of heads and what they do",
         [
             f"Heads of one {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to heads of "
-            f"another: {number(within)} and {number(between)} nats (permutation test, p "
-            f"{text if (text := p_value(p)).startswith('<') else f'= {text}'})."
+            f"another: {number(within)} and {number(between)} nats (permutation test, p {compared_p(p)})."
             for heading, (within, between, p) in tests
         ],
         figures=[FigureBlock("clusters_classes", figure, caption, "Heads as points in the plane, by class.")],
@@ -223,14 +231,13 @@ def roles_of_kept_heads(
     )
 
 
-def _closeness(record: ClusterRecord, class_N: Sequence[str]) -> tuple[float, float, float] | None:
+def _closeness(distance_NN: NDArray[np.float64], class_N: Sequence[str]) -> tuple[float, float, float] | None:
     """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of two."""
     labelled = [head for head, label in enumerate(class_N) if label != MISSING]
     label_N = np.unique([class_N[head] for head in labelled], return_inverse=True)[1] if labelled else np.zeros(0, int)
     if (np.bincount(label_N, minlength=1) > 1).sum() < 2:
         return None
-    distance_NN = np.asarray(record.distances)[np.ix_(labelled, labelled)]
-    return same_label_is_close(distance_NN, label_N, _PERMUTATIONS, seed=0)
+    return same_label_is_close(distance_NN[np.ix_(labelled, labelled)], label_N, _PERMUTATIONS, seed=0)
 
 
 JOINS: tuple[Join, ...] = (

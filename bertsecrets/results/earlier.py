@@ -1,13 +1,21 @@
 """Rows of findings in run folders of version 0.1, which keep them as JSON beside the head table."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertsecrets.results.rows import RecordError
+from bertsecrets.statistics.ranks import spearman
 
 Content = Mapping[str, Any]
+
+HEADS = "heads of a layer"
+"""Key of their number, which is added to every JSON."""
 
 
 def earlier_lines(folder: Path, experiment: str, kind: str, content: Content) -> list[Content]:
@@ -265,6 +273,71 @@ def _together(content: Content) -> Iterator[Content]:
 _FILES = {"ablation": "ablation/selection.json"}
 """Files of experiments that kept theirs elsewhere."""
 
+
+
+def _models(content: Content) -> Iterator[tuple[bool, Content, NDArray[np.float64]]]:
+    """The record and the distances of a model, then of that before fine-tuning if it differs."""
+    distance_NN, size = np.array(content["distances"]), len(content["points"])
+    yield False, content, distance_NN[:size, :size]
+    if content.get("before"):
+        yield True, content["before"], distance_NN[size:, size:]
+
+
+def _spaces(content: Content) -> Iterator[Content]:
+    for before, model, _ in _models(content):
+        names = ("rows", "replicates", "stress", "within", "between")
+        yield {"before": before, **{name: model[name] for name in names}, "p_layers": model["p"]}
+
+
+def _groups(content: Content) -> Iterator[Content]:
+    for before, model, distance_NN in _models(content):
+        for group, stability in enumerate(model["stability"]):
+            members = np.flatnonzero(np.array(model["groups"]) == group)
+            pairs = distance_NN[np.ix_(members, members)][np.triu_indices(len(members), 1)]
+            mean = float(pairs.mean()) if len(pairs) else math.nan
+            number = {"group": group, "heads": len(members)}
+            yield {"before": before, **number, "distance": mean, "stability": stability}
+
+
+def _places(content: Content) -> Iterator[Content]:
+    size, joint = len(content["points"]), content["points_of_both"]
+    for before, model, _ in _models(content):
+        for number, ((x, y), group) in enumerate(zip(model["points"], model["groups"], strict=True)):
+            place = {"before": before, **_numbered(number, content), "x": x, "y": y, "group": group}
+            joint_x, joint_y = joint[number + size * before] if joint else (None, None)
+            moved = content["distances"][number][size + number] if joint else None
+            yield {**place, "joint_x": joint_x, "joint_y": joint_y, "moved": moved}
+
+
+def _moved(content: Content) -> Iterator[Content]:
+    if content.get("before"):
+        (_, _, now_NN), (_, _, before_NN) = _models(content)
+        size = len(now_NN)
+        cross_NN, upper = np.array(content["distances"])[:size, size:], np.triu_indices(size, 1)
+        farthest = int(cross_NN.diagonal().argmax())
+        yield {
+            "stress": content["stress_of_both"],
+            "correlation": spearman(now_NN[upper], before_NN[upper]),
+            "heads": size,
+            "nearest_to_self": int((cross_NN.argmin(axis=1) == np.arange(size)).sum()),
+            **_numbered(farthest, content),
+            "distance": float(cross_NN[farthest, farthest]),
+        }
+
+
+def _pair_distances(content: Content) -> Iterator[Content]:
+    for before, _, distance_NN in _models(content):
+        for one, other in zip(*np.triu_indices(len(distance_NN), 1), strict=True):
+            heads = {**_numbered(one, content), **_numbered(other, content, "other_")}
+            yield {"before": before, **heads, "nats": float(distance_NN[one, other])}
+
+
+def _numbered(number: int, content: Content, prefix: str = "") -> Content:
+    """The layer and head of a head that is numbered in order of layers."""
+    layer, head = divmod(int(number), content[HEADS])
+    return {f"{prefix}layer": layer, f"{prefix}head": head}
+
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("dependency", "relation"): _relations,
     ("dependency", "treebank"): _treebank,
@@ -280,6 +353,11 @@ EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("frame_relations", "token"): _tokens,
     ("frame_relations", "linkedpair"): _linked_pairs,
     ("frame_relations", "weight"): _weights,
+    ("clusters", "space"): _spaces,
+    ("clusters", "group"): _groups,
+    ("clusters", "place"): _places,
+    ("clusters", "moved"): _moved,
+    ("clusters", "distance"): _pair_distances,
     ("probes", "probescore"): _probe_scores,
     ("probes", "difference"): _differences,
     ("probes", "hiddenstate"): _hidden_states,

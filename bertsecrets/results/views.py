@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import Self
 
 from bertsecrets.grid import Column, Shown
-from bertsecrets.results.earlier import earlier_lines
+from bertsecrets.results.earlier import HEADS, earlier_lines
 from bertsecrets.results.rows import RecordError, Row, as_rows, kind_name, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
@@ -239,7 +239,9 @@ class MeasureView:
             if identity.stage in stages
         ]
         if not lines:
-            return list(earlier_lines(self.run.folder, self.name, kind, self.extras))
+            heads = 1 + (pc.max(self.rows.table["head"]).as_py() or 0)
+            content = self.extras and {**self.extras, HEADS: heads}
+            return list(earlier_lines(self.run.folder, self.name, kind, content))
         last = max(moment for moment, _ in lines)
         return [line for moment, line in lines if moment == last]
 

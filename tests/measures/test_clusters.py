@@ -1,6 +1,7 @@
 """Distances between heads against a double loop, their groups against known ones, and the section."""
 
 import math
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from measures.naive import maps
 from numpy.typing import NDArray
 from patterns.random_maps import batch_of, random_maps, real_tokens
 from scipy.spatial.distance import jensenshannon
+from scipy.stats import spearmanr
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
@@ -29,7 +31,9 @@ from bertsecrets.measures.clusters.geometry import (
     stability,
 )
 from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space
 from bertsecrets.measures.one_pass import measure_pass
+from bertsecrets.present.clusters import PRESENTER
 
 Array = NDArray[np.float64]
 
@@ -174,10 +178,32 @@ def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
     assert moved
     assert mean_RNN[0] == pytest.approx(double_loop(texts), abs=1e-6)
     assert grid.count_LHC.unique().tolist() == [7]
-    record = measure.extras(grid, model)
-    assert np.shape(record["distances"]) == (24, 24)
-    assert np.shape(record["points_of_both"]) == (24, 2)
-    assert (len(record["groups"]), record["replicates"]) == (12, 3)
+    found = measure.findings(grid, model)
+    for before in (False, True):
+        part = slice(12, None) if before else slice(12)
+        rows = [row for row in found if not isinstance(row, Moved) and row.before == before]
+        [space] = [row for row in rows if isinstance(row, Space)]
+        assert (space.replicates, space.rows) == (3, sum(len(text[0]) for text in texts))
+        distance_NN = mean_RNN[0, part, part]
+        distances = [row for row in rows if isinstance(row, Distance)]
+        assert len(distances) == 12 * 11 / 2
+        for row in distances:
+            assert row.nats == distance_NN[4 * row.layer + row.head, 4 * row.other_layer + row.other_head]
+        places = [row for row in rows if isinstance(row, Place)]
+        assert [(row.layer, row.head) for row in places] == [divmod(number, 4) for number in range(12)]
+        assert [row.moved for row in places] == mean_RNN[0, :12, 12:].diagonal().tolist()
+        for group in (row for row in rows if isinstance(row, Group)):
+            members = [number for number, row in enumerate(places) if row.group == group.group]
+            pairs = [distance_NN[one, other] for one, other in combinations(members, 2)]
+            assert len(members) == group.heads
+            assert group.distance == pytest.approx(np.mean(pairs) if pairs else math.nan, nan_ok=True)
+    [moved_row] = [row for row in found if isinstance(row, Moved)]
+    nearest = sum(min(range(12), key=lambda head: mean_RNN[0, number, 12 + head]) == number for number in range(12))
+    assert (moved_row.heads, moved_row.nearest_to_self) == (12, nearest)
+    assert moved_row.distance == mean_RNN[0, :12, 12:].diagonal().max()
+    upper = np.triu_indices(12, 1)
+    rho = spearmanr(mean_RNN[0, :12, :12][upper], mean_RNN[0, 12:, 12:][upper]).statistic
+    assert moved_row.correlation == pytest.approx(rho)
 
 
 def network_maps(network: Any, inputs: dict[str, torch.Tensor], row: int) -> list[torch.Tensor]:
@@ -237,11 +263,13 @@ def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
     for reference, names in ((other, ["clusters", "clusters_moved"]), (tiny_model("bert"), ["clusters"])):
         measure = Clusters(3, 4, replicates=5, groups=3)
         [grid] = measure_pass(model, [measure], [toy.batch_of(tiny_batch())], {"initial": reference})
-        view = toy.view_of(tmp_path / names[-1], measure, grid, measure.extras(grid, model))
-        section = Clusters.describe(view)
+        found = measure.findings(grid, model)
+        section = PRESENTER.section(toy.view_of(tmp_path / names[-1], measure, grid, found=found))
         assert section is not None
         assert [block.name for block in section.figures] == names
+        assert all(block.figure.axes for block in section.figures)
         assert sum(int(row[1]) for row in section.tables[0].rows) == 12
-        assert len(section.tables[1].rows) == 5
+        nearest = sorted(row.nats for row in found if isinstance(row, Distance) and not row.before)[:5]
+        assert [row[2] for row in section.tables[1].rows] == [f"{nats:.4f}" for nats in nearest]
         assert "of one layer" in section.findings[0]
         assert len(section.findings) == (3 if reference is other else 2)

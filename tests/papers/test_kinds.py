@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ from scipy import stats
 
 from bertsecrets.ablation.over_examples import over_examples
 from bertsecrets.errors import UserError
-from bertsecrets.measures.clusters.measure import ClusterRecord
+from bertsecrets.measures.clusters.rows import Group, Space
 from bertsecrets.measures.coreference.rows import Baseline
 from bertsecrets.papers.statements import statement as statement_module
 from bertsecrets.papers.statements.judge import FAILS, FAILS_HERE, HOLDS, HOLDS_HERE, UNTOLD, Cell, judge
@@ -282,10 +281,10 @@ def test_a_faster_model_is_faster_by_more_than_its_rounds_vary(tmp_path: Path, s
 
 @pytest.mark.parametrize(("second", "verdict"), [(0.9, HOLDS_HERE), (0.76, UNTOLD)])
 def test_two_stable_groups_are_asked_for(tmp_path: Path, second: float, verdict: str) -> None:
-    record = ClusterRecord(100, [], [], 0.1, [], 0.1, [0, 1, 2, 0], [0.95, second, 0.2], 50, 0.1, 0.2, 0.01)
+    groups = [Group(False, number, 2, 0.1, stability) for number, stability in enumerate((0.95, second, 0.2))]
     columns = {"within_layer": np.full((2, 2), 0.1)}
     run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "clusters", columns)], p_constant=0.001))
-    run.write_json(run.extras_path("clusters"), {"model": asdict(record)})
+    run.write_rows("clusters", "checkpoint", 0, [Space(False, 100, 50, 0.1, 0.1, 0.2, 0.01), *groups])
     cell = cell_of(tmp_path, kind="groups", above=0.75)
     assert (value_of(cell), cell.verdict) == (second, verdict)
 

@@ -1,13 +1,14 @@
 """Heads that attend alike, beside what other experiments found about them."""
 
-from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 from reporting.finished_runs import make_run
 
-from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
+from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.measures.clusters.rows import Distance, Place, Space
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.report.content import Section
 from bertsecrets.pruning.shrink_experiment import Shrinking
@@ -30,9 +31,15 @@ def test_heads_of_one_pattern_are_close_or_not(tmp_path: Path, alike: bool) -> N
     )
     run = Run.open(folder)
     run.declare(Clusters(2, 6).declaration())
-    points = [[float(place), float(side)] for place, side in enumerate(pattern_N)]
-    record = ClusterRecord(9, distance_NN.tolist(), points, 0.1, [], 0.0, [0] * 12, [], 0, 0.2, 0.2, 0.5)
-    run.write_json(run.extras_path("clusters"), {"model": asdict(record)})
+    places = [
+        Place(False, *divmod(number, 6), float(number), float(side), 0, None, None, None)
+        for number, side in enumerate(pattern_N)
+    ]
+    distances = [
+        Distance(False, *divmod(one, 6), *divmod(other, 6), distance_NN[one, other])
+        for one, other in combinations(range(12), 2)
+    ]
+    run.write_rows("clusters", "checkpoint", 0, [Space(False, 9, 0, 0.1, 0.2, 0.2, 0.5), *places, *distances])
     views = {name: view for name, (_, view) in views_of(run).items()}
     section = distances_and_classes(views, {"clusters": Section("x")}, 1)
     assert section is not None

@@ -251,15 +251,14 @@ def test_a_measure_of_another_version_leaves_the_rest_of_the_report_alone(tmp_pa
     assert section.findings
 
 
-@pytest.mark.parametrize("record", [{"rows": 9}, {"rows": "many"}])
-def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(record: dict[str, object], tmp_path: Path) -> None:
+def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(tmp_path: Path) -> None:
     columns = {name: np.full((2, 3), 0.2) for name in ("within_layer", "between_layers")}
     run = trained(tmp_path / "run", cosine_LH=COSINE, measured=[("checkpoint", "clusters", columns)])
     run.declare(Clusters(2, 3).declaration())
-    run.write_json(run.extras_path("clusters"), {"model": record})
+    run.write_json(run.extras_path("clusters"), {"model": {"rows": 9}})
     sections = report_run(run, heads=2).report.sections
     (section,) = [section for section in sections if section.title == Clusters.title]
-    assert "no valid 'distances'" in section.paragraphs[0] or "no valid 'rows'" in section.paragraphs[0]
+    assert section.paragraphs[0].startswith("'clusters.json' holds no valid space (KeyError: 'distances')")
     assert section.paragraphs[0].endswith("repeat the analysis.")
     assert "Drift of attention" in [section.title for section in sections]
 

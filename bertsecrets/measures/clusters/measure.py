@@ -1,8 +1,8 @@
 """Distances between all pairs of heads, of the model and of the model before fine-tuning (methods C8)."""
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,136 +16,14 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same_label_is_close, stability
-from bertsecrets.present.figures.scatters import head_space, moved_heads
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import head_label, heads_label, number, p_value
-from bertsecrets.results.views import LEVEL, ExtrasRecord, MeasureView
+from bertsecrets.measures.clusters.rows import ClusterRow, Distance, Group, Moved, Place, Space
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
 
-
-@dataclass(frozen=True)
-class ClusterRecord(ExtrasRecord):
-    """Distances, points and groups of N heads, in order of layers.
-
-    Args:
-        rows: Number of rows (real tokens) that distances are averaged over.
-        distances: Mean divergence in nats, ``[N, N]``; ``[2N, 2N]``, own heads first, if the model differs from the model
-            before fine-tuning.
-        points: The N heads in the plane; ``stress``: Kruskal's stress-1.
-        points_of_both, stress_of_both: The same for 2N heads; empty if the models are the same.
-        groups: Group of each head, from 0.
-        stability: Mean of the highest Jaccard index of each group over the bootstrap samples.
-        replicates: Number of these samples.
-        within, between, p: Mean distance within layers and between layers, and the p-value of a permutation test.
-        before: The record of the model before fine-tuning; None if the models are the same.
-    """
-
-    rows: int
-    distances: list[list[float]]
-    points: list[list[float]]
-    stress: float
-    points_of_both: list[list[float]]
-    stress_of_both: float
-    groups: list[int]
-    stability: list[float]
-    replicates: int
-    within: float
-    between: float
-    p: float
-    before: "ClusterRecord | None" = None
-
-
-_STABLE = 0.75
-"""Least stability of a group that can be relied on (Hennig 2007)."""
-
-_NAMED = 12
-_PAIRS = 5
-
-Array = NDArray[np.float64]
-
-
-def _layers(record: ClusterRecord) -> list[str]:
-    if not np.isfinite(record.p):
-        return []
-    closer = record.p < LEVEL
-    return [
-        f"Heads of one layer are {'' if closer else 'not significantly '}closer to each other than to heads of other layers: "
-        f"{number(record.within)} nats within layers, {number(record.between)} between them (permutation test, p "
-        f"{_comparison(record.p)})."
-    ]
-
-
-def _comparison(p: float) -> str:
-    text = p_value(p)
-    return text if text.startswith("<") else f"= {text}"
-
-
-def _groups(record: ClusterRecord) -> str:
-    count = max(record.groups) + 1
-    if not record.replicates:
-        return f"The heads form {count} groups."
-    stable = sum(value >= _STABLE for value in record.stability)
-    return f"Of {count} groups of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples of the texts."
-
-
-def _moved(distance_NN: Array, heads: int) -> tuple[str, tuple[int, int]]:
-    """A sentence on how far heads moved in fine-tuning, and the head that moved farthest."""
-    size = len(distance_NN) // 2
-    now_NN, before_NN, cross_NN = distance_NN[:size, :size], distance_NN[size:, size:], distance_NN[:size, size:]
-    upper = np.triu_indices(size, 1)
-    rho = spearman(now_NN[upper], before_NN[upper])
-    nearest_to_self = int((cross_NN.argmin(axis=1) == np.arange(size)).sum())
-    farthest = int(cross_NN.diagonal().argmax())
-    head = divmod(farthest, heads)
-    return (
-        f"The distances between heads before and after fine-tuning have a rank correlation of {number(rho, 2)}; for {nearest_to_self} of "
-        f"{size} heads the nearest head of the model before fine-tuning is the same head. "
-        f"{head_label(*head).capitalize()} moved farthest ({number(cross_NN[farthest, farthest])} nats)."
-    ), head
-
-
-def _group_table(record: ClusterRecord, distance_NN: Array, heads: int) -> Table:
-    group_N = np.asarray(record.groups)
-    rows = []
-    for group in range(int(group_N.max()) + 1):
-        members = np.flatnonzero(group_N == group)
-        inside = distance_NN[np.ix_(members, members)]
-        mean = float(inside.sum() / (inside.size - len(members))) if len(members) > 1 else float("nan")
-        layers = sorted({int(member) // heads for member in members})
-        named = heads_label(divmod(int(member), heads) for member in members[:_NAMED])
-        more = f"; {len(members) - _NAMED} more" if len(members) > _NAMED else ""
-        rows.append(
-            {
-                "group": str(group),
-                "heads": str(len(members)),
-                "mean distance": number(mean),
-                "stability": number(record.stability[group], 2),
-                "layers": ", ".join(map(str, layers)),
-                "members": named + more,
-            }
-        )
-    return Table.of(rows, "Groups of heads")
-
-
-def _pair_table(distance_NN: Array, heads: int) -> Table:
-    first_P, second_P = np.triu_indices(len(distance_NN), 1)
-    order_P = np.argsort(distance_NN[first_P, second_P], kind="stable")[:_PAIRS]
-    rows = [
-        [
-            head_label(*divmod(int(first_P[pair]), heads)),
-            head_label(*divmod(int(second_P[pair]), heads)),
-            number(distance_NN[first_P[pair], second_P[pair]], 4),
-        ]
-        for pair in order_P
-    ]
-    return Table(["head", "head", "distance in nats"], rows, "The heads most alike")
-
-
 _UNIT = "Jensen-Shannon divergence (nats)"
 _PERMUTATIONS = 2000
-# As many as maps in float32 support, in half the size of the record.
-_DIGITS = 7
+
+Array = NDArray[np.float64]
 
 
 class Clusters(Measure):
@@ -177,6 +55,7 @@ class Clusters(Measure):
         Column("within_layer", "from the other heads of its layer", _UNIT, (0.0, math.log(2))),
         Column("between_layers", "from the heads of other layers", _UNIT, (0.0, math.log(2))),
     )
+    presenter = "bertsecrets.present.clusters:PRESENTER"
     needs = frozenset({Need.REFERENCE})
     tracked = ()
 
@@ -255,107 +134,78 @@ class Clusters(Measure):
                 self.distance_RNN[replicate].add_(distance_NN, alpha=weight)
         return _layer_means(distance_NN[:size, :size] / length, num_layers, num_heads)
 
-    def distances(self) -> tuple[NDArray[np.float64], bool]:
+    def distances(self) -> tuple[Array, bool]:
         """Mean distances ``[1 + R, 2N, 2N]``, own heads first, in all texts and in each sample; whether any head differs
         from itself before fine-tuning."""
         mean_RNN = (self.distance_RNN / self.rows_R.clamp(min=1)[:, None, None]).cpu().numpy()
         size = mean_RNN.shape[1] // 2
         return mean_RNN, bool(mean_RNN[0, :size, size:].diagonal().any())
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """The record of distances, points and groups, :class:`ClusterRecord`."""
-        mean_RNN, moved = self.distances()
-        size = mean_RNN.shape[1] // 2
-        record = self._record(mean_RNN[:, :size, :size], grid.num_heads)
-        if moved:
-            points_N2, stress = in_the_plane(mean_RNN[0], self.seed)
-            record = replace(
-                record,
-                distances=_rounded(mean_RNN[0]),
-                points_of_both=_rounded(points_N2),
-                stress_of_both=stress,
-                before=self._record(mean_RNN[:, size:, size:], grid.num_heads),
-            )
-        return asdict(record)
-
-    def _record(self, mean_RNN: NDArray[np.float64], num_heads: int) -> ClusterRecord:
-        """The record of one model from its distances in all texts and in each sample."""
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[ClusterRow]:
+        """Points, groups and distances of the heads, and of those before fine-tuning if any head differs."""
+        mean_RNN, differs = self.distances()
+        size, heads = mean_RNN.shape[1] // 2, grid.num_heads
+        if not differs:
+            return self._space(mean_RNN[:, :size, :size], heads, before=False, joint_N2=None, moved_N=None)
         points_N2, stress = in_the_plane(mean_RNN[0], self.seed)
-        group_N = groups_of(mean_RNN[0], self.groups)
-        samples = [mean_RNN[r] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
-        layer_N = np.arange(len(group_N)) // num_heads
-        within, between, p = same_label_is_close(mean_RNN[0], layer_N, _PERMUTATIONS, self.seed)
-        return ClusterRecord(
-            rows=int(self.rows_R[0]),
-            distances=_rounded(mean_RNN[0]),
-            points=_rounded(points_N2),
+        now_NN, before_NN, cross_NN = (
+            mean_RNN[0, rows, columns]
+            for rows, columns in (
+                (slice(size), slice(size)),
+                (slice(size, None), slice(size, None)),
+                (slice(size), slice(size, None)),
+            )
+        )
+        moved_N, upper = cross_NN.diagonal(), np.triu_indices(size, 1)
+        farthest = int(moved_N.argmax())
+        moved = Moved(
             stress=stress,
-            points_of_both=[],
-            stress_of_both=0.0,
-            groups=group_N.tolist(),
-            stability=stability(group_N, samples),
-            replicates=len(samples),
-            within=within,
-            between=between,
-            p=p,
+            correlation=spearman(now_NN[upper], before_NN[upper]),
+            heads=size,
+            nearest_to_self=int((cross_NN.argmin(axis=1) == np.arange(size)).sum()),
+            layer=farthest // heads,
+            head=farthest % heads,
+            distance=float(moved_N[farthest]),
         )
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Figure 6 of the paper, the groups of heads, and how fine-tuning changed the distances."""
-        record = ClusterRecord.read(view.extras)
-        if record is None or not view.has("within_layer"):
-            return None
-        layers, heads = view.value("within_layer").shape
-        size = layers * heads
-        distance_NN = np.asarray(record.distances)[:size, :size]
-        note = f"{record.rows:,} rows of {view.count('between_layers' if layers > 1 else 'within_layer'):,} texts"
-        plane = head_space(
-            record.points,
-            heads,
-            record.groups,
-            title="Heads near each other attend alike",
-            note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(record.stress, 2)}; {note}; "
-            "layers and heads count from 0",
-        )
-        figures = [
-            FigureBlock(
-                view.name,
-                plane,
-                "Figure 6 of Clark et al.: heads by layer and by group.",
-                "Heads as points in the plane.",
-            )
+        spaces = [
+            row
+            for before, part in ((False, slice(size)), (True, slice(size, None)))
+            for row in self._space(mean_RNN[:, part, part], heads, before, points_N2[part], moved_N)
         ]
-        findings, moved = [*_layers(record), _groups(record)], None
-        if record.points_of_both:
-            sentence, moved = _moved(np.asarray(record.distances), heads)
-            findings.append(sentence)
-            both = np.asarray(record.points_of_both)
-            figure = moved_heads(
-                both[size:],
-                both[:size],
-                heads,
-                title="Heads before and after fine-tuning, in one space",
-                note=f"multidimensional scaling of both models' heads, stress {number(record.stress_of_both, 2)}; {note}",
-            )
-            caption = "How far each head moved among the heads of both models; the five that moved farthest are named."
-            figures.append(
-                FigureBlock(f"{view.name}_moved", figure, caption, "Heads of two models as points in the plane.")
-            )
-        return Section(
-            "Groups of heads",
-            findings,
-            [
-                "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et "
-                "al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability "
-                f"of a group is its mean overlap (Jaccard index) with the nearest group in {record.replicates} bootstrap samples "
-                f"of the texts; below {_STABLE} a group may be an artefact (Hennig 2007). A plane cannot hold all distances: "
-                "a stress of 0.2 or more means that the figure shows them roughly."
-            ],
-            [_group_table(record, distance_NN, heads), _pair_table(distance_NN, heads)],
-            figures,
-            head=moved,
+        return [moved, *spaces]
+
+    def _space(
+        self, mean_RNN: Array, heads: int, before: bool, joint_N2: Array | None, moved_N: Array | None
+    ) -> list[ClusterRow]:
+        """One model's rows from its distances in all texts and in each sample.
+
+        Args:
+            mean_RNN: The distances.
+            heads: Heads of a layer.
+            before: Whether it is the model before fine-tuning.
+            joint_N2, moved_N: Points of its heads in one plane with those of the other model, and distances from these.
+        """
+        distance_NN = mean_RNN[0]
+        points_N2, stress = in_the_plane(distance_NN, self.seed)
+        group_N = groups_of(distance_NN, self.groups)
+        samples = [mean_RNN[r] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
+        within, between, p = same_label_is_close(
+            distance_NN, np.arange(len(group_N)) // heads, _PERMUTATIONS, self.seed
         )
+        rows: list[ClusterRow] = [Space(before, int(self.rows_R[0]), len(samples), stress, within, between, p)]
+        for group, stable in enumerate(stability(group_N, samples)):
+            members = np.flatnonzero(group_N == group)
+            pairs = distance_NN[np.ix_(members, members)][np.triu_indices(len(members), 1)]
+            rows.append(Group(before, group, len(members), float(pairs.mean()) if len(pairs) else math.nan, stable))
+        for number, (x, y) in enumerate(points_N2.tolist()):
+            joint_x, joint_y = (None, None) if joint_N2 is None else joint_N2[number].tolist()
+            moved = None if moved_N is None else float(moved_N[number])
+            rows.append(Place(before, *divmod(number, heads), x, y, int(group_N[number]), joint_x, joint_y, moved))
+        rows += [
+            Distance(before, *divmod(int(one), heads), *divmod(int(other), heads), float(distance_NN[one, other]))
+            for one, other in zip(*np.triu_indices(len(distance_NN), 1), strict=True)
+        ]
+        return rows
 
 
 def _layer_means(distance_NN: Tensor, num_layers: int, num_heads: int) -> Tensor:
@@ -365,8 +215,3 @@ def _layer_means(distance_NN: Tensor, num_layers: int, num_heads: int) -> Tensor
     self_NN = torch.eye(len(layer_N), dtype=torch.bool, device=distance_NN.device)
     means = [(distance_NN * mask_NN).sum(-1) / mask_NN.sum(-1) for mask_NN in (same_NN & ~self_NN, ~same_NN)]
     return torch.stack(means, -1).reshape(num_layers, num_heads, 2)
-
-
-def _rounded(values: NDArray[np.float64]) -> list[list[float]]:
-    rows: list[list[float]] = np.round(values, _DIGITS).tolist()
-    return rows

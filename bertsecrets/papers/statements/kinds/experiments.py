@@ -12,7 +12,8 @@ from scipy import stats
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.over_examples import effects_on_losses, share_over_examples
 from bertsecrets.data.task import task_from_config
-from bertsecrets.measures.clusters.measure import ClusterRecord, Clusters
+from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.measures.clusters.rows import Group, Space
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.role_rows import judged_relations, voita_roles
@@ -123,12 +124,13 @@ class Groups(Test):
         return "stability of the second most stable group of heads over samples of the texts"
 
     def reading(self, sheet: Sheet) -> Reading:
-        for content in sheet.records(Clusters.name):
-            record = ClusterRecord.read(content)
-            if record is not None and record.replicates and len(record.stability) > 1:
-                value = sorted(record.stability)[-2]
-                stderr = math.sqrt(value * (1 - value) / record.replicates)
-                return Reading(value, stderr, record.rows, f"{max(record.groups) + 1} groups")
+        for view in sheet.views(Clusters.name):
+            space = view.fact(Space)
+            stability = sorted(row.stability for row in view.found(Group) if not row.before)
+            if space is not None and space.replicates and len(stability) > 1:
+                value = stability[-2]
+                stderr = math.sqrt(value * (1 - value) / space.replicates)
+                return Reading(value, stderr, space.rows, f"{len(stability)} groups")
         raise LackingError("groups of heads in samples of the texts", sheet.settings_of(Clusters.name))
 
 

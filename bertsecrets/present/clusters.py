@@ -1,0 +1,120 @@
+"""Groups of heads on pages: figure 6 of Clark et al. 2019, and how fine-tuning changed the distances between heads."""
+
+from collections.abc import Callable
+
+from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space
+from bertsecrets.present.figures.scatters import head_space, moved_heads
+from bertsecrets.present.kit import block, name_of, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import Section
+from bertsecrets.results.formatting import counted, head_label, heads_label, number, p_value
+from bertsecrets.results.views import LEVEL, MeasureView
+
+STABLE = 0.75
+"""Least stability of a group that can be relied on (Hennig 2007)."""
+
+_NAMED, _PAIRS = 12, 5
+
+_DISTANCES: dict[str, Callable[[Distance], str]] = {
+    "head": name_of,
+    "another head": lambda row: head_label(row.other_layer, row.other_head),
+    "distance in nats": lambda row: number(row.nats, 4),
+}
+
+
+def section(view: MeasureView) -> Section | None:
+    """The heads in the plane and their groups, and how far fine-tuning moved them; None without distances."""
+    space = view.fact(Space)
+    if space is None or not view.has("within_layer"):
+        return None
+    places = [row for row in view.found(Place) if not row.before]
+    groups = [row for row in view.found(Group) if not row.before]
+    layers, heads = view.value("within_layer").shape
+    texts = f"{space.rows:,} rows of {view.count('between_layers' if layers > 1 else 'within_layer'):,} texts"
+
+    def members(group: Group) -> list[tuple[int, int]]:
+        return [(row.layer, row.head) for row in places if row.group == group.group]
+
+    columns: dict[str, Callable[[Group], str]] = {
+        "group": lambda row: str(row.group),
+        "heads": lambda row: str(row.heads),
+        "mean distance": lambda row: number(row.distance),
+        "stability": lambda row: number(row.stability, 2),
+        "layers": lambda row: ", ".join(map(str, sorted({layer for layer, _ in members(row)}))),
+        "members": lambda row: (
+            heads_label(members(row)[:_NAMED]) + (f"; {row.heads - _NAMED} more" if row.heads > _NAMED else "")
+        ),
+    }
+    findings = [layers_in_words(space)] if space.p_layers == space.p_layers else []
+    stable = sum(row.stability >= STABLE for row in groups)
+    findings.append(
+        f"Of {counted(len(groups), 'group')} of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples of the texts."
+        if space.replicates
+        else f"The heads form {counted(len(groups), 'group')}."
+    )
+    figures = [
+        block(
+            view.name,
+            "Heads near each other attend alike",
+            head_space,
+            "Figure 6 of Clark et al.: heads by layer and by group.",
+            points_N2=[(row.x, row.y) for row in places],
+            heads=heads,
+            groups=[row.group for row in places],
+            note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(space.stress, 2)}; {texts}; layers and heads "
+            "count from 0",
+        )
+    ]
+    if (moved := view.fact(Moved)) is not None:
+        findings.append(
+            f"The distances between heads before and after fine-tuning have a rank correlation of {number(moved.correlation, 2)}; "
+            f"for {moved.nearest_to_self} of {moved.heads} heads the nearest head of the model before fine-tuning is the same head. "
+            f"{name_of(moved).capitalize()} moved farthest ({number(moved.distance)} nats)."
+        )
+        before, after = (
+            [(row.joint_x, row.joint_y) for row in view.found(Place) if row.before == of] for of in (True, False)
+        )
+        figures.append(
+            block(
+                f"{view.name}_moved",
+                "Heads before and after fine-tuning, in one space",
+                moved_heads,
+                "How far each head moved among the heads of both models; the five that moved farthest are named.",
+                before_N2=before,
+                after_N2=after,
+                heads=heads,
+                note=f"multidimensional scaling of both models' heads, stress {number(moved.stress, 2)}; {texts}",
+            )
+        )
+    nearest = sorted((row for row in view.found(Distance) if not row.before), key=lambda row: row.nats)[:_PAIRS]
+    return Section(
+        "Groups of heads",
+        findings,
+        [
+            "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et al. "
+            "2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability of a group is "
+            f"its mean overlap (Jaccard index) with the nearest group in {space.replicates} bootstrap samples of the texts; below "
+            f"{STABLE} a group may be an artefact (Hennig 2007). With a stress of 0.2 or more the plane shows distances roughly."
+        ],
+        [table(groups, columns, "Groups of heads"), table(nearest, _DISTANCES, "The heads most alike")],
+        figures,
+        head=None if moved is None else (moved.layer, moved.head),
+    )
+
+
+PRESENTER = Presenter(section)
+
+
+def layers_in_words(space: Space) -> str:
+    """Whether heads of one layer are closer to each other than to others."""
+    return (
+        f"Heads of one layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each other than to heads of other "
+        f"layers: {number(space.within)} nats within layers, {number(space.between)} between them (permutation test, p "
+        f"{compared_p(space.p_layers)})."
+    )
+
+
+def compared_p(p: float) -> str:
+    """A p-value after its letter: ``= 0.031`` or ``< 0.001``."""
+    text = p_value(p)
+    return text if text.startswith("<") else f"= {text}"
