@@ -328,13 +328,13 @@ def _moved(content: Content) -> Iterator[Content]:
 def _pair_distances(content: Content) -> Iterator[Content]:
     for before, _, distance_NN in _models(content):
         for one, other in zip(*np.triu_indices(len(distance_NN), 1), strict=True):
-            heads = {**_numbered(one, content), **_numbered(other, content, "other_")}
+            heads = {**_numbered(int(one), content), **_numbered(int(other), content, "other_")}
             yield {"before": before, **heads, "nats": float(distance_NN[one, other])}
 
 
 def _numbered(number: int, content: Content, prefix: str = "") -> Content:
     """The layer and head of a head that is numbered in order of layers."""
-    layer, head = divmod(int(number), content[HEADS])
+    layer, head = divmod(number, content[HEADS])
     return {f"{prefix}layer": layer, f"{prefix}head": head}
 
 
