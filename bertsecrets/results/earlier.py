@@ -274,7 +274,6 @@ _FILES = {"ablation": "ablation/selection.json"}
 """Files of experiments that kept theirs elsewhere."""
 
 
-
 def _models(content: Content) -> Iterator[tuple[bool, Content, NDArray[np.float64]]]:
     """The record and the distances of a model, then of that before fine-tuning if it differs."""
     distance_NN, size = np.array(content["distances"]), len(content["points"])
