@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.errors import UserError
@@ -42,9 +43,7 @@ def read_config(folder: Path) -> DictConfig:
     """
     path = folder / CONFIG_COPY
     try:
-        text = path.read_text("utf-8")
-        check_yaml(text)
-        config = OmegaConf.create(text)
+        config = _parsed(path.read_text("utf-8")).copy()
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = (
             error.strerror if isinstance(error, OSError) else (str(error).splitlines() or [type(error).__name__])[0]
@@ -63,6 +62,13 @@ def read_config(folder: Path) -> DictConfig:
         # Earlier versions wrote this setting, which did nothing with 1.
         del ablation.looks
     return config
+
+
+@cache
+def _parsed(text: str) -> DictConfig | ListConfig:
+    """A page asks for a run's configuration some hundred times."""
+    check_yaml(text)
+    return OmegaConf.create(text)
 
 
 def _not_plain(content: Any, key: str = "") -> str | None:

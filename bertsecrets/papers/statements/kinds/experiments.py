@@ -54,7 +54,7 @@ class Found(Test):
                     reach = found["high"] - found["low"]
                     stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
                     detail = head_label(line["layer"], line["head"]) if {"layer", "head"} <= set(line) else ""
-                    return Reading(found["value"], stderr, int(found["n"]), detail)
+                    return Reading(found["value"], stderr, int(found.get("n", 0)), detail)
         raise LackingError(
             f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
         )
