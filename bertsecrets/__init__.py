@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
     from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
-    from bertsecrets.grid import Column
+    from bertsecrets.grid import Column, Shown
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
+    from bertsecrets.present.presenter import Presenter
     from bertsecrets.present.report.content import Section, Table
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
     from bertsecrets.reporting.head_view import HeadView, head_view
     from bertsecrets.reporting.notebook_run import Run
     from bertsecrets.reporting.numbers import numbers
     from bertsecrets.reporting.power_page import PowerPlan
+    from bertsecrets.results.estimate import Estimate
     from bertsecrets.results.experiment import Experiment
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ _HOMES = {
     "Column": "bertsecrets.grid",
     "DemoTexts": "bertsecrets.api_results",
     "DisabledHeads": "bertsecrets.api_results",
+    "Estimate": "bertsecrets.results.estimate",
     "Experiment": "bertsecrets.results.experiment",
     "HeadAnalysis": "bertsecrets.callbacks.head_analysis",
     "HeadEdit": "bertsecrets.attention.override",
@@ -49,9 +52,11 @@ _HOMES = {
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
     "PowerPlan": "bertsecrets.reporting.power_page",
+    "Presenter": "bertsecrets.present.presenter",
     "Result": "bertsecrets.callbacks.head_analysis",
     "Run": "bertsecrets.reporting.notebook_run",
     "Section": "bertsecrets.present.report.content",
+    "Shown": "bertsecrets.grid",
     "Table": "bertsecrets.present.report.content",
     "demo": "bertsecrets.api",
     "disable": "bertsecrets.api",
@@ -72,6 +77,7 @@ __all__ = [
     "Column",
     "DemoTexts",
     "DisabledHeads",
+    "Estimate",
     "Experiment",
     "HeadAnalysis",
     "HeadEdit",
@@ -79,9 +85,11 @@ __all__ = [
     "HeadView",
     "Measure",
     "PowerPlan",
+    "Presenter",
     "Result",
     "Run",
     "Section",
+    "Shown",
     "Table",
     "demo",
     "disable",

@@ -132,12 +132,14 @@ def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path
     assert "How far the logits move without a head" in (shift / "report.html").read_text("utf-8")
     finding = re.compile("Mode zero: the logits move most without layer [0-2] · head [0-3]")
     assert finding.search((shift / "report.html").read_text("utf-8"))
-    # A folder alone causes no import; the analysis that the command names describes itself.
-    for more, described in (([], False), (["analysis=logit_shift"], True)):
-        (shift / "report.html").unlink()
-        done = door("report", f"run={shift}", "progress=false", *more)
-        assert done.returncode == 0, done.stderr
-        assert bool(finding.search((shift / "report.html").read_text("utf-8"))) == described
+    # An entry point offers the presenter, so that the folder alone is enough.
+    (shift / "report.html").unlink()
+    done = door("report", f"run={shift}", "progress=false")
+    assert done.returncode == 0, done.stderr
+    assert finding.search((shift / "report.html").read_text("utf-8"))
+    lines = bs.numbers(shift).query("quantity == 'largest/shift'")
+    assert list(lines.key) == ["mode=zero"]
+    assert lines.value.iloc[0] == bs.numbers(shift).query("quantity == 'shift'").value.max()
     table = HeadTable.read(shift / "heads.parquet").select(measure="logit_shift", column="shift")
     assert min(table.table["value"].to_pylist()) > 0
     done = door("report", f"run={trained}", "progress=false")
