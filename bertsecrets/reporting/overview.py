@@ -335,7 +335,7 @@ def overview(
         ]
         for head in heads.heads
     }
-    summary = _scores_in_words(scores)
+    summary = scores_in_words(scores)
     return Overview(
         summary=summary,
         notes=[]
@@ -411,7 +411,7 @@ def _learning(run: Run) -> str:
     return f"{run.analyze_command}{' data.eval_fraction=0.5' if ALL in evaluation.values() else ''}"
 
 
-def _scores_in_words(scores: RunScores) -> str:
+def scores_in_words(scores: RunScores) -> str:
     """Each score with its interval, beside that of the constant answer."""
     parts = []
     for line in scores.lines():

@@ -1,7 +1,7 @@
 """The report of a run: a page made from the run's folder, without a model."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,16 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import Shown
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size
-from bertsecrets.present.grid import SHORT, compared_section
+from bertsecrets.present.grid import compared_section
 from bertsecrets.present.presenter import presenter_of, resolved
-from bertsecrets.present.report.content import Colouring, FigureBlock, HeadHistory, Highlights, Report, Section, Table
+from bertsecrets.present.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
-from bertsecrets.reporting.answer import answers, layers_in_words
+from bertsecrets.reporting.answer import layers_in_words
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import HeadsTogether, heads_together
 from bertsecrets.reporting.joins import JOINS, READ_TASK
-from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, prune_section
+from bertsecrets.reporting.opening import Found, firsts, opening
+from bertsecrets.reporting.overview import DisabledHeads, prune_section
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.files import on_page
 from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
@@ -133,103 +134,54 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         sections = {
             name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
         }
-    singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
-    # An analysis leads with what was asked for, and what else is known of it.
     disabled = None if nothing_learned else DisabledHeads.of(run)
-    opening = {
-        name: section
-        for name, section in sections.items()
-        if analysis and disabled is None and (section.summary or section.steps)
-    }
-    # What changed leads where the first measure has no answer of its own.
-    first = next(iter(sections.values()), None)
-    asked = first is not None and first.descriptive
-    leads = bool(compared) and asked and analysis and not nothing_learned and disabled is None and not opening
-    sections = {**opening, **(compared if leads else {}), **sections}
-    others = [section for name, section in sections.items() if name not in opening]
-    last = [] if leads else compared.values()
-    in_order = [*opening.values(), *joins, *others, *last] if opening else [*others, *last, *joins]
-    flat = [part for section in in_order for part in section.flat()]
+    together = heads_together([(view, presenters[name]) for name, view in views.items()])
+    found = Found(run, scores, analysis, views, sections, compared, disabled, together)
+    screen = opening(found)
+    leads = screen.leads or {}
+    others = [section for name, section in {**sections, **compared}.items() if name not in leads]
+    parts = [*leads.values(), *joins, *others] if leads else [*others, *joins]
+    singled = {name: section.highlights for name, section in sections.items() if section.highlights is not None}
     highlights = next(iter(singled.values()), None)
     start = (highlights.heads[0].layer, highlights.heads[0].head) if highlights and highlights.heads else (0, 0)
     captured = read_steps(run.captures)
     followed = [history for view in views.values() if (history := _history(view, captured)) is not None]
-    flat = [
-        section
-        if section.viewer is None
-        else replace(section, viewer=replace(section.viewer, start=start, histories=followed))
-        for section in flat
+    in_order = [
+        part if part.viewer is None else replace(part, viewer=replace(part.viewer, start=start, histories=followed))
+        for section in parts
+        for part in section.flat()
     ]
-    findings = {name: [line for part in section.flat() for line in part.findings] for name, section in sections.items()}
-    firsts = [lines[0] for name, lines in findings.items() if lines and name not in compared]
-    if leads:
-        firsts = [lines[0] for name, lines in findings.items() if lines and name in compared][:1] + firsts
-    together = heads_together([(view, presenters[name]) for name, view in views.items()])
+    if disabled is not None and len(disabled.spared) > 1 and "pruning" not in sections:
+        in_order.append(prune_section(run, disabled))
+    of_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []
-    of_data = [Section("Left out or unusual in the data", paragraphs=scores.notes)] if scores.notes else []
-    all_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
-    several = disabled is not None and len(disabled.spared) > 1
-    pruned = [prune_section(run, disabled)] if disabled and several and "pruning" not in sections else []
-    sections_in_order = (
-        # An analysis leads with what was asked for.
-        [*flat, *pruned, *all_heads, *of_scores, *of_data]
-        if analysis
-        else [*flat, *pruned, *of_scores, *all_heads, *of_data]
-    )
-    drawn, left_out = _first_figures(sections_in_order, figures)
-    drawn.append(_reading_section(run, left_out))
-    screen = overview(run, scores, disabled, together, _first_head(sections.values()))
-    of_scores_in_words: list[str] = []
-    if screen is not None and disabled is None:
-        if opening:
-            # The answer is a smaller model: its figure says more than a grid of heads.
-            of_scores_in_words = [screen.summary]
-            screen = None
-        else:
-            # The grid alone does not say what an analysis found.
-            screen = replace(screen, notes=[*firsts[: 1 + leads], *screen.notes])
-            if leads:
-                differences = [one for view in views.values() if (one := _difference(view)) is not None]
-                about = {
-                    (layer, head): [*(f"{one.label} {one.texts[layer][head]}." for one in differences), *lines]
-                    for (layer, head), lines in screen.about.items()
-                }
-                screen = replace(screen, colourings=[*differences, *screen.colourings], about=about)
+    # An analysis leads with what was asked for.
+    in_order += [*of_heads, *of_scores] if analysis else [*of_scores, *of_heads]
+    if scores.notes:
+        in_order.append(Section("Left out or unusual in the data", paragraphs=scores.notes))
+    drawn, left_out = _first_figures(in_order, figures)
     report = Report(
-        title=_title(run, experiments, sections, disabled, analysis=analysis, learned=not nothing_learned),
+        title=screen.title,
         subtitle=run.name,
         facts=_facts(run, scores, config),
-        answers=[] if nothing_learned else answers(views, sections, disabled),
+        answers=screen.answers,
         notes=[
             *([_nothing_learned(scores)] if nothing_learned else []),
-            *of_scores_in_words,
+            *screen.notes,
             *(note for name in singled if (note := _steps_in_words(views[name], scores)) is not None),
         ],
         links=_origin(run, config) if analysis else [],
         maps=_maps_of_origin(config, run) if analysis else "",
-        sections=drawn,
-        overview=screen,
-        steps=[
-            *(step for section in opening.values() for step in section.steps),
-            *next_steps(run, disabled, experiments),
-        ],
+        sections=[*drawn, _reading_section(run, left_out)],
+        overview=screen.picture,
+        steps=screen.steps,
     )
     answered = [report.title] if disabled is not None else []
     # The first finding of disabled heads is about single heads.
     of_layers = [] if disabled is None else [layers_in_words(run.ablation_table()), disabled.one_sided]
-    found = [*firsts, " ".join(filter(None, of_layers))] if any(of_layers) else firsts
-    printed = [*report.notes, *found] if analysis else (report.notes[:1] or answered)
+    lines = [*firsts(found.in_order(leads).values()), *([" ".join(filter(None, of_layers))] if any(of_layers) else [])]
+    printed = [*report.notes, *lines] if analysis else (report.notes[:1] or answered)
     return RunReport(report, scores, highlights, scalars, curves, together, printed)
-
-
-def _difference(view: MeasureView) -> Colouring | None:
-    """The difference of heads from the compared model in the column in which most differ; None without a difference."""
-    other = next(iter(view.compared), None)
-    if other is None or view.of_layers:
-        return None
-    column, change = view.widest_change(other)
-    label = f"{view.title}: {column.label}, difference from {SHORT[other]}"
-    return Colouring(label, change.delta_LH, digits=2, signed=True) if change.moves else None
 
 
 def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:
@@ -242,16 +194,6 @@ def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None
     return HeadHistory(f"{view.title}: {column.label}", {moment_name(step): value_LH for step, value_LH in history})
 
 
-def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
-    """The first head that the first section with one highlights, or is about; None without any."""
-    for section in sections:
-        if section.highlights is not None and section.highlights.heads:
-            return section.highlights.heads[0].layer, section.highlights.heads[0].head
-        if (head := next((part.head for part in section.flat() if part.head is not None), None)) is not None:
-            return head
-    return None
-
-
 def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[Section], int]:
     """The sections with so many figures in all, the first of each before any second one; and how many are left out."""
     # By rank within the section first: every section keeps its first figure before any has a second.
@@ -262,33 +204,6 @@ def _first_figures(sections: Sequence[Section], most: int | None) -> tuple[list[
         for index, section in enumerate(sections)
     ]
     return drawn, len(ranks) - len(shown)
-
-
-def _title(
-    run: Run,
-    experiments: Mapping[str, tuple[Declaration, MeasureView]],
-    sections: Mapping[str, Section],
-    disabled: DisabledHeads | None,
-    *,
-    analysis: bool,
-    learned: bool,
-) -> str:
-    """The answer of the page in a sentence: on disabled heads, else that of an analysis; without either, what the page is about."""
-    if disabled is not None:
-        return disabled.title()
-    if analysis:
-        answer = next((section.summary for section in sections.values() if section.summary), "")
-        headline = next((section.headline for section in sections.values() if section.findings), "")
-        return answer or headline or _analysis_title(run, experiments)
-    if not learned:
-        return f"{run.model} is not shown to have learned {run.task}; its heads are not judged."
-    return f"What changed inside {run.model} on {run.task}"
-
-
-def _analysis_title(run: Run, experiments: Mapping[str, tuple[Declaration, MeasureView]]) -> str:
-    titles = [view.title for _, view in experiments.values() if view.title]
-    subject = titles[0] if len(titles) == 1 else "Attention heads"
-    return f"{subject}: {run.model} on {run.task}"
 
 
 def _origin(run: Run, config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -1,0 +1,181 @@
+"""How a run's page opens: with the first of several candidates that what was found allows."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bertsecrets.present.grid import SHORT
+from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
+from bertsecrets.reporting.answer import answers
+from bertsecrets.reporting.heads_together import HeadsTogether
+from bertsecrets.reporting.overview import DisabledHeads, next_steps, overview, scores_in_words
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores
+from bertsecrets.results.views import MeasureView
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the page of a run is made from.
+
+    Args:
+        run: The run.
+        scores: Its scores.
+        analysis: Whether it analysed a checkpoint, rather than trained.
+        views: Its experiments by name.
+        sections: Their sections.
+        compared: The sections on their differences from other models, by name.
+        disabled: Its disabled heads; None without any, or if the model learned nothing.
+        heads: All that is known about each head; None without a measured head.
+    """
+
+    run: Run
+    scores: RunScores
+    analysis: bool
+    views: Mapping[str, MeasureView]
+    sections: Mapping[str, Section]
+    compared: Mapping[str, Section]
+    disabled: DisabledHeads | None
+    heads: HeadsTogether | None
+
+    def in_order(self, leads: Mapping[str, Section] | None = None) -> Mapping[str, Section]:
+        """The experiments' sections, after those that lead."""
+        return {**(leads or {}), **self.sections}
+
+    @property
+    def steps(self) -> list[NextStep]:
+        """What to do next."""
+        return next_steps(self.run, self.disabled, self.views)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The first screen of a page.
+
+    Args:
+        title: The answer in a sentence, or what the page is about.
+        picture: The grid of heads; None for the first figure.
+        steps: What to do next.
+        answers: Headings and sentences.
+        notes: Further sentences.
+        leads: The sections that come first, by name.
+    """
+
+    title: str
+    picture: Overview | None
+    steps: Sequence[NextStep]
+    answers: Sequence[tuple[str, str]] = ()
+    notes: Sequence[str] = ()
+    leads: Mapping[str, Section] | None = None
+
+
+def opening(found: Found) -> Opening:
+    """The first screen of a run's page."""
+    return next(screen for candidate in _CANDIDATES if (screen := candidate(found)) is not None)
+
+
+def firsts(sections: Iterable[Section]) -> list[str]:
+    """The first finding of each section that has one."""
+    findings = ([line for part in section.flat() for line in part.findings] for section in sections)
+    return [lines[0] for lines in findings if lines]
+
+
+def _disabled_heads(found: Found) -> Opening | None:
+    """Which heads are needed and which can be spared, with the grid of verdicts."""
+    if found.disabled is None:
+        return None
+    answered = answers(found.views, found.sections, found.disabled)
+    return Opening(found.disabled.title(), _picture(found, {}), found.steps, answered)
+
+
+def _own_answer(found: Found) -> Opening | None:
+    """What an analysis answers itself, such as a smaller model: its figure says more than a grid of heads."""
+    leads = {name: section for name, section in found.sections.items() if section.summary or section.steps}
+    if not found.analysis or not leads:
+        return None
+    steps = [step for section in leads.values() for step in section.steps]
+    notes = [] if found.heads is None else [scores_in_words(found.scores)]
+    return Opening(_analysis_title(found, leads), None, [*steps, *found.steps], notes=notes, leads=leads)
+
+
+def _what_changed(found: Found) -> Opening | None:
+    """How heads differ from those of another model, where the first measure only describes them."""
+    described = next(iter(found.sections.values()), Section()).descriptive
+    if not (found.analysis and described and found.compared and found.scores.learned is not False):
+        return None
+    leads = dict(list(found.compared.items())[:1])
+    picture = _picture(found, leads)
+    if picture is not None:
+        differences = [one for view in found.views.values() if (one := _difference(view)) is not None]
+        about = {
+            (layer, head): [*(f"{one.label} {one.texts[layer][head]}." for one in differences), *lines]
+            for (layer, head), lines in picture.about.items()
+        }
+        picture = replace(picture, colourings=[*differences, *picture.colourings], about=about)
+    return Opening(_analysis_title(found, leads), picture, found.steps, leads=leads)
+
+
+def _what_is_measured(found: Found) -> Opening | None:
+    """The numbers of an analysis, with what it found first."""
+    return Opening(_analysis_title(found, {}), _picture(found, {}), found.steps) if found.analysis else None
+
+
+def _training(found: Found) -> Opening:
+    """What a training recorded."""
+    model, task = found.run.model, found.run.task
+    title = (
+        f"{model} is not shown to have learned {task}; its heads are not judged."
+        if found.scores.learned is False
+        else f"What changed inside {model} on {task}"
+    )
+    return Opening(title, _picture(found, {}), found.steps)
+
+
+_CANDIDATES: tuple[Callable[[Found], Opening | None], ...] = (
+    _disabled_heads,
+    _own_answer,
+    _what_changed,
+    _what_is_measured,
+    _training,
+)
+"""In order of precedence."""
+
+
+def _picture(found: Found, leads: Mapping[str, Section]) -> Overview | None:
+    """The grid of heads; without verdicts beside what was found first, which it does not say."""
+    sections = found.in_order(leads).values()
+    screen = overview(found.run, found.scores, found.disabled, found.heads, _first_head(sections))
+    if screen is None or found.disabled is not None:
+        return screen
+    return replace(screen, notes=[*firsts(sections)[: 1 + len(leads)], *screen.notes])
+
+
+def _first_head(sections: Iterable[Section]) -> tuple[int, int] | None:
+    """The first head that the first section with one highlights, or is about; None without any."""
+    for section in sections:
+        if section.highlights is not None and section.highlights.heads:
+            return section.highlights.heads[0].layer, section.highlights.heads[0].head
+        if (head := next((part.head for part in section.flat() if part.head is not None), None)) is not None:
+            return head
+    return None
+
+
+def _analysis_title(found: Found, leads: Mapping[str, Section]) -> str:
+    """The answer of an analysis in a sentence; without any, what it is about."""
+    sections = found.in_order(leads).values()
+    titles = [view.title for view in found.views.values() if view.title]
+    subject = titles[0] if len(titles) == 1 else "Attention heads"
+    return (
+        next((section.summary for section in sections if section.summary), "")
+        or next((section.headline for section in sections if section.findings), "")
+        or f"{subject}: {found.run.model} on {found.run.task}"
+    )
+
+
+def _difference(view: MeasureView) -> Colouring | None:
+    """The difference of heads from the compared model in the column in which most differ; None without a difference."""
+    other = next(iter(view.compared), None)
+    if other is None or view.of_layers:
+        return None
+    column, change = view.widest_change(other)
+    label = f"{view.title}: {column.label}, difference from {SHORT[other]}"
+    return Colouring(label, change.delta_LH, digits=2, signed=True) if change.moves else None
