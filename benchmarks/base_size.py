@@ -49,8 +49,7 @@ from bertsecrets.measures.base import BACKWARD, Measure
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_model
-from bertsecrets.pruning.gate_fit import fit_gates
-from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcrete
+from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete, fit_gates
 from bertsecrets.pruning.recovery import task_loss
 from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import INITIAL

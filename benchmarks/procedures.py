@@ -40,7 +40,7 @@ from bertsecrets.ablation.verdicts import (
     p_of_losses,
 )
 from bertsecrets.data.task import Task
-from bertsecrets.pruning.searches import search_level
+from bertsecrets.pruning.guarantee import search_level
 from bertsecrets.statistics.closed_testing import least_false
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import paired_proportions, stderr_of_width

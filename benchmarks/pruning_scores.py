@@ -16,8 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, QUIET, footnote, house_style, new_figure
-from bertsecrets.pruning.scores import CONTROLS
+from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.rows import CONTROLS, Pruned
 from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
 
 RESULTS = Path(__file__).parent / "results" / "pruning_scores.json"
 SHOWN = (
@@ -37,23 +39,26 @@ Model = dict[str, Any]
 def collect(folders: Sequence[Path], models: dict[str, Model]) -> None:
     """Add the curves of the analyses to the models, by name of task and seed."""
     for folder in folders:
-        (content,) = json.loads((folder / "pruning.json").read_text("utf-8")).values()
         run = Run.open(folder)
-        config = run.config()
-        facts = {key: content[key] for key in ("metric", "baseline", "examples", "total", "choosing")}
+        (view,) = [MeasureView(run, one) for one in run.declarations() if one.name == Pruning.name]
+        pruned = Pruned.of(view)
+        assert pruned is not None
+        search, config = pruned.search, run.config()
+        facts = {"metric": search.metric, "baseline": search.score, "examples": search.examples}
+        facts |= {"total": search.heads, "choosing": search.choosing}
         model = models.setdefault(
             f"{run.task} {config.get('trained', config)['seed']}", {"task": run.task, **facts, "curves": []}
         )
-        if (model["examples"], model["baseline"]) != (content["examples"], content["baseline"]):
+        if (model["examples"], model["baseline"]) != (search.examples, search.score):
             raise SystemExit(
                 f"{folder} has another score or other examples than the other analyses of its task and seed."
             )
         known = {(row["score"], row["seed"], row["kept"]) for row in model["curves"]}
-        model["curves"] += [
-            {key: round(row[key], 5) if isinstance(row[key], float) else row[key] for key in COLUMNS}
-            for row in content["curves"]
-            if (row["score"], row["seed"], row["kept"]) not in known
-        ]
+        for point in pruned.points:
+            place = (point.score, point.order, point.kept)
+            numbers = (round(value, 5) for value in (point.change.value, point.change.low, point.change.high))
+            if place not in known:
+                model["curves"].append(dict(zip(COLUMNS, (*place, *numbers), strict=True)))
 
 
 def by_task(models: Mapping[str, Model]) -> dict[str, list[Model]]:

@@ -22,7 +22,7 @@ another (Fang et al.
 
 Every method is distilled on the same rows with the same learning rate. Scores are those of the development set, which
 no method sees. Limits are one-sided at 95 %, over seeds and examples; those of a finished ``analysis=shrink`` at the
-level that its search was tested at (:mod:`bertsecrets.pruning.searches`).
+level that its search was tested at (:mod:`bertsecrets.pruning.guarantee`).
 """
 
 import argparse
@@ -33,6 +33,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -52,19 +53,22 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.models.encoder import describe
 from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
-from bertsecrets.pruning.component_scores import ComponentScores, fisher_information
+from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, export_int8
+from bertsecrets.pruning.guarantee import search_level
 from bertsecrets.pruning.latency import compare_latency
-from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
-from bertsecrets.pruning.searches import search_level
+from bertsecrets.pruning.rows import MetricTest, Shrunk
 from bertsecrets.pruning.settings import ShrinkSettings
-from bertsecrets.pruning.shrink import Answers, answers, make_smaller, plan, tests_of
-from bertsecrets.pruning.shrink_experiment import Shrinking
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.formatting import number, rounded_up, with_limits
 from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
+from bertsecrets.shrinking.components import ComponentScores, fisher_information
+from bertsecrets.shrinking.latency import LatencyTable, measure_latency
+from bertsecrets.shrinking.plan import plan
+from bertsecrets.shrinking.search import Answers, answers, make_smaller, metric_tests
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 
@@ -225,15 +229,15 @@ class Peers:
 
     def row(self, method: str, seed: int, smaller: Any, rows: int, data: TaskData | None = None) -> dict[str, Any]:
         """Times and tests of a smaller model."""
-        latencies = compare_latency(self.network, smaller, self.length, [1, BATCH], 2 * ROUNDS)
+        timings = compare_latency(self.network, smaller, self.length, [1, BATCH], 2 * ROUNDS)
         after = self.answers(smaller, data or self.data)
         return {
             "run": self.name,
             "method": method,
             "seed": seed,
             "examples": self.examples,
-            "tests": tests_of(self.whole, after, self.data.task, 0.01, 0.95)[0],
-            "speedup": {str(size): latency.whole / latency.smaller for size, latency in latencies.items()},
+            "tests": stored(metric_tests(self.whole, after, self.data.task, 0.01, 0.95)),
+            "speedup": {str(timing.batch): timing.speedup for timing in timings},
             "rows": rows,
             "threads": torch.get_num_threads(),
             "length": self.length,
@@ -333,20 +337,28 @@ def name_of(run: Path) -> str:
 def rows_of_analysis(folder: Path) -> Iterator[dict[str, Any]]:
     """The models of a finished ``analysis=shrink``."""
     run = Run.open(folder)
-    content = json.loads(run.extras_path(Shrinking.name).read_text("utf-8"))["model"]
-    for attempt in content["attempts"]:
+    (view,) = [MeasureView(run, one) for one in run.declarations() if one.name == Shrinking.name]
+    shrunk = Shrunk.of(view)
+    assert shrunk is not None
+    search = shrunk.search
+    for smaller in shrunk.attempts:
         yield {
             "run": name_of(folder),
-            "method": OURS_INT8 if attempt["int8"] else OURS if content["epochs"] else UNTRAINED,
+            "method": OURS_INT8 if smaller.attempt.int8 else OURS if search.epochs else UNTRAINED,
             "seed": run.config()["shrink"]["seed"],
-            "examples": content["judged_on"],
-            "tests": attempt["tests"],
-            "search": content.get("search", 1),
-            "speedup": {size: time["whole"] / time["smaller"] for size, time in attempt["latency"].items()},
-            "rows": content["taught_on"] * content["epochs"],
-            "threads": content["table"]["threads"],
-            "length": content["table"]["length"],
+            "examples": search.examples,
+            "tests": stored(smaller.tests),
+            "search": search.number or 1,
+            "speedup": {str(timing.batch): timing.speedup for timing in smaller.timings},
+            "rows": search.taught_on * search.epochs,
+            "threads": search.threads,
+            "length": search.length,
         }
+
+
+def stored(tests: Sequence[MetricTest]) -> list[dict[str, Any]]:
+    """Tests as the results keep them; those of other metrics than accuracy have no counts."""
+    return [{name: value for name, value in asdict(test).items() if value is not None} for test in tests]
 
 
 def model_of(row: dict[str, Any]) -> tuple[str, float]:

@@ -7,7 +7,7 @@ A package opens a door with an entry point in one of these groups:
 ``bertsecrets.presenters``       a :class:`~bertsecrets.present.presenter.Presenter`
 ``bertsecrets.families``         a :class:`~bertsecrets.models.families.base.Family`
 ``bertsecrets.sources``          a class that :func:`~bertsecrets.data.sources.make_source` can build
-``bertsecrets.scores``           a :data:`~bertsecrets.pruning.situation.Score`
+``bertsecrets.scores``           a :data:`~bertsecrets.pruning.sets.Score`
 ``bertsecrets.override_modes``   a mode of :func:`~bertsecrets.attention.override.override`
 ``bertsecrets.statements``       a folder of statements, as ``package.folder``
 ``bertsecrets.pages``            a folder of pages of statements, figures and tables, as ``package.folder``

@@ -32,7 +32,7 @@ from bertsecrets.papers.names import page_files
 from bertsecrets.papers.statements.statement import read_statements
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
 from bertsecrets.pruning.scores import find_score, removal_sets
-from bertsecrets.pruning.situation import Situation
+from bertsecrets.pruning.sets import Situation
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
@@ -10,17 +10,16 @@ from pydantic import Field
 
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
-from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.pruning.gate_fit import closed_heads, fit_gates
-from bertsecrets.pruning.gates_experiment import CausalGates
-from bertsecrets.pruning.hard_concrete import HardConcrete
+from bertsecrets.pruning.experiment import CausalGates
+from bertsecrets.pruning.gates import HardConcrete, closed_heads, fit_gates
 from bertsecrets.pruning.resume import Finished
-from bertsecrets.pruning.search import finite_or_none
-from bertsecrets.pruning.sets import SetResults, evaluate_sets
+from bertsecrets.pruning.rows import GateFits, PathGate, PathPoint
+from bertsecrets.pruning.sets import evaluate_sets
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 
@@ -134,37 +133,22 @@ class FitGates(HeadAnalysis):
         results = evaluate_sets(model, sets, self.loader(trainer), data.task, context=context, parts=finished.parts)
         if finished.loaded:
             _log.info(f"Resumed interrupted fits: {finished.loaded} steps were already finished.")
-        return Result(CausalGates(), _grid(directions), self._extras(results, path, data), finish=finished.clear)
-
-    def _extras(self, results: SetResults, path: Sequence[HardConcrete], data: TaskData) -> dict[str, Any]:
         metric = data.task.metrics[0]
         baseline, change_V = results.baseline_and_changes(metric)
         low_V, high_V = results.limits(metric, _LEVEL)
-        curves = [
-            {
-                "score": "gates",
-                "seed": 0,
-                "penalty": penalty,
-                "kept": int(gates.kept().sum()),
-                "change": finite_or_none(change_V[index]),
-                "low": finite_or_none(low_V[index]),
-                "high": finite_or_none(high_V[index]),
-                "loss": float(results.loss_V[index]),
-                "gate": gates().detach().cpu().tolist(),
-            }
-            for index, (penalty, gates) in enumerate(zip(self.path, path, strict=True))
+        count, choosing = len(results.label_N), min(self.examples, len(data.examples(TRAIN)))
+        rows: list[object] = [
+            GateFits(metric, baseline, results.clean_loss, _LEVEL, count, choosing, self.penalty, self.steps)
         ]
-        return {
-            "metric": metric,
-            "baseline": baseline,
-            "clean_loss": results.clean_loss,
-            "level": _LEVEL,
-            "examples": len(results.label_N),
-            "choosing": min(self.examples, len(data.examples(TRAIN))),
-            "penalty": self.penalty,
-            "steps": self.steps,
-            "curves": curves,
-        }
+        for index, (penalty, gates) in enumerate(zip(self.path, path, strict=True)):
+            change = Estimate(float(change_V[index]), float(low_V[index]), float(high_V[index]), n=count)
+            rows.append(PathPoint(penalty, int(gates.kept().sum()), change, float(results.loss_V[index])))
+            rows += [
+                PathGate(penalty, layer, head, gate)
+                for layer, gate_H in enumerate(gates().detach().cpu().tolist())
+                for head, gate in enumerate(gate_H)
+            ]
+        return Result(CausalGates(), _grid(directions), finish=finished.clear, rows=rows)
 
 
 def _grid(directions: Sequence[torch.Tensor]) -> HeadGrid:

@@ -1,7 +1,6 @@
 """Prune a finished model: remove heads by a score, and return the smallest model with a guarantee."""
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,16 +19,16 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.pruning.columns import columns_of, table_of
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import write_smaller
-from bertsecrets.pruning.latency import WARM_UP, Latency, compare_latency
+from bertsecrets.pruning.guarantee import Searches, search_level
+from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.measured import measured_scores
 from bertsecrets.pruning.removal import check_removable, remove_heads
 from bertsecrets.pruning.resume import Finished
-from bertsecrets.pruning.scores import CONTROLS, find_score, with_controls
-from bertsecrets.pruning.search import PruningSearch, Selection, as_extras, check_settings
-from bertsecrets.pruning.searches import Searches, search_level
+from bertsecrets.pruning.rows import CONTROLS, Timing
+from bertsecrets.pruning.scores import columns_of, find_score, table_of, with_controls
+from bertsecrets.pruning.search import PruningSearch, Selection, check_settings, found
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings, check_class_loss
 from bertsecrets.results.progress import progress_over
@@ -128,14 +127,11 @@ class PruneHeads(HeadAnalysis):
         if not trainer.is_global_zero:
             return None
         costs = cost(model, max(1, round(sum(lengths) / testing)))
-        latencies = self._latencies(trainer, model, selection, costs.length)
-        known = searches.folder is not None
-        extras = as_extras(
-            orders, selection, columns, data.task, settings, place, known, costs, latencies, module.device.type
-        )
-        return Result(
-            Pruning(), _grid(model, selection), extras, finish=partial(self._finish, model, selection, data, finished)
-        )
+        timings = self._timings(trainer, model, selection, costs.length)
+        known, device = searches.folder is not None, module.device.type
+        rows = found(orders, selection, columns, data.task, settings, place, known, costs, timings, device)
+        finish = partial(self._finish, model, selection, data, finished)
+        return Result(Pruning(), _grid(model, selection), finish=finish, rows=rows)
 
     def _finish(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
         """Write the smaller model, then remove what an interrupted search would resume from."""
@@ -150,28 +146,25 @@ class PruneHeads(HeadAnalysis):
         rounds = self.settings.latency_rounds
         return 2 * sum(_BATCHES) * (max(2, rounds) + WARM_UP) * models if rounds else 0
 
-    def _latencies(
-        self, trainer: pl.Trainer, model: nn.Module, selection: Selection, length: int
-    ) -> dict[int, Mapping[int, Latency]]:
-        """Step of the chosen order -> batch size -> latencies of the smaller model and the whole one."""
-        encoder = describe(model)
+    def _timings(self, trainer: pl.Trainer, model: nn.Module, selection: Selection, length: int) -> list[Timing]:
+        """Latencies of the models of the chosen order beside the whole one."""
+        encoder, rounds = describe(model), self.settings.latency_rounds
         try:
             check_removable(encoder)
         except UserError:
-            return {}
-        if not self.settings.latency_rounds:
-            return {}
-        sets = selection.order.sets
-        latencies: dict[int, Mapping[int, Latency]] = {}
-        with progress_over(len(sets), "timing", visible=shows_progress(trainer), unit="model") as advance:
-            for index, heads in enumerate(sets):
+            return []
+        if not rounds:
+            return []
+        timings = []
+        with progress_over(
+            len(selection.order.sets), "timing", visible=shows_progress(trainer), unit="model"
+        ) as advance:
+            for attempt, heads in enumerate(selection.order.sets):
                 # Recovered models have the same shapes.
                 smaller = remove_heads(model, sorted(heads)).eval()
-                latencies[index] = compare_latency(
-                    encoder.model, smaller, length, _BATCHES, max(2, self.settings.latency_rounds)
-                )
+                timings += compare_latency(encoder.model, smaller, length, _BATCHES, max(2, rounds), attempt)
                 advance()
-        return latencies
+        return timings
 
     def _save(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
         assert selection.step is not None

@@ -19,10 +19,10 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.pruning.columns import columns_of, table_of
-from bertsecrets.pruning.first_experiment import FirstPruned
-from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
-from bertsecrets.pruning.situation import Situation
+from bertsecrets.pruning.experiment import FirstPruned
+from bertsecrets.pruning.rows import Removed
+from bertsecrets.pruning.scores import columns_of, find_score, passes_of, removal_sets, score_label, table_of
+from bertsecrets.pruning.sets import Situation
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import Array
@@ -164,14 +164,9 @@ class PruneFirst(HeadAnalysis):
 
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
         data, gate_LH = data_of(trainer), _gates_of(module).gate_LH.detach().cpu()
-        extras = {
-            "score": self.name,
-            "kept": int(gate_LH.sum()),
-            "total": gate_LH.numel(),
-            "metric": data.task.metrics[0],
-            "evaluation": data.evaluation_names[0],
-        }
-        return Result(FirstPruned(), without_errors(FirstPruned(), gate_LH[..., None]), extras)
+        facts = (int(gate_LH.sum()), gate_LH.numel(), data.task.metrics[0], data.evaluation_names[0])
+        rows = [Removed(self.name, score_label(self.name), *facts)]
+        return Result(FirstPruned(), without_errors(FirstPruned(), gate_LH[..., None]), rows=rows)
 
 
 def _gates_of(module: SequenceClassifier) -> FixedGates:

@@ -14,8 +14,8 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.sharding import SHARDED
-from bertsecrets.pruning.gates_experiment import LearnedGates
-from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcrete
+from bertsecrets.pruning.experiment import LearnedGates
+from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete
 from bertsecrets.results.run import Run
 
 

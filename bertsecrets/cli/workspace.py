@@ -10,8 +10,8 @@ from bertsecrets.cli.build import run_folder
 from bertsecrets.errors import UserError
 from bertsecrets.present.console import print_lines
 from bertsecrets.present.disabling import counted_verdict
+from bertsecrets.present.pruning import CHANGE_OF, KEPT_AXIS
 from bertsecrets.present.wandb import STEP
-from bertsecrets.pruning.experiment import CHANGE_OF, KEPT_AXIS
 from bertsecrets.results.files import write_text
 from bertsecrets.results.verdicts import WORDS
 from bertsecrets.sweeps.output_folder import keep_results

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -34,9 +33,10 @@ from bertsecrets.present.figures.style import (
     seeds_in_words,
     titled_panels,
 )
+from bertsecrets.present.pruning import curves_over_seeds, over_seeds
 from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.pruning.scores import EXACT, RANDOM, from_table, score_label
-from bertsecrets.pruning.seeds import curves_over_seeds, over_seeds
+from bertsecrets.pruning.rows import Point, Pruned
+from bertsecrets.pruning.scores import EXACT, score_label
 from bertsecrets.results.components import ALL_BUT_ONE, HEAD
 from bertsecrets.results.formatting import MISSING, low_to_high, number, with_limits
 from bertsecrets.results.views import Replicates
@@ -274,7 +274,7 @@ def curves(models: Studied) -> Section | None:
         rows += _rows(group, contents, intervals, score, _THEIRS["curve"])
         if score == _PAPERS and EXACT in intervals:
             rows += _rows(group, contents, intervals, EXACT, _THEIRS["single_effects"])
-        figure = curves_over_seeds(group.name, contents, intervals, _published_lines(contents[0]["total"]))
+        figure = curves_over_seeds(group.name, contents, intervals, _published_lines(contents[0].search.heads))
         blocks.append(
             FigureBlock(
                 f"michel_pruning_{len(blocks)}",
@@ -283,7 +283,7 @@ def curves(models: Studied) -> Section | None:
                 "Line chart of scores by heads kept.",
             )
         )
-    counts = [content["examples"] for _, contents in pruned for content in contents]
+    counts = [content.search.examples for _, contents in pruned for content in contents]
     header = [
         "task",
         "heads pruned",
@@ -311,9 +311,9 @@ def curves(models: Studied) -> Section | None:
     )
 
 
-def _half_in_words(group: Group, contents: Sequence[Mapping[str, Any]]) -> str:
+def _half_in_words(group: Group, contents: Sequence[Pruned]) -> str:
     """What about half of the heads cost, in the order that is shown."""
-    intervals, total = over_seeds(contents).get(_judged(contents), {}), contents[0]["total"]
+    intervals, total = over_seeds(contents).get(_judged(contents), {}), contents[0].search.heads
     if not intervals:
         return ""
     kept = min(intervals, key=lambda number: abs(number - total / 2))
@@ -327,16 +327,16 @@ def efficiency(models: Studied) -> Section | None:
     """Section 4.2: latency with half of the heads; None if no run measured it."""
     rows = []
     for group, contents in _pruned(models):
-        timed = [row for content in contents if (row := _half(content))["latency"]]
-        for batch in timed[0]["latency"] if timed else ():
-            gains = [100 * (row["latency"][batch]["whole"] / row["latency"][batch]["smaller"] - 1) for row in timed]
+        timed = [(half, content) for content in contents for half in [_half(content)] if content.timed(half)]
+        for place, first in enumerate(timed[0][1].timed(timed[0][0]) if timed else ()):
+            gains = [100 * (content.timed(half)[place].speedup - 1) for half, content in timed]
             rows.append(
                 [
                     group.name,
-                    f"{timed[0]['kept']} of {contents[0]['total']}",
-                    batch,
+                    f"{timed[0][0].kept} of {contents[0].search.heads}",
+                    str(first.batch),
                     ", ".join(number(gain, 0, signed=True) for gain in gains),
-                    f"+{_THEIRS['speed_up']}" if int(batch) >= 16 else MISSING,
+                    f"+{_THEIRS['speed_up']}" if first.batch >= 16 else MISSING,
                 ]
             )
     if not rows:
@@ -421,45 +421,38 @@ def _concentration(value_N: NDArray[np.float64]) -> float:
     return float(largest_N[: round(_LARGE_SHARE * len(largest_N))].sum() / largest_N.sum())
 
 
-def _pruned(models: Studied) -> list[tuple[Group, list[Mapping[str, Any]]]]:
-    """The groups with pruned models, with what each run wrote."""
-    pruned: list[tuple[Group, list[Mapping[str, Any]]]] = []
+def _pruned(models: Studied) -> list[tuple[Group, list[Pruned]]]:
+    """The groups with pruned models, with what each run found."""
+    pruned = []
     for group in models.tuned:
-        views = group.views("pruning", ready=lambda view: bool(view.extras))
-        if views:
-            pruned.append((group, [view.extras for view in views]))
+        if runs := [run for view in group.views("pruning") if (run := Pruned.of(view)) is not None]:
+            pruned.append((group, runs))
     return pruned
 
 
-def _judged(contents: Sequence[Mapping[str, Any]]) -> str:
+def _judged(contents: Sequence[Pruned]) -> str:
     """The score whose order is shown: the paper's if all runs have it, else what chose the first run's model."""
-    if all(any(row["score"] == _PAPERS for row in content["curves"]) for content in contents):
+    if all(any(point.score == _PAPERS for point in content.points) for content in contents):
         return _PAPERS
-    return str(contents[0]["chosen"]["score"])
+    return contents[0].chosen.score
 
 
-def _half(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row of the chosen score's order with about half of the heads gone."""
-    rows = [row for row in content["curves"] if row["score"] == content["chosen"]["score"]]
-    return min(rows, key=lambda row: abs(row["kept"] - content["total"] / 2))
+def _half(content: Pruned) -> Point:
+    """The point of the chosen score's order with about half of the heads gone."""
+    return min(content.order, key=lambda point: abs(point.kept - content.search.heads / 2))
 
 
 def _rows(
     group: Group,
-    contents: Sequence[Mapping[str, Any]],
+    contents: Sequence[Pruned],
     intervals: Mapping[str, Mapping[int, Interval]],
     score: str,
     published_curve: Mapping[int, float],
 ) -> list[list[str]]:
-    total = contents[0]["total"]
+    total = contents[0].search.heads
     rows = []
     for kept, interval in intervals.get(score, {}).items():
-        random = [
-            row["change"]
-            for content in contents
-            for row in content["curves"]
-            if row["score"] == RANDOM and row["kept"] == kept and row["change"] is not None
-        ]
+        random = [change for content in contents for change in content.random(kept)]
         percent = 100 * (total - kept) / total
         rows.append(
             [
@@ -503,14 +496,14 @@ def _published_lines(total: int) -> dict[str, list[tuple[float, float]]]:
     }
 
 
-def _how(contents: Sequence[Mapping[str, Any]]) -> str:
+def _how(contents: Sequence[Pruned]) -> str:
     """Which order is shown, and where its numbers come from."""
     content, score = contents[0], _judged(contents)
-    when = "anew after each step" if content["iterative"] else "once"
+    when = "anew after each step" if content.search.iterative else "once"
     source = (
         "read from a head table"
-        if from_table(content, score)
-        else f"computed {when} on {content['choosing']:,} training examples"
+        if any(point.from_table for point in content.points if point.score == score)
+        else f"computed {when} on {content.search.choosing:,} training examples"
     )
     theirs = (
         "This is I_h of the paper: the mean absolute derivative of the loss with respect to a gate on the head, divided by the norm over "

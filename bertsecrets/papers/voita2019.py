@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
 from bertsecrets.papers.shows import published
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.pruning import CurvePoint, pruning_curves
 from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
@@ -37,10 +37,9 @@ from bertsecrets.present.figures.style import (
 )
 from bertsecrets.present.grid import highest
 from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.pruning.columns import KEPT
-from bertsecrets.pruning.figures import pruning_curves
-from bertsecrets.pruning.first_experiment import FirstPruned
-from bertsecrets.pruning.gates_experiment import GATE, LearnedGates
+from bertsecrets.pruning.experiment import GATE, KEPT, FirstPruned, LearnedGates
+from bertsecrets.pruning.rows import GateFits, PathPoint
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import MISSING, head_label, low_to_high, number, percent, with_limits
 from bertsecrets.results.views import Array
 from bertsecrets.statistics.ranks import rank_correlation
@@ -245,7 +244,7 @@ _IN_LEGEND = {_FROZEN: f"gates {_FROZEN}", _LEARNED: f"gates {_LEARNED}", _ALONE
 
 def gates(models: Studied) -> Section | None:
     """Section 6: how many heads gates leave open, and at which score; None if no run fitted or learned gates."""
-    frozen = [(content, path) for content, path in map(_path, models.tuned) if path]
+    frozen = [(fits, path) for fits, path in map(_path, models.tuned) if fits is not None and path]
     learned = [fitted for group in models.tuned if (fitted := _fitted(models, group)) is not None]
     if not frozen and not learned:
         return None
@@ -296,7 +295,7 @@ def gates(models: Studied) -> Section | None:
             "together with fine-tuning. Its encoder translates from English to Russian."
         ],
         tables=[Table(header, rows, caption)],
-        figures=[_figure(content, path, learned, index) for index, (content, path) in enumerate(frozen)],
+        figures=[_figure(fits, path, learned, index) for index, (fits, path) in enumerate(frozen)],
         summary=_in_words(learned),
     )
 
@@ -326,31 +325,32 @@ class _Fitted:
     change: Interval
 
 
-def _path(group: Group) -> tuple[Mapping[str, Any], list[_Fitted]]:
-    """The first seed's record of gates of the frozen model, and the models on their path by penalty; both empty without gates."""
-    views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.extras.get("curves")))
-    by_penalty: dict[float, list[tuple[float, Mapping[str, Any]]]] = {}
-    for view in views:
-        for row in view.extras["curves"]:
-            by_penalty.setdefault(row["penalty"], []).append((view.extras["baseline"], row))
+def _path(group: Group) -> tuple[GateFits | None, list[_Fitted]]:
+    """The first seed's fits of gates to the frozen model, and the models on their path by penalty; none without gates."""
+    views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.lines("pathpoint")))
+    by_penalty: dict[float, list[tuple[float, PathPoint]]] = {}
+    all_fits = [view.found(GateFits)[0] for view in views]
+    for view, fits in zip(views, all_fits, strict=True):
+        for point in view.found(PathPoint):
+            by_penalty.setdefault(point.penalty, []).append((fits.score, point))
     path = []
     for penalty, of_seeds in by_penalty.items():
-        defined = [(whole, row) for whole, row in of_seeds if row["change"] is not None]
+        defined = [(whole, point.change) for whole, point in of_seeds if np.isfinite(point.change.value)]
         path.append(
             _Fitted(
                 group.name,
                 _FROZEN,
                 f"{penalty:g}",
                 views[0].value("pushed_shut").size,
-                [row["kept"] for _, row in of_seeds],
-                [whole + row["change"] for whole, row in defined],
+                [point.kept for _, point in of_seeds],
+                [whole + change.value for whole, change in defined],
                 [whole for whole, _ in defined],
                 interval_over_seeds(
-                    [[row["change"], row["low"], row["high"]] for _, row in defined], _LEVEL, symmetric=True
+                    [[change.value, change.low, change.high] for _, change in defined], _LEVEL, symmetric=True
                 ),
             )
         )
-    return views[0].extras if views else {}, path
+    return all_fits[0] if all_fits else None, path
 
 
 def _fitted(models: Studied, group: Group) -> _Fitted | None:
@@ -439,17 +439,14 @@ def _kept_of(role_LH: NDArray[np.bool_], kept_LH: NDArray[np.bool_]) -> str:
     return f"{int((role_LH & kept_LH).sum())} of {int(role_LH.sum())}"
 
 
-def _figure(content: Mapping[str, Any], path: Sequence[_Fitted], learned: Sequence[_Fitted], index: int) -> FigureBlock:
+def _figure(fits: GateFits, path: Sequence[_Fitted], learned: Sequence[_Fitted], index: int) -> FigureBlock:
     name, heads, seeds = path[0].name, path[0].heads, max(len(one.kept_R) for one in path)
     of_group = [one for one in (*path, *learned) if one.name == name and np.isfinite(one.change.mean)]
-    rows = []
+    points_of_all = []
     for how, legend in _IN_LEGEND.items():
         points = [(float(np.mean(one.kept_R)), one.change) for one in of_group if one.how == how]
         points.sort(key=itemgetter(0))
-        rows += [
-            {"score": legend, "seed": 0, "kept": kept, "change": of.mean, "low": of.low, "high": of.high}
-            for kept, of in points
-        ]
+        points_of_all += [CurvePoint(legend, kept, Estimate(of.mean, of.low, of.high)) for kept, of in points]
     published = {
         f"paper (BLEU), {_IN_LEGEND[how]}": [
             (heads * int(kept.split("/")[0]) / 48, (scores[place] - _THEIRS["whole"]) / 100)
@@ -458,10 +455,10 @@ def _figure(content: Mapping[str, Any], path: Sequence[_Fitted], learned: Sequen
         for place, how in enumerate((_LEARNED, _ALONE))
     }
     figure = pruning_curves(
-        rows,
+        points_of_all,
         margin=_MARGIN,
-        title=f"{name}: change of {content['metric']} by heads kept",
-        count=content["examples"],
+        title=f"{name}: change of {fits.metric} by heads kept",
+        count=fits.examples,
         level=_LEVEL,
         over="seeds and examples" if seeds > 1 else "examples",
         published=published,

@@ -12,6 +12,7 @@ from bertsecrets.files import is_ours
 from bertsecrets.grid import Shown
 from bertsecrets.present.grid import grid_comparison, grid_section
 from bertsecrets.present.report.content import Section
+from bertsecrets.results.earlier import MOVED
 from bertsecrets.results.run import Declaration
 from bertsecrets.results.views import Comparison, MeasureView
 
@@ -101,7 +102,8 @@ def resolved(declaration: Declaration) -> Declaration:
     """A declaration of version 0.1, which does not say how it is shown, with what its class says."""
     if declaration.shown is not None:
         return declaration
-    kind = _named(declaration.experiment, "measures", ()) if declaration.experiment else None
+    name = MOVED.get(declaration.experiment, declaration.experiment)
+    kind = _named(name, "measures", ()) if name else None
     shown, presenter = getattr(kind, "shown", None), getattr(kind, "presenter", "")
     return replace(declaration, shown=shown if isinstance(shown, Shown) else Shown(), presenter=str(presenter))
 

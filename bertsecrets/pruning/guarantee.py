@@ -1,10 +1,13 @@
-"""Prune with a guarantee: how many heads can go, shown by tests of non-inferiority on unseen examples."""
+"""Tests of non-inferiority of smaller models on unseen examples, and the error that all searches on the same examples share."""
 
+import hashlib
+import json
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +16,12 @@ from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.verdicts import change_limits, losses_ruled_out, p_against_margin
 from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.pruning.rows import Group
 from bertsecrets.pruning.sets import SetResults
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.run import Run
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
 
 
@@ -100,13 +107,15 @@ def loss_of_classes(paired: PairedPredictions) -> Array:
 
 
 def group_changes(
-    paired: PairedPredictions, member_GN: Mapping[str, NDArray[np.bool_]], confidence: float
-) -> list[dict[str, Any]]:
-    """Accuracy of the whole model and of the first smaller one within groups of the examples, as plain values.
+    paired: PairedPredictions,
+    by: str,
+    member_GN: Mapping[str, NDArray[np.bool_]],
+    confidence: float,
+    attempt: int,
+) -> list[Group]:
+    """Accuracy of the whole model and of the first smaller one within groups of the examples, of each group that has any.
 
-    Returns:
-        Of each group that has examples its name (``group``), number of ``examples``, accuracies (``whole``, ``smaller``) and the
-        limits of their difference (``low``, ``high``), which hold for all groups together (Bonferroni).
+    The limits of their differences hold for all groups together (Bonferroni).
     """
     parts = {name: within(paired, member_N) for name, member_N in member_GN.items() if member_N.any()}
     rows = []
@@ -114,18 +123,17 @@ def group_changes(
         whole, smaller = (float(accuracy) for accuracy in (part.both_VN[:2] == part.label_N).mean(-1))
         limits = change_limits("accuracy", part.of([0]))(np.array([(1 - confidence) / (2 * len(parts))]))
         low, high = (float(limit[0]) for limit in limits)
-        rows.append(
-            {"group": name, "examples": part.count, "whole": whole, "smaller": smaller, "low": low, "high": high}
-        )
+        change = Estimate(smaller - whole, low, high, n=part.count)
+        rows.append(Group(attempt, by, name, part.count, whole, smaller, change))
     return rows
 
 
-def class_changes(paired: PairedPredictions, task: Task, confidence: float) -> list[dict[str, Any]]:
+def class_changes(paired: PairedPredictions, task: Task, confidence: float, attempt: int = 0) -> list[Group]:
     """:func:`group_changes` by class; empty for a task that predicts a score."""
     if task.is_regression:
         return []
     member_GN = {f"class {name}": paired.label_N == label for label, name in enumerate(task.labels)}
-    return group_changes(paired, member_GN, confidence)
+    return group_changes(paired, "class", member_GN, confidence, attempt)
 
 
 def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:
@@ -146,3 +154,98 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     reach, largest = quantiles * math.sqrt(float((influence_N**2).mean())), max(-float(influence_N.min()), 0.0)
     root = (reach + math.sqrt(reach**2 + 4 * room * largest)) / (2 * room)
     return float(math.ceil(max(root**2, examples_to_rule_out(margin, confidence))))
+
+
+_log = logging.getLogger(__name__)
+
+_SPENT = 2 / 3
+"""Share of the error left that a search spends: the first one is tested nearly as if it were the only one."""
+
+_RECORDS = "searches"
+"""Folder, within that of the model's run, with a file for each search."""
+
+
+def search_level(confidence: float, search: int) -> float:
+    """Confidence of the tests of a search, so that all searches on the same examples together keep ``confidence``.
+
+    The k-th search spends alpha 2/3 (1/3)^(k-1) of alpha = 1 - confidence, which sums to alpha (alpha spending).
+
+    Args:
+        confidence: Of all searches together, between 0 and 1.
+        search: Number of the search, from 1.
+
+    >>> [round(search_level(0.95, search), 4) for search in (1, 2, 3)]
+    [0.9667, 0.9889, 0.9963]
+    """
+    return 1 - (1 - confidence) * _SPENT * (1 - _SPENT) ** (search - 1)
+
+
+def digest_of(examples: EncodedSplit) -> str:
+    """What tells these examples from others, in any order: a hash of their tokens and labels."""
+    rows = sorted(f"{row.ids} {example.label}" for row, example in zip(examples.rows, examples.examples, strict=True))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Searches:
+    """The searches with one model on one evaluation set, each a file in the folder of the model's run.
+
+    Args:
+        folder: That folder; None for a model of no run, whose searches are not known.
+        digest: Of the evaluation set.
+        resumed: File that an interrupted search finds its number in.
+        analysis: Folder of the search's results, for the record.
+    """
+
+    folder: Path | None
+    digest: str
+    resumed: Path
+    analysis: Path
+
+    @classmethod
+    def of(cls, run: Run, examples: EncodedSplit, resumed: Path) -> "Searches":
+        """Those before a search whose results go to this run."""
+        # A callback may be part of a training that has written none.
+        trained = run.config().get("trained") if run.config_path.is_file() else None
+        folder = run.folder if trained is None else trained.get("folder")
+        return cls(None if folder is None else Path(folder), digest_of(examples), resumed, run.folder)
+
+    def next(self) -> int:
+        """The number of the search that is about to begin or resumes, from 1."""
+        if self.resumed.is_file():
+            return int(json.loads(self.resumed.read_text("utf-8"))["search"])
+        return 1 + self._count()
+
+    def begin(self, *, anew: bool = False) -> int:
+        """Record that a search begins or resumes; return its number, from 1.
+
+        Args:
+            anew: Whether it is a further search, and not the one that was interrupted.
+        """
+        if self.resumed.is_file() and not anew:
+            return self.next()
+        search = 1 + self._count()
+        self.resumed.parent.mkdir(parents=True, exist_ok=True)
+        if self.folder is not None:
+            try:
+                search = self._record(search)
+            except OSError as error:
+                _log.warning(f"This search is not counted for later ones on the same examples: {error}.")
+        self.resumed.write_text(json.dumps({"search": search}), "utf-8")
+        return search
+
+    def _count(self) -> int:
+        return 0 if self.folder is None else len(list((self.folder / _RECORDS).glob(f"{self.digest}-*.json")))
+
+    def _record(self, search: int) -> int:
+        assert self.folder is not None
+        records = self.folder / _RECORDS
+        records.mkdir(exist_ok=True)
+        while True:
+            try:
+                # Fails where another search has just taken the number.
+                with (records / f"{self.digest}-{search}.json").open("x", encoding="utf-8") as file:
+                    json.dump({"analysis": str(self.analysis)}, file)
+                return search
+            except FileExistsError:
+                search += 1

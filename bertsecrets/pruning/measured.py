@@ -20,8 +20,7 @@ from bertsecrets.measures.base import Measure, Need
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.models.encoder import describe, scale_heads
-from bertsecrets.pruning.sets import HeadSet
-from bertsecrets.pruning.situation import Situation
+from bertsecrets.pruning.sets import HeadSet, Situation
 from bertsecrets.results.formatting import lower_first
 
 MODE = "zero"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,8 +12,9 @@ from bertsecrets.doors import error_text, free_names, load_offer, resolve
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.measured import MeasuredScore, measured_scores
-from bertsecrets.pruning.sets import HeadSet, evaluate_sets
-from bertsecrets.pruning.situation import Score, Situation
+from bertsecrets.pruning.rows import CONTROLS, RANDOM, REVERSED
+from bertsecrets.pruning.sets import HeadSet, Score, Situation, evaluate_sets
+from bertsecrets.results.run import CHECKPOINT, TRAINING, Run
 
 EXACT = "exact"
 
@@ -47,14 +48,9 @@ def random_order(situation: Situation) -> Tensor:
     return torch.rand(encoder.num_layers, encoder.num_heads, generator=generator, dtype=torch.float64)
 
 
-RANDOM, REVERSED = "random", "reversed"
-
 SCORES: dict[str, Score] = {EXACT: exact, RANDOM: random_order}
 """The scores of pruning itself; any other is one that an installed package offers, a column of a head table, a measured score,
 ``package.module:function`` or ``file.py:function``."""
-
-CONTROLS = (RANDOM, REVERSED)
-"""Scores that no smallest model is chosen by; ``reversed`` removes first what the first other score keeps longest."""
 
 
 def offered_names() -> tuple[str, ...]:
@@ -78,19 +74,6 @@ def score_label(name: str) -> str:
         return "effects of single heads"
     score = measured_scores().get(name)
     return name if score is None else score.label
-
-
-def from_table(content: Mapping[str, Any], name: str) -> bool:
-    """Whether a score was read from a head table, which may have been measured on any examples.
-
-    Args:
-        content: From :func:`bertsecrets.pruning.search.as_extras`.
-        name: The score's name.
-    """
-    if "from_tables" in content:
-        return name in content["from_tables"]
-    # Runs of earlier versions read all columns from tables.
-    return name.removeprefix(OPPOSITE) not in (*SCORES, *CONTROLS) and ":" not in name
 
 
 def with_controls(names: Sequence[str]) -> list[str]:
@@ -245,6 +228,42 @@ def _ranking(score: Score, situation: Situation, num_layers: int, num_heads: int
                 "heads."
             )
     return sorted(open_heads, key=lambda head: float(score_LH[head]))
+
+
+def table_of(folder: str) -> Run:
+    """The run of a folder that ``prune.tables`` names; raises UserError if it is no run or has no head table."""
+    if not (Path(folder) / "config.yaml").is_file():
+        raise UserError(
+            f"prune.tables names '{folder}', which is no folder of a run; give that of a training or an analysis."
+        )
+    run = Run.open(Path(folder))
+    if not run.heads_path.is_file():
+        raise UserError(
+            f"'{folder}' has no head table, so it has no scores for prune.tables; give a run that measured heads."
+        )
+    return run
+
+
+def columns_of(run: Run) -> dict[str, Array]:
+    """The columns of a run's head table at their last step as scores, ``measure/column`` -> ``[layers, heads]``.
+
+    A training's are those of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
+    """
+    table = run.table()
+    stage = CHECKPOINT if table.select(stage=CHECKPOINT).table.num_rows else TRAINING
+    table = table.select(stage=stage)
+    names = set(zip(*(table.table[name].to_pylist() for name in ("measure", "column")), strict=True))
+    low = {
+        (declaration.name, column.name)
+        for declaration in run.declarations()
+        for column in declaration.columns
+        if column.keep == "low"
+    }
+    scores = {}
+    for measure, column in sorted(names):
+        value_LH = table.grid(measure, column, stage, table.steps(measure, column, stage)[-1])[0]
+        scores[f"{measure}/{column}"] = -value_LH if (measure, column) in low else value_LH
+    return scores
 
 
 def steps_of(num_heads: int, share: float) -> list[int]:

@@ -1,11 +1,10 @@
-"""PruningSearch for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
+"""Search for the smallest model with a guarantee: orders of removal, their curves, and the tests."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,24 +18,22 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Encoder, describe
-from bertsecrets.pruning.guarantee import Guarantee, class_changes, guarantee, loss_of_classes
-from bertsecrets.pruning.latency import Latency
+from bertsecrets.pruning.guarantee import Guarantee, class_changes, guarantee, loss_of_classes, search_level
 from bertsecrets.pruning.recovery import recovered
 from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.rows import CONTROLS, RANDOM, Chosen, Point, PruneSearch, Timing
 from bertsecrets.pruning.scores import (
-    CONTROLS,
-    RANDOM,
     column_of,
     find_score,
     passes_of,
     removal_sets,
+    score_label,
     steps_of,
     with_controls,
 )
-from bertsecrets.pruning.searches import search_level
-from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, evaluate_sets
+from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, Situation, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
-from bertsecrets.pruning.situation import Situation
+from bertsecrets.results.estimate import Estimate
 
 _FINER = 3
 """Sizes that are added around the knee of an order."""
@@ -381,98 +378,82 @@ def _class_margin(settings: PruneSettings) -> float | None:
     return None if settings.max_class_loss is None else settings.max_class_loss / 100
 
 
-def as_extras(
+def found(
     orders: Sequence[Order],
     selection: Selection,
     columns: Mapping[str, Array],
     task: Task,
     settings: PruneSettings,
-    search: int,
+    number: int,
     counted: bool,
     costs: Cost,
-    latencies: Mapping[int, Mapping[int, Latency]],
+    timings: Sequence[Timing],
     device: str,
-) -> dict[str, Any]:
-    """The results as plain values for the run's folder.
+) -> list[object]:
+    """The rows of a search, as :class:`bertsecrets.pruning.rows.Pruned` holds them.
 
     Args:
-        orders, selection: From :func:`search`.
+        orders, selection: From :meth:`PruningSearch.run`.
         columns: Columns of head tables that could serve as scores.
         task: The task; its first metric was tested.
         settings: The settings of the search.
-        search: Which search on these examples it was, from 1.
+        number: Which search on these examples it was, from 1.
         counted: Whether earlier ones are known.
         costs: Parameters and FLOPs.
-        latencies: Step of the chosen order -> batch size -> latencies; empty if not measured.
-        device: Where latencies are measured.
+        timings: Latencies of the chosen order's models; empty if not measured.
+        device: Where they are measured.
     """
-    metric, level = task.metrics[0], search_level(settings.confidence, search)
+    metric, level, outcome = task.metrics[0], search_level(settings.confidence, number), selection.outcome
     total = max(len(heads) for heads in orders[0].sets) + 1
     baseline, _ = orders[0].test_results.baseline_and_changes(metric)
-    curves = []
+    search = PruneSearch(
+        margin=settings.max_loss / 100,
+        class_margin=_class_margin(settings),
+        confidence=settings.confidence,
+        number=number,
+        level=level,
+        counted=counted,
+        examples=outcome.examples,
+        choosing=next(len(order.choosing_results.label_N) for order in orders if order.choosing_results is not None),
+        parameters=costs.parameters,
+        length=costs.length,
+        device=device,
+        threads=torch.get_num_threads(),
+        metric=metric,
+        score=baseline,
+        loss=orders[0].test_results.clean_loss,
+        heads=total,
+        iterative=settings.iterative,
+        recovery_epochs=settings.recovery_epochs,
+        flops=costs.flops,
+    )
+    points = []
     for order in orders:
         _, change_V = order.test_results.baseline_and_changes(metric)
         low_V, high_V = order.test_results.limits(metric, settings.confidence)
-        for step, heads in enumerate(order.sets):
-            parameters, flops = costs.without(len(heads))
-            curves.append(
-                {
-                    "score": order.score,
-                    "seed": order.seed,
-                    "kept": total - len(heads),
-                    "change": finite_or_none(change_V[step]),
-                    "low": finite_or_none(low_V[step]),
-                    "high": finite_or_none(high_V[step]),
-                    "loss": float(order.test_results.loss_V[step]),
-                    "parameters": parameters,
-                    "flops": flops,
-                    "latency": {str(batch): latency.as_dict() for batch, latency in latencies.get(step, {}).items()}
-                    if order is selection.order
-                    else {},
-                }
+        label, from_table = score_label(order.score), column_of(order.score, columns) in columns
+        for attempt, heads in enumerate(order.sets):
+            change = Estimate(
+                float(change_V[attempt]), float(low_V[attempt]), float(high_V[attempt]), n=outcome.examples
             )
-    names = dict.fromkeys(order.score for order in orders)
-    outcome = selection.outcome
+            loss, kept = float(order.test_results.loss_V[attempt]), total - len(heads)
+            place = (order.score, label, from_table, order.seed, attempt, kept)
+            points.append(Point(*place, change, loss, *costs.without(len(heads))))
     tested = selection.step if selection.step is not None else selection.tests[0]
     index = selection.tests.index(tested)
     _, change_V = selection.order.test_results.baseline_and_changes(metric)
-    return {
-        "metric": metric,
-        "baseline": baseline,
-        "clean_loss": orders[0].test_results.clean_loss,
-        "total": total,
-        "margin": settings.max_loss / 100,
-        "class_margin": _class_margin(settings),
-        "confidence": settings.confidence,
-        "search": search,
-        "level": level,
-        "counted": counted,
-        "iterative": settings.iterative,
-        "recovery_epochs": settings.recovery_epochs,
-        "choosing": next(len(order.choosing_results.label_N) for order in orders if order.choosing_results is not None),
-        "examples": outcome.examples,
-        "length": costs.length,
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "parameters": costs.parameters,
-        "flops": costs.flops,
-        "curves": curves,
-        "from_tables": [name for name in names if column_of(name, columns) in columns],
-        "chosen": {
-            "score": selection.order.score,
-            "kept": total - len(selection.order.sets[tested]),
-            "asked": settings.keep is not None,
-            "holds": bool(outcome.p_V[index] <= 1 - level) if settings.keep else selection.step is not None,
-            "change": finite_or_none(change_V[tested]),
-            "bound": finite_or_none(outcome.bound_V[index]),
-            "p_value": float(outcome.p_V[index]),
-            "classes": class_changes(selection.order.test_results.of([tested]), task, settings.confidence),
-            "needed": None if outcome.needed is None or not np.isfinite(outcome.needed) else int(outcome.needed),
-            "hopeless": outcome.needed == float("inf"),
-        },
-    }
-
-
-def finite_or_none(value: float) -> float | None:
-    """A number for JSON, which has no NaN."""
-    return float(value) if np.isfinite(value) else None
+    needed = outcome.needed
+    chosen = Chosen(
+        score=selection.order.score,
+        attempt=tested,
+        kept=total - len(selection.order.sets[tested]),
+        asked=settings.keep is not None,
+        holds=bool(outcome.p_V[index] <= 1 - level) if settings.keep else selection.step is not None,
+        change=float(change_V[tested]),
+        bound=float(outcome.bound_V[index]),
+        p_margin=float(outcome.p_V[index]),
+        needed=None if needed is None or math.isinf(needed) else int(needed),
+        hopeless=needed == math.inf,
+    )
+    groups = class_changes(selection.order.test_results.of([tested]), task, settings.confidence, tested)
+    return [search, *points, chosen, *groups, *timings]

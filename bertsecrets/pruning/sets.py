@@ -1,9 +1,9 @@
-"""Sets of removed heads: their logits on a data set in one exact sweep, and their scores, parameters and FLOPs."""
+"""Sets of removed heads: what scores may look at, and a model without each: its answers in one exact sweep, its parameters and FLOPs."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.results.components import GROUP
 
@@ -27,6 +28,46 @@ HeadSet = frozenset[Head]
 
 PartsOf = Callable[[nn.Module, Plan], Parts]
 """Where the finished batches of a sweep over a plan with this model are saved."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a score may look at.
+
+    Args:
+        model: The model, in evaluation mode, with all its heads.
+        task: The task.
+        batches: The examples that may choose heads, the same on every process; each call starts anew.
+        share: This process's share of them; None for all.
+        split: The same examples as a tokenised split; None if there are only batches, which is not enough for a measure.
+        removed: Heads that are already removed.
+        seed: Seed of a random score.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        computed: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its opposite and
+            other columns of the experiment use the same numbers.
+        parts: Where finished batches of exact sweeps are saved.
+        progress: Called with numbers of newly finished passes of an example.
+    """
+
+    model: nn.Module
+    task: Task
+    batches: Callable[[], Iterable[Batch]]
+    share: Callable[[], Iterable[Batch]] | None = None
+    split: Callable[[], EncodedSplit] | None = None
+    removed: HeadSet = frozenset()
+    seed: int = 0
+    context: Context = nullcontext
+    computed: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = field(default_factory=dict)
+    parts: PartsOf | None = None
+    progress: Callable[[int], object] | None = None
+
+    def share_batches(self) -> Iterable[Batch]:
+        """This process's share of the examples."""
+        return (self.share or self.batches)()
+
+
+Score = Callable[[Situation], Tensor]
+"""A score, ``[layers, heads]``: higher is worth keeping. Numbers of removed heads are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from bertsecrets.present.figures.scatters import ScatterPanel, classed_heads, gr
 from bertsecrets.present.grid import correlation_in_words
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.pruning.columns import KEPT
+from bertsecrets.pruning.experiment import KEPT
 from bertsecrets.reporting.answer import changed_and_needed
 from bertsecrets.results.captures import moment_name, read_examples, read_maps, read_steps
 from bertsecrets.results.formatting import MISSING, head_label, number, p_value

@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,157 @@ def earlier_lines(folder: Path, experiment: str, kind: str, content: Content) ->
 
 def estimate(entry: Content, name: str, low: str = "low", high: str = "high", count: int = 0) -> dict[str, Any]:
     """The number ``name`` of an entry with its limits, of ``count`` examples."""
-    return {"value": entry[name], "low": entry[low], "high": entry[high], "n": count}
+    limits = {"low": _number(entry[low]), "high": _number(entry[high])}
+    return {"value": _number(entry[name]), **limits, "n": count}
+
+
+def _number(value: float | None) -> float:
+    """A number of JSON, which has none for NaN."""
+    return nan if value is None else value
+
+
+def _searched(content: Content, examples: str, choosing: str) -> dict[str, Any]:
+    """What searches for smaller models had to show; those of the first versions did not count each other."""
+    return {
+        **{name: content[name] for name in ("margin", "confidence", "parameters")},
+        "class_margin": content.get("class_margin"),
+        "number": content.get("search", 0),
+        "level": content.get("level", content["confidence"]),
+        "counted": content.get("counted", False),
+        "examples": content[examples],
+        "choosing": content[choosing],
+    }
+
+
+def _prune_search(content: Content) -> Iterator[Content]:
+    names = ("length", "device", "threads", "metric", "iterative", "recovery_epochs", "flops")
+    yield {
+        **_searched(content, "examples", "choosing"),
+        **{name: content[name] for name in names},
+        "score": content["baseline"],
+        "loss": content["clean_loss"],
+        "heads": content["total"],
+    }
+
+
+def _points(content: Content) -> Iterator[Content]:
+    places: Counter[tuple[str, int]] = Counter()
+    for entry in content["curves"]:
+        score, order = entry["score"], entry["seed"]
+        # Runs without a list read all scores of a measure's name from tables.
+        own = score.removeprefix("-") in ("exact", "random", "reversed") or ":" in score
+        yield {
+            "score": score,
+            "label": {"exact": "effects of single heads"}.get(score, score),
+            "from_table": score in content["from_tables"] if "from_tables" in content else not own,
+            "order": order,
+            "attempt": places[score, order],
+            "change": estimate(entry, "change"),
+            **{name: entry[name] for name in ("kept", "loss", "parameters", "flops")},
+        }
+        places[score, order] += 1
+
+
+def _order(content: Content) -> list[Content]:
+    """The models of the order that was chosen."""
+    return [entry for entry in content["curves"] if entry["score"] == content["chosen"]["score"]]
+
+
+def _chosen_attempt(content: Content) -> int:
+    return [entry["kept"] for entry in _order(content)].index(content["chosen"]["kept"])
+
+
+def _chosen(content: Content) -> Iterator[Content]:
+    chosen = content["chosen"]
+    yield {
+        **{name: chosen[name] for name in ("score", "kept", "asked", "holds", "needed", "hopeless")},
+        "attempt": _chosen_attempt(content),
+        "change": _number(chosen["change"]),
+        "bound": _number(chosen["bound"]),
+        "p_margin": chosen["p_value"],
+    }
+
+
+def _timings(models: Iterable[Content]) -> Iterator[Content]:
+    for attempt, model in enumerate(models):
+        for batch, timing in model["latency"].items():
+            yield {"attempt": attempt, "batch": int(batch), **timing}
+
+
+def _group_rows(attempt: int, by: str, groups: Iterable[Content]) -> Iterator[Content]:
+    for group in groups:
+        kept = {name: group[name] for name in ("group", "examples", "whole", "smaller")}
+        limits = {"low": group["low"], "high": group["high"]}
+        change = {"value": group["smaller"] - group["whole"], **limits}
+        yield {"attempt": attempt, "by": by, **kept, "change": change}
+
+
+def _prune_groups(content: Content) -> Iterator[Content]:
+    return _group_rows(_chosen_attempt(content), "class", content["chosen"].get("classes", ()))
+
+
+def _removed(content: Content) -> Iterator[Content]:
+    names = ("score", "kept", "metric", "evaluation")
+    yield {**{name: content[name] for name in names}, "label": content["score"], "heads": content["total"]}
+
+
+def _gate_fits(content: Content) -> Iterator[Content]:
+    names = ("metric", "level", "examples", "choosing", "penalty", "steps")
+    yield {**{name: content[name] for name in names}, "score": content["baseline"], "loss": content["clean_loss"]}
+
+
+def _path(content: Content) -> Iterator[Content]:
+    for entry in content["curves"]:
+        yield {**{name: entry[name] for name in ("penalty", "kept", "loss")}, "change": estimate(entry, "change")}
+
+
+def _shrink_search(content: Content) -> Iterator[Content]:
+    table = content["table"]
+    yield {
+        **_searched(content, "judged_on", "chosen_on"),
+        **{name: table[name] for name in ("length", "device", "threads", "batch_size", "fixed", "processor")},
+        **{name: content[name] for name in ("shape", "taught_on", "epochs")},
+        "onnx": "onnx" in content.get("export", ()),
+        "heads": content["total_heads"],
+        "neurons": content["total_neurons"],
+    }
+
+
+def _attempts(content: Content) -> Iterator[Content]:
+    for attempt, entry in enumerate(content["attempts"]):
+        yield {
+            "attempt": attempt,
+            **{name: entry[name] for name in ("asked", "int8", "predicted", "parameters", "passed")},
+            "missed": entry.get("missed", False),
+            "search": entry.get("search", 0),
+            "ruled_out": entry.get("ruled_out", entry["passed"]),
+            "class_ruled_out": entry.get("class_ruled_out"),
+        }
+
+
+def _tests(content: Content) -> Iterator[Content]:
+    for attempt, entry in enumerate(content["attempts"]):
+        for test in entry["tests"]:
+            yield {
+                "attempt": attempt,
+                **{name: test[name] for name in ("metric", "whole", "smaller", "bound", "high", "needed")},
+                "bound_later": test.get("bound_later", test["bound"]),
+                "p_margin": test["p_value"],
+                "lost": test.get("lost"),
+                "won": test.get("won"),
+            }
+
+
+def _layers(content: Content) -> Iterator[Content]:
+    for attempt, entry in enumerate(content["attempts"]):
+        for layer, (heads, neurons) in enumerate(zip(entry["heads"], entry["neurons"], strict=True)):
+            yield {"attempt": attempt, "layer": layer, "heads": " ".join(map(str, heads)), "neurons": neurons}
+
+
+def _shrink_groups(content: Content) -> Iterator[Content]:
+    for attempt, entry in enumerate(content["attempts"]):
+        yield from _group_rows(attempt, "class", entry.get("classes", ()))
+        yield from _group_rows(attempt, "length", entry.get("lengths", ()))
 
 
 def _relations(content: Content) -> Iterator[Content]:
@@ -337,7 +489,30 @@ def _numbered(number: int, content: Content, prefix: str = "") -> Content:
     return {f"{prefix}layer": layer, f"{prefix}head": head}
 
 
+_ROOM = "bertsecrets.pruning"
+MOVED: Mapping[str, str] = {
+    f"{_ROOM}.first_experiment:FirstPruned": f"{_ROOM}.experiment:FirstPruned",
+    f"{_ROOM}.gates_experiment:CausalGates": f"{_ROOM}.experiment:CausalGates",
+    f"{_ROOM}.gates_experiment:LearnedGates": f"{_ROOM}.experiment:LearnedGates",
+    f"{_ROOM}.shrink_experiment:Shrinking": f"{_ROOM}.experiment:Shrinking",
+}
+"""Classes that run folders of version 0.1 name, where they are now."""
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
+    ("causal_gates", "gatefits"): _gate_fits,
+    ("causal_gates", "pathpoint"): _path,
+    ("pruned_first", "removed"): _removed,
+    ("pruning", "chosen"): _chosen,
+    ("pruning", "group"): _prune_groups,
+    ("pruning", "point"): _points,
+    ("pruning", "prunesearch"): _prune_search,
+    ("pruning", "timing"): lambda content: _timings(_order(content)),
+    ("shrinking", "attempt"): _attempts,
+    ("shrinking", "group"): _shrink_groups,
+    ("shrinking", "layer"): _layers,
+    ("shrinking", "metrictest"): _tests,
+    ("shrinking", "shrinksearch"): _shrink_search,
+    ("shrinking", "timing"): lambda content: _timings(content["attempts"]),
     ("dependency", "relation"): _relations,
     ("dependency", "treebank"): _treebank,
     ("roles", "threshold"): _thresholds,

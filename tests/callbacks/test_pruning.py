@@ -1,6 +1,5 @@
 """Pruning and gates, as callbacks in trainings of seconds."""
 
-import json
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,6 +16,8 @@ from families import HEADS, LAYERS, tiny_model
 from trainings import quiet_trainer, tiny_classifier
 
 import bertsecrets as bs
+import bertsecrets.present.gates as gates_presented
+import bertsecrets.present.pruning as presented
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.disable import DisableHeads
@@ -33,14 +34,13 @@ from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
-from bertsecrets.pruning.first_experiment import FirstPruned
-from bertsecrets.pruning.gate_fit import fit_gates
-from bertsecrets.pruning.gates_experiment import CausalGates, LearnedGates
+from bertsecrets.pruning.gates import fit_gates
 from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.rows import PathGate, PathPoint, Pruned
 from bertsecrets.pruning.scores import SCORES, removal_sets
 from bertsecrets.pruning.search import PruningSearch
+from bertsecrets.pruning.sets import Situation
 from bertsecrets.pruning.settings import PruneSettings
-from bertsecrets.pruning.situation import Situation
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.views import MeasureView
 
@@ -77,52 +77,61 @@ def view_of(run: Run) -> MeasureView:
     return MeasureView(run, declaration)
 
 
+def pruned_of(run: Run) -> Pruned:
+    pruned = Pruned.of(view_of(run))
+    assert pruned is not None
+    return pruned
+
+
 def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"], latency_rounds=2)
     module = validate(tmp_path, PruneHeads(run, settings))
-    content = json.loads((tmp_path / "pruning.json").read_text())["model"]
-    assert [(row["score"], row["seed"], row["kept"]) for row in content["curves"]] == [
+    pruned = pruned_of(run)
+    assert [(point.score, point.order, point.kept) for point in pruned.points] == [
         (score, seed, kept)
         for score, seed in (("exact", 0), ("random", 0), ("random", 1), ("reversed", 0))
         for kept in (7, 5, 2, 1)
     ]
-    assert [sorted(row["latency"]) for row in content["curves"]] == [["1", "32"]] * 4 + [[]] * 12
+    assert [(timing.attempt, timing.batch) for timing in pruned.timings] == [
+        (at, size) for at in range(4) for size in (1, 32)
+    ]
     assert not (tmp_path / "pruning").exists()
-    assert all(row["low"] <= row["change"] <= row["high"] for row in content["curves"])
+    assert all(point.change.low <= point.change.value <= point.change.high for point in pruned.points)
     kept_LH = view_of(run).value("kept")
-    assert kept_LH.sum() == content["chosen"]["kept"] == 5
+    assert kept_LH.sum() == pruned.chosen.kept == 5
     removed = [(int(layer), int(head)) for layer, head in np.argwhere(kept_LH == 0)]
     smaller = bs.load_pruned(tmp_path / "pruned")
     inputs = {"input_ids": torch.tensor([[2, 7, 8, 9, 3], [2, 9, 4, 3, 0]])}
     with torch.no_grad(), override(module.model.eval(), [HeadEdit(layer, head) for layer, head in removed]):
         torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
-    section = Pruning.describe(view_of(run))
+    section = presented.PRESENTER.section(view_of(run))
     assert section is not None
     assert section.findings[0].startswith("With 5 of 12 heads, a loss of accuracy of 1 point or more is")
     assert section.findings[0].endswith("on a run's page each is disabled alone.")
-    assert [row["group"] for row in content["chosen"]["classes"]] == [f"class {name}" for name in TASK.labels]
+    assert [group.group for group in pruned.groups] == [f"class {name}" for name in TASK.labels]
     # The only search on these examples; the next one finds it.
-    assert content["search"] == 1
+    assert pruned.search.number == 1
     assert len(list((tmp_path / "searches").iterdir())) == 1
     costs, scores = section.tables
     assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
     assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]
     assert scores.header == ["heads kept", "effects of single heads", "random", "reversed"]
     assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
-    assert Pruning.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
+    assert presented.PRESENTER.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
 
 
 def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> None:
     settings = PruneSettings(step=0.5, seeds=1, examples=16, scores=["exact"], latency_rounds=0, save=False)
-    validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
-    content = json.loads((tmp_path / "pruning.json").read_text())["model"]
-    removed = [12 - row["kept"] for row in content["curves"] if row["score"] == "exact"]
+    run = a_run(tmp_path)
+    validate(tmp_path, PruneHeads(run, settings))
+    removed = {
+        score: [12 - point.kept for point in pruned_of(run).points if point.score == score]
+        for score in ("exact", "random", "reversed")
+    }
     # The steps are 6 and 11; three sizes are added below one of them, unless nothing is lost.
-    assert removed == sorted(removed)
-    assert removed in ([6, 11], [2, 3, 4, 6, 11], [6, 7, 8, 10, 11])
-    for score in ("random", "reversed"):
-        assert [12 - row["kept"] for row in content["curves"] if row["score"] == score] == removed
+    assert removed["exact"] in ([6, 11], [2, 3, 4, 6, 11], [6, 7, 8, 10, 11])
+    assert removed["random"] == removed["reversed"] == removed["exact"]
 
 
 def test_the_time_is_announced(
@@ -207,7 +216,7 @@ def test_an_interrupted_search_goes_on_from_its_finished_steps(
     with caplog.at_level("INFO"):
         validate(interrupted, PruneHeads(a_run(interrupted), settings))
     assert "Resumed an interrupted search: " in caplog.text
-    assert (interrupted / "pruning.json").read_text() == (whole / "pruning.json").read_text()
+    assert pruned_of(a_run(interrupted)) == pruned_of(a_run(whole))
     assert not (interrupted / "pruning").exists()
 
 
@@ -215,12 +224,12 @@ def test_an_interrupted_search_goes_on_from_its_finished_steps(
 def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
     settings = PruneSettings(step=0.5, examples=16, scores=["exact"], recovery_epochs=2, learning_rate=1e-2, keep=1)
     module = validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
-    content = json.loads((tmp_path / "pruning.json").read_text())["model"]
+    points = pruned_of(a_run(tmp_path)).points
     plain = tmp_path / "plain"
     validate(plain, PruneHeads(a_run(plain), PruneSettings(**{**settings.model_dump(), "recovery_epochs": 0})))
-    before = json.loads((plain / "pruning.json").read_text())["model"]
-    assert [row["kept"] for row in content["curves"]] == [row["kept"] for row in before["curves"]]
-    assert all(row["loss"] != other["loss"] for row, other in zip(content["curves"], before["curves"], strict=True))
+    before = pruned_of(a_run(plain)).points
+    assert [point.kept for point in points] == [point.kept for point in before]
+    assert all(point.loss != other.loss for point, other in zip(points, before, strict=True))
     smaller = bs.load_pruned(tmp_path / "pruned")
     assert not torch.equal(smaller.classifier.weight, module.model.classifier.weight)
     assert torch.equal(bs.load_pruned(plain / "pruned").classifier.weight, module.model.classifier.weight)
@@ -265,13 +274,14 @@ def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
     view = view_of(run)
     assert view.value("pushed_open").mean() > view.value("pushed_shut").mean() + 0.3
     assert view.count("pushed_shut") == 2
-    rows = view.extras["curves"]
-    assert rows[0]["kept"] > rows[1]["kept"] == 0
-    section = CausalGates.describe(view)
+    path = view.found(PathPoint)
+    assert path[0].kept > path[1].kept == 0
+    assert len(view.found(PathGate)) == 2 * LAYERS * HEADS
+    section = gates_presented.FROZEN.section(view)
     assert section is not None
     assert section.findings[0].startswith("Of 12 heads, the gates of")
     assert len(section.figures) == 2
-    assert {name for row in CausalGates.classes(view)["role"] for name in row} <= {
+    assert {name for row in gates_presented.FROZEN.classes(view)["role"] for name in row} <= {
         "facilitating",
         "interfering",
         "irrelevant",
@@ -338,7 +348,7 @@ def test_gates_learned_with_fine_tuning_are_stored_and_applied(tmp_path: Path) -
         torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
     view = view_of(a_run(tmp_path))
     assert view.history("gate")[0][1].shape == (LAYERS, HEADS)
-    section = LearnedGates.describe(view)
+    section = gates_presented.LEARNED.section(view)
     assert section is not None
     assert "of 12 heads are open after fine-tuning" in section.findings[0]
 
@@ -402,7 +412,7 @@ def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:
         _apply_gates(module.model, record[GATES], tmp_path)
         torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
     view = view_of(a_run(tmp_path))
-    section = FirstPruned.describe(view)
+    section = presented.FIRST.section(view)
     assert section is not None
     assert section.findings == [
         "The model was fine-tuned with 5 of 12 heads; random chose the 7 that were removed before."

@@ -16,7 +16,9 @@ from transformers import AutoTokenizer
 
 import bertsecrets as bs
 from bertsecrets.pruning.export import OnnxClassifier
-from bertsecrets.pruning.shrink_experiment import folder_of, shown_of
+from bertsecrets.pruning.rows import Shrunk
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +40,15 @@ def _the_first_search(trained: Path) -> None:
 
 def written(folder: Path) -> Path:
     """The folder of the smaller model: so small a model may be timed slower than asked."""
-    attempts = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
-    return folder / folder_of(attempts)
+    return folder / shrunk_of(folder).folder
+
+
+def shrunk_of(folder: Path) -> Shrunk:
+    run = Run.open(folder)
+    (declaration,) = [one for one in run.declarations() if one.name == "shrinking"]
+    shrunk = Shrunk.of(MeasureView(run, declaration))
+    assert shrunk is not None
+    return shrunk
 
 
 def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, tmp_path: Path) -> None:
@@ -48,21 +57,22 @@ def test_the_fastest_model_that_holds_is_written_and_loads_alone(trained: Path, 
     result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     assert result.returncode == 0, result.stderr
     assert "is ruled out if 2% of the answers change" in result.stdout + result.stderr
-    content = json.loads((folder / "shrinking.json").read_text())["model"]
-    last = shown_of(content["attempts"])
+    shrunk = shrunk_of(folder)
     model = bs.load_pruned(written(folder))
-    for attempt in content["attempts"]:
-        latency = attempt["latency"]["2"]
+    for smaller in shrunk.attempts:
         # Times of the finished model.
-        assert attempt["missed"] == (latency["whole"] / latency["smaller"] < attempt["asked"])
+        assert smaller.attempt.missed == (smaller.timing(2).speedup < smaller.attempt.asked)
     # The next search on the same examples finds this one.
-    assert content["search"] == 1
+    assert shrunk.search.number == 1
     assert len(list((trained / "searches").iterdir())) == 1
-    assert sum(parameter.numel() for parameter in model.parameters()) == last["parameters"] < content["parameters"]
+    parameters = shrunk.written.attempt.parameters
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters < shrunk.search.parameters
     assert model(torch.full((1, 4), 5)).logits.shape == (1, 2)
     assert not (folder / "shrinking").exists()
     rows = parquet.read_table(folder / "heads.parquet").to_pylist()
-    assert sum(row["value"] for row in rows if row["measure"] == "shrinking") == sum(map(len, last["heads"]))
+    assert sum(row["value"] for row in rows if row["measure"] == "shrinking") == sum(
+        layer.count for layer in shrunk.written.layers
+    )
     assert "A smaller, faster model" in (folder / "report.html").read_text("utf-8")
 
 
@@ -74,10 +84,10 @@ def test_a_model_that_fails_is_written_where_the_folder_says_so(trained: Path, t
     asked = ("shrink.speedup=2", f"shrink.max_loss={least}", "shrink.epochs=0")
     result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     assert result.returncode == 0, result.stderr
-    (attempt,) = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
-    assert not attempt["passed"]
+    (smaller,) = shrunk_of(folder).attempts
+    assert not smaller.attempt.passed
     model = bs.load_pruned(folder / "shrunk_failed")
-    assert sum(parameter.numel() for parameter in model.parameters()) == attempt["parameters"]
+    assert sum(parameter.numel() for parameter in model.parameters()) == smaller.attempt.parameters
     assert "No smaller model holds" in (folder / "shrunk_failed" / "README.md").read_text("utf-8")
     assert not (folder / "shrunk").exists()
     assert not (folder / "shrinking").exists()
@@ -114,8 +124,8 @@ def test_a_uniform_model_answers_in_a_process_that_knows_transformers_alone(trai
         torch.testing.assert_close(
             OnnxClassifier(written(folder) / "model.onnx")(**tokens).logits, logits, atol=1e-5, rtol=0
         )
-    (attempt,) = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
-    assert len({count for count in attempt["neurons"] if count}) == 1
+    (smaller,) = shrunk_of(folder).attempts
+    assert len({layer.neurons for layer in smaller.layers if layer.neurons}) == 1
     assert ModelCard.load(written(folder) / "README.md").data.library_name == "transformers"
 
 
@@ -125,8 +135,7 @@ def test_weights_of_8_bits_are_a_further_step_under_the_same_test(trained: Path,
     asked = ("shrink.speedup=1.05", "shrink.max_loss=60", "shrink.export=[int8]", "shrink.epochs=0")
     result = door("analyze", f"checkpoint={trained}", *LITTLE, *QUIET, *asked, f"hydra.run.dir={folder}")
     assert result.returncode == 0, result.stderr
-    whole, quantised = json.loads((folder / "shrinking.json").read_text())["model"]["attempts"]
-    assert (whole["int8"], quantised["int8"]) == (False, True)
+    assert [smaller.attempt.int8 for smaller in shrunk_of(folder).attempts] == [False, True]
     exported = OnnxClassifier(written(folder) / "model.int8.onnx")
     ids_BS = torch.arange(5, 11)[None]
     expected = bs.load_pruned(written(folder))(input_ids=ids_BS).logits

@@ -1,6 +1,7 @@
 """Runs of the papers' analyses with numbers put in by hand."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.statement import Statement
-from bertsecrets.pruning.experiment import Pruning
-from bertsecrets.pruning.gates_experiment import CausalGates
+from bertsecrets.pruning.experiment import CausalGates, Pruning
+from bertsecrets.pruning.rows import Chosen, GateFits, PathPoint, Point, PruneSearch, Timing
+from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
@@ -66,39 +68,34 @@ def pruned_run(folder: Path, seed: int, changes: Mapping[str, float], *, slowest
     """A pruned run of 12 heads: the changes of some orders, each with an interval of two points, ``random`` twice."""
     measured = [("checkpoint", "pruning", {"kept": np.ones((3, 4))})]
     run = Run.open(make_run(folder / f"run{seed}", seed=seed, p_constant=0.001, measured=measured))
-    timed = {"32": {"whole": 10.0, "smaller": slowest - 1, "low": slowest - 2, "high": slowest}}
-    rows = [
-        {
-            "score": score,
-            "seed": order,
-            "kept": kept,
-            "change": change - 0.01 * order,
-            "low": change - 0.01 * order - 0.02,
-            "high": change - 0.01 * order + 0.02,
-            "loss": 0.5,
-            "parameters": 90,
-            "flops": 80,
-            "latency": timed if score == next(iter(changes)) else {},
-        }
-        for score, change in changes.items()
-        for order in ((0, 1) if score == "random" else (0,))
-        for kept in (8, 6, 2)
-    ]
-    content: dict[str, Any] = {
-        "metric": "accuracy",
-        "total": 12,
-        "margin": 0.01,
-        "confidence": 0.95,
-        "examples": 400,
-        "choosing": 64,
-        "iterative": False,
-        "recovery_epochs": 0,
-        "from_tables": [],
-        "curves": rows,
-        "chosen": {"score": next(iter(changes)), "kept": 8, "holds": False, "asked": False, "p_value": 0.01},
-    }
-    run.write_json(run.extras_path("pruning"), {"model": content})
+    first = next(iter(changes))
+    rows: list[object] = [prune_search(heads=12), chosen(first, kept=8)]
+    for score, change in changes.items():
+        for order in (0, 1) if score == "random" else (0,):
+            shift = change - 0.01 * order
+            points = zip((8, 6, 2), [Estimate(shift, shift - 0.02, shift + 0.02)] * 3, strict=True)
+            rows += [point(score, kept, of, order=order, attempt=at) for at, (kept, of) in enumerate(points)]
+    rows += [Timing(at, 32, 10.0, slowest - 1, slowest - 2, slowest) for at in range(3)]
+    run.write_rows("pruning", "checkpoint", 0, rows)
     run.declare(Pruning().declaration())
+
+
+def prune_search(**facts: Any) -> PruneSearch:
+    """A search that ruled out a loss of one point on 400 examples, but for some facts."""
+    default = PruneSearch(
+        0.01, None, 0.95, 1, 0.967, True, 400, 64, 1000, 12, "cpu", 1, "accuracy", 0.8, 0.5, 24, False, 0, 900
+    )
+    return replace(default, **facts)
+
+
+def chosen(score: str, kept: int, **facts: Any) -> Chosen:
+    """A model whose loss is not ruled out, but for some facts."""
+    return replace(Chosen(score, 0, kept, False, False, 0.0, 0.02, 0.3, None, False), **facts)
+
+
+def point(score: str, kept: int, change: Estimate, *, order: int = 0, attempt: int = 0) -> Point:
+    """A point of a curve."""
+    return Point(score, score_label(score), False, order, attempt, kept, change, 0.5, 90, 80)
 
 
 def roles_measured(**shares: ArrayLike) -> dict[str, ArrayLike]:
@@ -114,29 +111,12 @@ def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float,
     measured = [("checkpoint", "voita_roles", roles_measured()), ("checkpoint", "causal_gates", columns)]
     made = make_run(folder / f"run{seed}", seed=seed, p_constant=0.001, measured=measured)
     run = Run.open(made)
-    rows = [
-        {
-            "score": "gates",
-            "seed": 0,
-            "penalty": 0.1 * place,
-            "kept": kept,
-            "change": (low + high) / 2,
-            "low": low,
-            "high": high,
-            "loss": 1.0,
-        }
+    rows: list[object] = [GateFits("accuracy", 0.8, 0.5, 0.95, 400, 8, 0.01, 1)]
+    rows += [
+        PathPoint(0.1 * place, kept, Estimate((low + high) / 2, low, high), 1.0)
         for place, (kept, low, high) in enumerate(path)
     ]
-    content = {
-        "metric": "accuracy",
-        "level": 0.95,
-        "examples": 400,
-        "curves": rows,
-        "penalty": 0.01,
-        "steps": 1,
-        "baseline": 0.8,
-    }
-    run.write_json(run.extras_path("causal_gates"), {"model": {**content, "choosing": 8}})
+    run.write_rows("causal_gates", "checkpoint", 0, rows)
     run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
     run.declare(CausalGates().declaration(), VoitaRoles(1, 1).declaration())
     return made

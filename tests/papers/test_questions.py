@@ -15,7 +15,7 @@ import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from numpy.typing import ArrayLike
-from papers.paper_runs import models_in
+from papers.paper_runs import chosen, models_in, point, prune_search
 from reporting.finished_runs import make_run
 
 from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord
@@ -36,6 +36,7 @@ from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.ablation_table import AblationTable
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 
 SIZE = (6, 4)
@@ -399,23 +400,9 @@ def test_relation_heads_are_held_against_effects(tmp_path: Path, sign: int, shor
 def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, holds: bool, short: str) -> None:
     folder = make_run(tmp_path / "run", delta_LH=np.zeros(SIZE), dispensable_LH=RISING < 0.1)
     run = Run.open(folder)
-    curve = [
-        {"score": "exact", "seed": 0, "kept": at, "change": 0.0, "low": -0.02, "high": 0.02, "latency": None}
-        for at in (24, 10)
-    ]
-    chosen = {
-        "score": "exact",
-        "kept": kept,
-        "change": 0.0,
-        "bound": 0.005,
-        "holds": holds,
-        "asked": False,
-        "needed": None,
-        "hopeless": True,
-    }
-    content = {"metric": "accuracy", "margin": 0.01, "confidence": 0.95, "examples": 400, "total": 24, "choosing": 64}
-    content |= {"curves": curve, "chosen": chosen, "iterative": False, "tested": 1}
-    run.write_json(run.extras_path("pruning"), {"model": content})
+    curve = [point("exact", at, Estimate(0.0, -0.02, 0.02)) for at in (24, 10)]
+    outcome = chosen("exact", kept, holds=holds, bound=0.005, hopeless=not holds)
+    run.write_rows("pruning", "checkpoint", 0, [prune_search(), outcome, *curve])
     run.declare(Pruning().declaration())
     answer = answers(answer_to(more_than_needed, models_in(tmp_path)))
     assert answer.short == short

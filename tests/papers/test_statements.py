@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from numpy.typing import ArrayLike
-from papers.paper_runs import BERT, TREEBANK, relation, statement_of, with_rows
+from papers.paper_runs import BERT, TREEBANK, chosen, point, prune_search, relation, statement_of, with_rows
 from reporting.finished_runs import make_run
 from scipy import stats
 
@@ -42,6 +42,7 @@ from bertsecrets.papers.statements.statement import FOLDER, Statement, check_col
 from bertsecrets.papers.statements.test import REACH, Reading, spread_of_pairs
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import parse_arguments
@@ -95,22 +96,16 @@ def disabled(delta_LH: ArrayLike, reach: float) -> Maker:
 
 def pruned(*curves: tuple[str, int, float], **settings: object) -> Maker:
     """Orders, heads kept of 10, and changes in points, each with limits of 2 points on either side."""
-    how = {"metric": "accuracy", "iterative": False, "recovery_epochs": 0, **settings}
+    facts = {"heads": 10, "examples": 408, **settings}
 
     def make(folder: Path) -> None:
-        made = make_run(folder, cosine_LH=LAYERS, p_constant=0.001)
-        run = Run.open(made)
-        rows = [
-            {
-                "score": order,
-                "kept": kept,
-                "change": change / 100,
-                "low": (change - 2) / 100,
-                "high": (change + 2) / 100,
-            }
+        run = Run.open(make_run(folder, cosine_LH=LAYERS, p_constant=0.001))
+        points = [
+            point(order, kept, Estimate(*((change + end) / 100 for end in (0, -2, 2))))
             for order, kept, change in curves
         ]
-        run.write_json(run.extras_path("pruning"), {"model": {"total": 10, "examples": 408, "curves": rows, **how}})
+        rows = [prune_search(**facts), chosen(curves[0][0], kept=5), *points]
+        run.write_rows("pruning", "checkpoint", 0, rows)
         run.declare(Pruning().declaration())
 
     return make

@@ -11,10 +11,15 @@ from scipy import stats
 from bertsecrets.ablation.verdicts import change_limits, p_against_margin
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.experiment import answer_in_words, guarantee_in_words, knee_in_words
-from bertsecrets.pruning.guarantee import class_changes, classes_of, examples_needed, guarantee, p_of_classes
+from bertsecrets.pruning.guarantee import (
+    class_changes,
+    classes_of,
+    examples_needed,
+    guarantee,
+    p_of_classes,
+    search_level,
+)
 from bertsecrets.pruning.search import Order, choose
-from bertsecrets.pruning.searches import search_level
 from bertsecrets.pruning.sets import SetResults
 from bertsecrets.pruning.settings import PruneSettings
 
@@ -133,101 +138,6 @@ def test_mistakes_are_errors(margin: float, confidence: float, message: str) -> 
         guarantee(results([0.1], 0.1, 50, 0), "accuracy", margin, confidence)
 
 
-@pytest.mark.parametrize(
-    ("needed", "hopeless", "expected"),
-    [
-        (5825, False, "; about 5,825 examples would show it with 80 % power"),
-        (
-            4_714_200,
-            False,
-            "; the observed loss is so close to the margin that it would take more than 100,000 examples",
-        ),
-        (None, True, "more examples would not help"),
-        (None, False, "a loss above 1.9 ruled out)."),
-    ],
-)
-def test_how_many_examples_it_would_take_in_words(needed: int | None, hopeless: bool, expected: str) -> None:
-    chosen = {"score": "exact", "kept": 65, "asked": False, "holds": False, "change": -0.005, "bound": 0.0184}
-    content = {
-        "chosen": chosen | {"needed": needed, "hopeless": hopeless},
-        "total": 72,
-        "metric": "accuracy",
-        "margin": 0.01,
-        "confidence": 0.95,
-        "examples": 408,
-        "curves": [],
-    }
-    assert expected in guarantee_in_words(content)
-
-
-@pytest.mark.parametrize(
-    ("tables", "expected"),
-    [
-        ([], "on 408 examples that chose neither the heads nor their order ("),
-        (["exact"], "(if the head table is of others)"),
-    ],
-)
-def test_a_head_table_may_be_of_the_tested_examples(tables: list[str], expected: str) -> None:
-    chosen = {"score": "exact", "kept": 58, "asked": False, "holds": True, "change": 0.001, "bound": 0.007}
-    content = {"total": 72, "metric": "accuracy", "margin": 0.01, "confidence": 0.95, "examples": 408, "curves": []}
-    assert expected in guarantee_in_words({**content, "chosen": chosen, "from_tables": tables})
-
-
-@pytest.mark.parametrize(
-    ("asked", "holds", "expected"),
-    [
-        (
-            False,
-            True,
-            "14 of 72 heads can go together, without training: a loss of accuracy of 1 point or more is ruled out",
-        ),
-        (
-            False,
-            False,
-            "With 14 of 72 heads removed together and no training, accuracy loses at most 1.9 points; a loss of accuracy of 1 point or more is "
-            "not ruled out",
-        ),
-        (True, True, "With 58 of 72 heads, a loss of accuracy of 1 point or more is ruled out"),
-        (
-            True,
-            False,
-            "With 58 of 72 heads, accuracy loses at most 1.9 points; a loss of accuracy of 1 point or more is not ruled out",
-        ),
-    ],
-)
-def test_the_title_of_the_page_is_the_outcome(asked: bool, holds: bool, expected: str) -> None:
-    content = {
-        "total": 72,
-        "metric": "accuracy",
-        "margin": 0.01,
-        "recovery_epochs": 0,
-        "chosen": {"kept": 58, "asked": asked, "holds": holds, "bound": 0.007 if holds else 0.0184},
-    }
-    assert answer_in_words(content) == f"{expected}."
-    classes = [
-        {"group": "class no", "whole": 0.9, "smaller": 0.91, "low": -0.05, "high": 0.07},
-        {"group": "class yes", "whole": 0.8, "smaller": 0.7, "low": -0.16, "high": -0.04},
-    ]
-    named = {**content, "chosen": {**content["chosen"], "classes": classes}}  # type: ignore[dict-item]
-    assert answer_in_words(named) == f"{expected}; class yes loses most, 0.800 → 0.700, −10.0 points (−16.0 to −4.0)."
-
-
-def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
-    chosen = {"kept": 58, "asked": False, "holds": False, "bound": 0.007}
-    content = {
-        "total": 72,
-        "metric": "accuracy",
-        "margin": 0.01,
-        "class_margin": 0.05,
-        "recovery_epochs": 1,
-        "chosen": chosen,
-    }
-    assert answer_in_words(content) == (
-        "With 14 of 72 heads removed together and fine-tuning, a loss of accuracy of 1 point or more is ruled out, one of 5 points "
-        "of accuracy within a class is not."
-    )
-
-
 def three_classes(lost_C: Sequence[int], won_C: Sequence[int], right: int = 180, wrong: int = 20) -> SetResults:
     """A model that loses and wins so many examples of each of three classes."""
     label, clean, smaller = [], [], []
@@ -252,14 +162,14 @@ def test_a_class_that_loses_is_named_and_can_refuse_a_model() -> None:
     # More examples are no remedy where only a class fails.
     assert refused.needed is None
     rows = class_changes(data, CLASSES, 0.95)
-    assert [(row["group"], row["examples"], row["whole"]) for row in rows] == [
+    assert [(row.group, row.examples, row.whole) for row in rows] == [
         (f"class {name}", 200, 0.9) for name in ("yes", "maybe", "no")
     ]
-    assert [row["smaller"] for row in rows] == pytest.approx([149 / 200, 1.0, 0.9])
+    assert [row.smaller for row in rows] == pytest.approx([149 / 200, 1.0, 0.9])
     # One of three intervals at 95 % together: 2.5 % / 3 on either side of the normal approximation.
     lost = 31 / 200
     reach = stats.norm.isf(0.025 / 3) * math.sqrt(lost * (1 - lost) / 200)
-    assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((-lost - reach, -lost + reach), abs=0.012)
+    assert (rows[0].change.low, rows[0].change.high) == pytest.approx((-lost - reach, -lost + reach), abs=0.012)
     assert p_of_classes(data, 0.1)[0] == max(
         p_against_margin("accuracy", data_of_class, 0.1)[0] for data_of_class in classes_of(data)
     )
@@ -272,10 +182,10 @@ def test_the_interval_of_the_class_that_loses_most_covers_its_loss() -> None:
     for _ in range(repeats):
         # No class loses: the named one is an extreme of noise.
         data = three_classes(*generator.binomial(180, 0.05, (2, 3)).clip(max=20).tolist())
-        worst = min(class_changes(data, CLASSES, 0.9), key=lambda row: row["smaller"])
+        worst = min(class_changes(data, CLASSES, 0.9), key=lambda row: row.smaller)
         # Its loss is that of a class of 180 right and 20 wrong, of which so many change.
-        covered += worst["low"] <= 0 <= worst["high"]
-        part = classes_of(data)[int(np.argmin([row["smaller"] for row in class_changes(data, CLASSES, 0.9)]))]
+        covered += worst.change.low <= 0 <= worst.change.high
+        part = classes_of(data)[int(np.argmin([row.smaller for row in class_changes(data, CLASSES, 0.9)]))]
         low, high = change_limits("accuracy", part)(np.array([0.05]))
         alone += bool(low[0] <= 0 <= high[0])
     assert covered >= stats.binom.ppf(0.001, repeats, 0.9)
@@ -292,38 +202,3 @@ def test_all_searches_on_the_same_examples_keep_the_error() -> None:
     # The models share their labels, so that the rate itself varies a little.
     assert (p_RS <= spent_S).any(1).mean() <= 0.14
     assert (p_RS <= alpha).any(1).mean() > 0.18
-
-
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        (
-            [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
-            "By effects of single heads, the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with 4 by "
-            "−15.0 (−20.0 to −10.0); 2 random orders there: −9.0 to −8.0.",
-        ),
-        (
-            [(-0.01, 0.01)] * 5,
-            "By effects of single heads, no loss of accuracy is shown down to 2 of 12 heads.",
-        ),
-        (
-            [(-0.3, -0.1)] * 5,
-            "By effects of single heads, accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; "
-            "2 random orders there: −9.0 to −8.0.",
-        ),
-    ],
-)
-def test_where_the_loss_begins_in_words(limits: list[tuple[float, float]], expected: str) -> None:
-    """A loss that a smaller model does not have is noise: the loss begins where it stays."""
-    sizes = (10, 8, 6, 4, 2)
-    curves = [
-        {"score": "exact", "seed": 0, "kept": kept, "change": (low + high) / 2, "low": low, "high": high}
-        for kept, (low, high) in zip(sizes, limits, strict=True)
-    ]
-    curves += [
-        {"score": "random", "seed": seed, "kept": kept, "change": change, "low": change, "high": change}
-        for seed, change in enumerate((-0.09, -0.08))
-        for kept in sizes
-    ]
-    content = {"chosen": {"score": "exact"}, "total": 12, "metric": "accuracy", "curves": curves}
-    assert knee_in_words(content) == expected

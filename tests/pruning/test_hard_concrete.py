@@ -14,7 +14,7 @@ from scipy import stats
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.errors import UserError
-from bertsecrets.pruning.hard_concrete import HIGH, LOW, TEMPERATURE, HardConcrete
+from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete
 
 DRAWS = 100_000
 

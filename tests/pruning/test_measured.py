@@ -21,7 +21,7 @@ from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.measured import measured_scores, ranking_measures
 from bertsecrets.pruning.scores import find_score, passes_of, removal_sets
-from bertsecrets.pruning.situation import Situation
+from bertsecrets.pruning.sets import Situation
 
 TASK = task("demo_paraphrase")
 REMOVED = frozenset({(0, 1), (1, 3), (2, 0)})

@@ -15,10 +15,8 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.pruning.columns import columns_of, table_of
-from bertsecrets.pruning.scores import SCORES, exact, find_score, removal_sets, with_controls
-from bertsecrets.pruning.sets import cost, evaluate_sets
-from bertsecrets.pruning.situation import Situation
+from bertsecrets.pruning.scores import SCORES, columns_of, exact, find_score, removal_sets, table_of, with_controls
+from bertsecrets.pruning.sets import Situation, cost, evaluate_sets
 from bertsecrets.results.run import CHECKPOINT, TRAINING, Declaration, Run
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))

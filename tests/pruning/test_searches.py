@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from present.test_shrink import SEARCH as SHRINK
 
-import bertsecrets.callbacks.shrink as shrinking
-from bertsecrets.pruning.searches import Searches, digest_of, search_in_words, search_level
+import bertsecrets.shrinking.callback as shrinking
+from bertsecrets.pruning.guarantee import Searches, digest_of
+from bertsecrets.pruning.rows import Attempt, Smaller
 from bertsecrets.pruning.settings import ShrinkSettings
 
 
@@ -61,18 +63,6 @@ def test_a_model_of_no_run_or_in_a_folder_that_cannot_be_written_is_searched_unc
     assert "This search is not counted for later ones on the same examples" in caplog.text
 
 
-def test_the_search_is_said_with_what_it_spends() -> None:
-    content = {"search": 2, "level": search_level(0.9, 2), "confidence": 0.9, "counted": True}
-    assert search_in_words(content) == (
-        "This is search 2 for a smaller model on these examples; each spends two thirds of the error that is left, so that all together "
-        "keep 90% confidence: this one is tested at 97.78%."
-    )
-    assert "search 1 for a smaller model on these examples as far as is known;" in search_in_words(
-        {**content, "search": 1, "counted": False}
-    )
-    assert search_in_words({"confidence": 0.9}) == ""
-
-
 @pytest.mark.parametrize(("faster_passes", "of_int8"), [(True, 1), (False, 2)])
 def test_8_bit_weights_after_a_model_that_failed_are_a_search_of_their_own(
     faster_passes: bool, of_int8: int, monkeypatch: pytest.MonkeyPatch
@@ -80,19 +70,22 @@ def test_8_bit_weights_after_a_model_that_failed_are_a_search_of_their_own(
     """A fixed sequence ends with its first failure: what is tested after it spends more of the error."""
     search: Any = object.__new__(shrinking._Search)
     search.settings = ShrinkSettings.read("shrink", {"speedup": [1.5, 2.0], "export": ["int8"]})
-    search.speedups, search.model, search.context, search.search = [1.5, 2.0], None, nullcontext, 1
+    search.speedups, search.model, search.context, search.number = [1.5, 2.0], None, nullcontext, 1
+    search.attempts, search.folders = [], []
     search.searches = SimpleNamespace(begin=lambda *, anew: 2)
     search.bar = lambda *_, **__: nullcontext(lambda *_: None)
     search.data = SimpleNamespace(training_sample=lambda _: [])
-    search.extras = lambda _: {}
+    search._facts = lambda _: SHRINK
     search._planned = lambda _, speedup: (None, speedup)
-    search._attempt = lambda speedup, *_: {
-        "asked": speedup,
-        "passed": faster_passes or speedup < 2,
-        "search": search.search,
-    }
-    search._quantised = lambda attempt: {**attempt, "search": search.search}
-    for name in ("fisher_information", "attempt_in_words"):
-        monkeypatch.setattr(shrinking, name, lambda *_, **__: None)
-    taken = [(attempt["asked"], attempt["search"]) for attempt in search.attempts()]
+
+    def attempt(speedup: float, *_: object, int8: bool = False) -> Smaller:
+        passed = faster_passes or speedup < 2
+        facts = Attempt(len(search.attempts), speedup, int8, None, False, 0, search.number, passed, None, passed)
+        search.attempts.append(Smaller(facts, [], [], [], []))
+        return search.attempts[-1]  # type: ignore[no-any-return]
+
+    search._attempt = attempt
+    search._quantise = lambda before: attempt(before.attempt.asked, int8=True)
+    monkeypatch.setattr(shrinking, "fisher_information", lambda *_, **__: None)
+    taken = [(smaller.attempt.asked, smaller.attempt.search) for smaller in search.found().attempts]
     assert taken == [(1.5, 1), (2.0, 1), (2.0 if faster_passes else 1.5, of_int8)]

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -12,39 +11,23 @@ import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS, MORE_FAMILIES, tiny_batch, tiny_model
-from huggingface_hub import ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reporting.finished_runs import make_run
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
-from bertsecrets.patterns.measure import Patterns
-from bertsecrets.pruning.allocation import allocate
-from bertsecrets.pruning.component_scores import ComponentScores, fisher_information, most_informative
-from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
 from bertsecrets.pruning.recovery import answer_loss, distill
-from bertsecrets.pruning.refit import refitted
 from bertsecrets.pruning.removal import Kept, keep_only, load_pruned, save_pruned, save_smaller
 from bertsecrets.pruning.settings import ShrinkSettings
-from bertsecrets.pruning.shrink import as_fast_as_asked, check_examples, plan, speedups_of
-from bertsecrets.pruning.shrink_card import shrink_card
-from bertsecrets.pruning.shrink_experiment import (
-    Shrinking,
-    answer_in_words,
-    fastest_of,
-    folder_of,
-    frontier_table,
-    summary_in_words,
-)
-from bertsecrets.pruning.uniform import Answered, layers_in_turn, uniform_plan
-from bertsecrets.reporting.run_report import report_run
-from bertsecrets.results.run import Run
+from bertsecrets.shrinking.components import ComponentScores, fisher_information, most_informative
+from bertsecrets.shrinking.latency import LatencyTable, measure_latency
+from bertsecrets.shrinking.plan import Answered, allocate, as_fast_as_asked, layers_in_turn, plan, uniform_plan
+from bertsecrets.shrinking.refit import refitted
+from bertsecrets.shrinking.search import check_examples, speedups_of
 
 NEURONS = 48
 REMOVABLE = ("bert", "roberta", "distilbert", "electra", "mpnet", "deberta", "deberta-v2", "deberta-v3", "modernbert")
@@ -460,181 +443,3 @@ def test_too_few_examples_are_refused_before_the_work_with_the_number_needed() -
     with pytest.raises(UserError, match=r"200 examples cannot rule out a loss of 1 points .* Judge on 299 or more"):
         check_examples(200, 0.01, 0.95)
     assert "With 872 examples, a loss of 1.0 points or more is ruled out" in check_examples(872, 0.01, 0.95)
-
-
-def attempt(passed: bool, needed: float | None = None) -> dict[str, Any]:
-    test = {"metric": "accuracy", "whole": 0.9, "smaller": 0.895, "bound": 0.008 if passed else 0.0194, "high": 0.001}
-    latency = {"whole": 30.0, "smaller": 15.0, "low": 14.0, "high": 16.0}
-    return {
-        "asked": 2.0,
-        "predicted": 2.1,
-        "int8": False,
-        "latency": {"1": latency, "8": latency},
-        "parameters": 10_000_000,
-        "heads": [[0], [0, 1]],
-        "neurons": [10, 20],
-        "tests": [{**test, "p_value": 0.01 if passed else 0.3, "needed": needed, "bound_later": test["bound"] + 0.006}],
-        "classes": [{"group": "class no", "examples": 50, "whole": 0.9, "smaller": 0.86, "low": -0.12, "high": 0.03}],
-        "lengths": [
-            {"group": "up to 9 tokens", "examples": 50, "whole": 0.9, "smaller": 0.9, "low": -0.1, "high": 0.1}
-        ],
-        "missed": False,
-        "ruled_out": passed,
-        "class_ruled_out": None,
-        "passed": passed,
-    }
-
-
-CONTENT = {
-    "attempts": [attempt(True), attempt(False)],
-    "shape": "free",
-    "margin": 0.01,
-    "class_margin": None,
-    "confidence": 0.95,
-    "search": 2,
-    "level": 1 - 0.05 * 2 / 9,
-    "counted": True,
-    "judged_on": 400,
-    "chosen_on": 1024,
-    "taught_on": 0,
-    "epochs": 0,
-    "parameters": 20_000_000,
-    "total_heads": 4,
-    "total_neurons": 48,
-    "table": TABLE.as_dict(),
-}
-
-
-def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
-    task = Task.read("task", {"name": "sst2", "metrics": ["accuracy"], "texts": 1, "labels": ["negative", "positive"]})
-    card = shrink_card(CONTENT, "mine", task)
-    data = ModelCard(card).data
-    assert (data.library_name, data.tags) == ("bertsecrets", ["bertsecrets", "pruned"])
-    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("accuracy", 0.895)]
-    assert answer_in_words(CONTENT) in card
-    assert "load_pruned(folder)" in card
-    assert "| 2.00 | accuracy | 0.900 | 0.895 | 0.8 | 0.010 |" in card
-    assert "onnx" not in card
-    assert "This is search 2 for a smaller model on these examples; " in card
-    assert "this one is tested at 98.89%." in card
-    assert "| class no | 50 | 0.900 | 0.860 | −4.0 (−12.0 to 3.0) |" in card
-    failed = shrink_card({**CONTENT, "attempts": [attempt(False)]}, "mine", task)
-    assert "No smaller model holds" in failed
-    assert "load_pruned(folder)" in failed
-    assert 'f"{folder}/model.onnx"' in shrink_card({**CONTENT, "export": ["onnx"]}, "mine", task)
-    quantised = shrink_card({**CONTENT, "attempts": [attempt(True), {**attempt(True), "int8": True}]}, "mine", task)
-    # What is praised comes first in the usage.
-    assert 0 < quantised.index("model.int8.onnx") < quantised.index("load_pruned(folder)")
-    assert "| 2.00, int8 | accuracy |" in quantised
-    assert "AutoModelForSequenceClassification.from_pretrained(folder)" in shrink_card(
-        {**CONTENT, "shape": "uniform"}, "mine", task
-    )
-
-
-def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
-    assert answer_in_words(CONTENT) == (
-        "A model with 3 of 8 heads and 31% of the neurons, refitted after the cut, is 2.00 times as fast at batch 8 (30.0 → 15.0 ms) and "
-        "2.00 times at batch 1: accuracy 0.900 → 0.895, and a loss of 1 point or more is ruled out at 95% confidence on 400 examples; "
-        "class no loses most, 0.900 → 0.860, −4.0 points (−12.0 to 3.0)."
-    )
-    failed = answer_in_words({**CONTENT, "attempts": [attempt(False, 900.0)]})
-    assert "No smaller model holds: 2.00 times as fast at batch 8: accuracy" in failed
-    assert "a loss of 1 point or more is not ruled out (one above 2.0 is)" in failed
-    assert "about 900 examples would show it" in failed
-    assert Shrinking.columns[0].name == "kept"
-    assert (
-        summary_in_words(CONTENT)
-        == "2.0 times as fast, accuracy 0.900 → 0.895: a loss of 1 point or more is ruled out; class no loses most, 0.900 → 0.860, −4.0 "
-        "points (−12.0 to 3.0)."
-    )
-    assert "is not ruled out (one above 2.0 is); class no" in summary_in_words(
-        {**CONTENT, "attempts": [attempt(False)]}
-    )
-
-
-def test_a_missed_target_is_said_in_the_title_and_does_not_hold() -> None:
-    missed = {**attempt(True), "asked": 2.5, "missed": True}
-    content = {**CONTENT, "attempts": [missed]}
-    assert summary_in_words(content).startswith(
-        "2.00 in place of 2.5 times as fast, accuracy 0.900 → 0.895: a loss of 1 point or"
-    )
-    assert answer_in_words(content).startswith(
-        "No smaller model holds: 2.00 times as fast at batch 8 (2.5 was asked for): "
-    )
-    assert folder_of([missed]) == "shrunk_failed"
-    assert [row[-1] for row in frontier_table(content).rows] == ["no"]
-    # A slower model that holds is taken, and the target is still said to be missed.
-    both = {**CONTENT, "attempts": [attempt(True), missed]}
-    assert summary_in_words(both).endswith("; 2.5 times was missed (2.00).")
-    assert folder_of(both["attempts"]) == "shrunk"
-    assert fastest_of(both["attempts"]) == attempt(True)
-
-
-def test_a_class_that_fails_refuses_the_model_in_words() -> None:
-    refused = {**attempt(True), "class_ruled_out": False, "passed": False}
-    content = {**CONTENT, "class_margin": 0.05, "attempts": [refused]}
-    said = (
-        "a loss of 1 point or more is ruled out, one of 5 points of accuracy within a class is not; class no loses most"
-    )
-    assert said in summary_in_words(content)
-    assert said in answer_in_words(content)
-
-
-def analysis_of(folder: Path, content: dict[str, Any]) -> Run:
-    """The folder of a search with this outcome."""
-    make_run(
-        folder,
-        constant=0.6,
-        measured=[
-            ("checkpoint", Patterns.name, {column.name: np.full((2, 4), 0.2) for column in Patterns.columns}),
-            ("checkpoint", Shrinking.name, {"kept": [[1, 0, 0, 0], [1, 1, 0, 0]]}),
-        ],
-        checkpoint="/runs/it's mine",
-        trained={"folder": "/runs/it's mine", "name": "mine", "init": "pretrained"},
-        shrink={"max_loss": 1.5, "speedup": [2.0, 3.0], "export": ["onnx"]},
-    )
-    run = Run.open(folder)
-    run.declare(Shrinking().declaration())
-    run.write_json(run.extras_path(Shrinking.name), {"model": content})
-    return run
-
-
-def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path: Path) -> None:
-    content = {**CONTENT, "attempts": [attempt(True), {**attempt(False), "asked": 3.0}]}
-    report = report_run(analysis_of(tmp_path / "run", content), 4).report
-    assert report.overview is None
-    assert report.answer == f"{answer_in_words(content)} It is in the folder shrunk, with a model card."
-    assert report.picture is not None
-    [axes] = report.picture.figure.axes
-    # The whole model, the model that is taken, and the one that failed; change of score in points.
-    assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.0], [2.0, pytest.approx(-0.5)], [2.0, pytest.approx(-0.5)]]
-    assert [line.get_label() for line in axes.lines].count("taken") == 1
-    notes = " ".join(" ".join(text.get_text() for text in report.picture.figure.texts).split())
-    assert "the constant answer (accuracy 0.600, −30.0 points)" in notes
-    frontier, cut, roles, patterns = report.sections[:4]
-    assert (roles.title, patterns.title) == ("Which heads stayed", Patterns.title)
-    # Quoted for Hydra, and then for the shell.
-    of_search = "python -m bertsecrets analyze checkpoint=" + shlex.quote('"/runs/it\'s mine"')
-    assert list(frontier.commands) == [
-        f"{of_search} shrink.speedup=2 shrink.max_loss=1.5 shrink.export='[onnx]'",
-        f"{of_search} shrink.speedup=3 shrink.max_loss=2.6 shrink.export='[onnx]'",
-    ]
-    assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=2.5 ")
-    assert "shrink.export='[int8]'" in report.next_steps[1].command
-    assert cut.findings == [
-        "Most stays of layer 1 (2 of 4 heads, 42% of the neurons), least of layer 0 (1 of 4 heads, 21% of the neurons)."
-    ]
-    assert [row[:2] for row in cut.tables[0].rows] == [["0", "0"], ["1", "0 1"]]
-    report = report_run(analysis_of(tmp_path / "failed", {**CONTENT, "attempts": [attempt(False)]}), 4).report
-    assert report.answer.endswith("It is in the folder shrunk_failed, with a model card.")
-    assert (
-        report.next_steps[0].command == f"{of_search} shrink.speedup='[2,3]' shrink.max_loss=1.5 shrink.export='[onnx]'"
-    )
-    assert report.next_steps[1].command.startswith(f"{of_search} shrink.speedup=1.5 ")
-    taught = {**CONTENT, "attempts": [attempt(False)], "epochs": 1}
-    report = report_run(analysis_of(tmp_path / "taught", taught), 4).report
-    assert report.next_steps[0].command.startswith(f"{of_search} shrink.speedup=1.5 ")
-    undefined = attempt(False)
-    undefined["tests"][0] |= {"bound": math.nan, "bound_later": math.nan}
-    report = report_run(analysis_of(tmp_path / "undefined", {**CONTENT, "attempts": [undefined]}), 4).report
-    assert list(report.sections[0].commands) == list(frontier.commands)[:1]

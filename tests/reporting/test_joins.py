@@ -11,7 +11,7 @@ from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.clusters.rows import Distance, Place, Space
 from bertsecrets.patterns.measure import Patterns
 from bertsecrets.present.report.content import Section
-from bertsecrets.pruning.shrink_experiment import Shrinking
+from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.reporting.joins import distances_and_classes, roles_of_kept_heads
 from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.run import Run

@@ -12,15 +12,15 @@ from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part
 from bertsecrets.papers.statements.judge import UNTOLD
 from bertsecrets.present.disabling import rounded
+from bertsecrets.present.figures.pruning import pruning_curves
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.frame_relations import relation_heads as heads_of_relations
 from bertsecrets.present.grid import correlation_in_words
+from bertsecrets.present.pruning import curve_points, guarantee_in_words
 from bertsecrets.present.report.content import FigureBlock, Table
-from bertsecrets.pruning.experiment import guarantee_in_words
-from bertsecrets.pruning.figures import pruning_curves
-from bertsecrets.pruning.scores import score_label
+from bertsecrets.pruning.rows import Pruned
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.disabled import rows_of
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, with_limits
@@ -234,7 +234,7 @@ _NO_EFFECTS = "no run disabled every head in turn."
 def more_than_needed(models: Studied, group: Group) -> Iterator[Part]:
     """How many heads can be spared one at a time, and how many together with a guarantee."""
     effect = group.effects("head")
-    pruned = group.views("pruning", ready=lambda view: bool(view.extras.get("chosen")))
+    pruned = [run for view in group.views("pruning") if (run := Pruned.of(view)) is not None]
     if effect is None:
         yield Missing(group.name, _NO_EFFECTS, group.command("analysis=disable"))
     if not pruned:
@@ -254,27 +254,27 @@ def more_than_needed(models: Studied, group: Group) -> Iterator[Part]:
             f"{effect.count:,} examples{', judged over seeds' if len(effect.delta_RLH) > 1 else ''}."
         )
     if pruned:
-        contents = [view.extras for view in pruned]
-        holds = [content["chosen"]["holds"] and not content["chosen"]["asked"] for content in contents]
-        content = contents[0]
-        sentences.append(("In the first seed: " if len(contents) > 1 else "") + guarantee_in_words(content))
-        gone = content["total"] - content["chosen"]["kept"]
-        shorts.append(
-            f"yes: {gone} of {content['total']} heads can go" if sum(holds) > len(holds) / 2 and gone else UNTOLD
-        )
-    blocks = [_pruning_figure(group.name, view.extras) for view in pruned[:1]]
+        search, chosen = pruned[0].search, pruned[0].chosen
+        holds = [run.chosen.holds and not run.chosen.asked for run in pruned]
+        sentences.append(("In the first seed: " if len(pruned) > 1 else "") + guarantee_in_words(pruned[0]))
+        gone = search.heads - chosen.kept
+        yes = sum(holds) > len(holds) / 2 and gone
+        shorts.append(f"yes: {gone} of {search.heads} heads can go" if yes else UNTOLD)
+    blocks = [_pruning_figure(group.name, run) for run in pruned[:1]]
     yield GroupAnswer(group.name, shorts[0] if shorts else UNTOLD, " ".join(sentences), [], blocks)
 
 
-def _pruning_figure(name: str, content: Mapping[str, Any]) -> FigureBlock:
-    selected = content["chosen"]
+def _pruning_figure(name: str, pruned: Pruned) -> FigureBlock:
+    search, chosen = pruned.search, pruned.chosen
     figure = pruning_curves(
-        content["curves"],
-        margin=content["margin"],
-        marked=selected["kept"] if selected["holds"] else None,
-        title=f"Change of {content['metric']} by heads kept: {name}",
-        count=content["examples"],
-        level=content["confidence"],
+        curve_points(pruned),
+        margin=search.margin,
+        marked=chosen.kept if chosen.holds else None,
+        title=f"Change of {search.metric} by heads kept: {name}",
+        count=search.examples,
+        level=search.confidence,
     )
-    caption = f"Heads removed in the order of {score_label(selected['score'])}; random and reversed orders are controls ({name})."
+    caption = (
+        f"Heads removed in the order of {pruned.order[0].label}; random and reversed orders are controls ({name})."
+    )
     return FigureBlock(f"pruning_{name}", figure, caption, "Line chart of changes of score by heads kept.")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,7 +21,8 @@ from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
 from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
 from bertsecrets.pruning.experiment import Pruning as Experiment
-from bertsecrets.pruning.scores import CONTROLS, REVERSED, score_label
+from bertsecrets.pruning.rows import CONTROLS, REVERSED, GateFits, PathPoint, Pruned
+from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import FISHER
@@ -198,51 +199,56 @@ class Pruning(Test):
         settings = f"{settings_for(Experiment.name, 'tuned')} 'prune.scores=[{','.join(orders)}]' prune.step={_STEP:g}"
         settings += " prune.iterative=true" * self.iterative
         try:
-            contents = [content for content in sheet.records(Experiment.name) if self._fits(content)]
+            runs = [run for run in _pruned(sheet) if self._fits(run)]
         except LackingError:
-            contents = []
-        if not contents:
+            runs = []
+        if not runs:
             raise LackingError(
                 f"pruning in the order of {' and '.join(map(score_label, orders))}, scored {'after each step' if self.iterative else 'once'} and without "
                 "further training",
                 settings,
             )
-        content, kept = min(
-            ((content, row["kept"]) for content in contents for row in content["curves"] if row["score"] == self.order),
-            key=lambda point: self._distance(point[0], point[1]),
+        run, kept = min(
+            ((run, point.kept) for run in runs for point in run.points if point.score == self.order),
+            key=lambda place: self._distance(*place),
         )
-        if self._distance(content, kept) > _FARTHEST:
+        if self._distance(run, kept) > _FARTHEST:
             raise LackingError(
                 f"pruning in the order of {score_label(self.order)} with {100 * self.share:g} % of the heads removed "
                 f"({_FARTHEST:.0%} more or less)",
                 settings,
             )
-        points = [_change(content, kept, order) for order in orders]
+        points = [_change(run, kept, order) for order in orders]
         value = points[0][0] - sum(change for change, _ in points[1:])
-        removed = 1 - kept / int(content["total"])
-        detail = f"{kept} of {content['total']} heads kept ({100 * removed:.0f} % removed); {content['metric']}"
-        return Reading(value, sum(error for _, error in points), int(content["examples"]), detail)
+        removed = 1 - kept / run.search.heads
+        detail = f"{kept} of {run.search.heads} heads kept ({100 * removed:.0f} % removed); {run.search.metric}"
+        return Reading(value, sum(error for _, error in points), run.search.examples, detail)
 
-    def _fits(self, content: Mapping[str, Any]) -> bool:
-        """Whether a record has the orders, computed as often, and changed nothing but the heads."""
-        scores = list(dict.fromkeys(row["score"] for row in content["curves"]))
-        if content["iterative"] != self.iterative or content["recovery_epochs"] or self.order not in scores:
+    def _fits(self, run: Pruned) -> bool:
+        """Whether a run has the orders, computed as often, and changed nothing but the heads."""
+        scores = list(dict.fromkeys(point.score for point in run.points))
+        if run.search.iterative != self.iterative or run.search.recovery_epochs or self.order not in scores:
             return False
         # The reversed order is that of the run's first score.
         first = next(score for score in scores if score not in CONTROLS)
         return self.minus is None or (self.minus in scores and (self.minus != REVERSED or first == self.order))
 
-    def _distance(self, content: Mapping[str, Any], kept: int) -> float:
-        return abs(kept / int(content["total"]) - (1 - self.share))
+    def _distance(self, run: Pruned, kept: int) -> float:
+        return abs(kept / run.search.heads - (1 - self.share))
 
 
-def _change(content: Mapping[str, Any], kept: int, order: str) -> tuple[float, float]:
+def _pruned(sheet: Sheet) -> list[Pruned]:
+    """The searches for the fewest heads; raises as :meth:`Sheet.views`."""
+    return [run for view in sheet.views(Experiment.name) if (run := Pruned.of(view)) is not None]
+
+
+def _change(run: Pruned, kept: int, order: str) -> tuple[float, float]:
     """The change of score in points and its standard error; several random orders count as their mean."""
-    rows = [row for row in content["curves"] if row["score"] == order and row["kept"] == kept]
-    if not rows:
+    changes = [point.change for point in run.points if (point.score, point.kept) == (order, kept)]
+    if not changes:
         return math.nan, math.nan
-    change_R = 100 * np.array([row["change"] for row in rows])
-    error = float(np.mean([100 * (row["high"] - row["low"]) / (2 * REACH) for row in rows]))
+    change_R = 100 * np.array([change.value for change in changes])
+    error = float(np.mean([100 * (change.high - change.low) / (2 * REACH) for change in changes]))
     # The mean of several random orders varies with the orders as well.
     spread = float(change_R.var(ddof=1) / len(change_R)) if len(change_R) > 1 else 0.0
     return float(change_R.mean()), math.sqrt(error**2 + spread)
@@ -297,19 +303,19 @@ class Speed(Test):
         return f"examples per second gained with {100 * self.share:g} % of the heads removed, in percent"
 
     def reading(self, sheet: Sheet) -> Reading:
-        rows = [
-            (abs(row["kept"] / content["total"] - 1 + self.share), row["kept"], content, row["latency"])
-            for content in sheet.records(Experiment.name)
-            for row in content["curves"]
-            if row["score"] == content["chosen"]["score"] and row["latency"]
+        timed = [
+            (abs(point.kept / run.search.heads - 1 + self.share), point.kept, run, run.timed(point))
+            for run in _pruned(sheet)
+            for point in run.order
+            if run.timed(point)
         ]
-        if not rows:
+        if not timed:
             raise LackingError("latencies of a model with fewer heads", sheet.settings_of(Experiment.name))
-        _, kept, content, latency = min(rows, key=lambda row: row[:2])
-        gains = [100 * (timed["whole"] / timed["smaller"] - 1) for timed in latency.values()]
-        slower = [100 * (timed["whole"] / timed["high"] - 1) for timed in latency.values()]
+        _, kept, run, timings = min(timed, key=lambda place: place[:2])
+        gains = [100 * (timing.speedup - 1) for timing in timings]
+        slower = [100 * (timing.whole / timing.high - 1) for timing in timings]
         stderr = float(np.mean(np.subtract(gains, slower))) / _QUARTILE
-        return Reading(float(np.mean(gains)), stderr, len(gains), f"{kept} of {content['total']} heads kept")
+        return Reading(float(np.mean(gains)), stderr, len(gains), f"{kept} of {run.search.heads} heads kept")
 
 
 _GATES, _SHUT = "causal_gates", "causal_gates/pushed_shut"
@@ -337,13 +343,15 @@ class Gates(Test):
         return self._change(sheet, shut_LH.size) if self.value == "change" else _roles(sheet, shut_LH >= 0.5)
 
     def _change(self, sheet: Sheet, total: int) -> Reading:
-        for content in sheet.records(_GATES):
-            few = [row for row in content.get("curves", ()) if row["kept"] < total / 2 and row["change"] is not None]
+        for view in sheet.views(_GATES):
+            few = [
+                point for point in view.found(PathPoint) if point.kept < total / 2 and np.isfinite(point.change.value)
+            ]
             if few:
-                row = few[0]
-                reach = math.nan if row["low"] is None else 100 * (row["high"] - row["low"])
-                detail = f"{row['kept']} of {total} heads kept; {content['metric']}"
-                return Reading(100 * row["change"], reach / (2 * REACH), int(content["examples"]), detail)
+                fits, change = view.found(GateFits)[0], few[0].change
+                detail = f"{few[0].kept} of {total} heads kept; {fits.metric}"
+                stderr = 100 * (change.high - change.low) / (2 * REACH)
+                return Reading(100 * change.value, stderr, fits.examples, detail)
         raise LackingError(
             "a model on the path of gates with fewer than half of the heads", settings_for(_GATES, "tuned")
         )

@@ -1,20 +1,11 @@
 """The model card of a smaller model: what it is, how to load it, and what was tested."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from huggingface_hub import EvalResult, ModelCardData
 
 from bertsecrets.data.task import Task
 from bertsecrets.present.report.content import Table
-from bertsecrets.pruning.shrink_experiment import (
-    answer_in_words,
-    frontier_table,
-    groups_table,
-    how_in_words,
-    shown_of,
-    tests_table,
-)
+from bertsecrets.present.shrink import answer_in_words, frontier_table, groups_table, how_in_words, tests_table
+from bertsecrets.pruning.rows import Shrunk
 from bertsecrets.results.formatting import markdown_table, markdown_text
 
 CARD = "README.md"
@@ -26,25 +17,24 @@ LOADERS = {
 """What loads a smaller model, by ``shrink.shape``."""
 
 
-def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
+def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     """The card in Markdown, with the hub's metadata as YAML in front.
 
     Args:
-        content: What the search recorded.
+        shrunk: What the search found.
         name: Name of the run that made it.
         task: The task that it was fine-tuned on.
     """
-    shown = shown_of(content["attempts"])
-    library, loader = LOADERS[content["shape"]]
+    library, loader = LOADERS[shrunk.search.shape]
     results = [
         EvalResult(
             task_type="text-classification",
             dataset_type=task.name,
             dataset_name=task.name,
-            metric_type=test["metric"],
-            metric_value=test["smaller"],
+            metric_type=test.metric,
+            metric_value=test.smaller,
         )
-        for test in shown["tests"]
+        for test in shrunk.written.tests
     ]
     metadata = ModelCardData(
         eval_results=results,
@@ -55,24 +45,24 @@ def shrink_card(content: Mapping[str, Any], name: str, task: Task) -> str:
     )
     texts = ", ".join(['"The cat sat."', '"The cat lay."'][: task.texts])
     usage = [_in_python(library, loader, texts)]
-    if shown["int8"]:
+    if shrunk.written.attempt.int8:
         # What was timed and tested is this program.
         usage = [_in_onnx_runtime("model.int8.onnx", texts), "With weights of 32 bits, slower:", *usage]
-    elif "onnx" in content.get("export", ()):
+    elif shrunk.search.onnx:
         usage += ["Or in ONNX Runtime:", _in_onnx_runtime("model.onnx", texts)]
     parts = [
         f"---\n{metadata.to_yaml()}\n---",
         f"# {markdown_text(name)}: a smaller model of the task `{markdown_text(task.name)}`",
-        markdown_text(answer_in_words(content)),
+        markdown_text(answer_in_words(shrunk)),
         "## Use",
         *usage,
         "## Speed",
-        _table(frontier_table(content)),
+        _table(frontier_table(shrunk)),
         "## Tests",
-        _table(tests_table(content)),
-        *(["## Classes and lengths", _table(groups_table(shown, content["confidence"]))] if shown["classes"] else []),
+        _table(tests_table(shrunk)),
+        *(["## Classes and lengths", _table(groups_table(shrunk))] if shrunk.written.groups else []),
         "## How it was made",
-        markdown_text(how_in_words(content)),
+        markdown_text(how_in_words(shrunk.search)),
     ]
     return "\n\n".join(parts) + "\n"
 

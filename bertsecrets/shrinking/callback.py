@@ -3,8 +3,8 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,34 +20,33 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.pruning.component_scores import ComponentScores, fisher_information
+from bertsecrets.present.shrink import attempt_in_words
+from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
-from bertsecrets.pruning.guarantee import class_changes, p_of_classes
+from bertsecrets.pruning.guarantee import Searches, class_changes, p_of_classes, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
-from bertsecrets.pruning.latency_table import LatencyTable, measure_latency
 from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_smaller, save_smaller
 from bertsecrets.pruning.resume import Finished
-from bertsecrets.pruning.searches import Searches, search_level
+from bertsecrets.pruning.rows import Attempt, Cost, Layer, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import ShrinkSettings, check_class_loss
-from bertsecrets.pruning.shrink import (
+from bertsecrets.results.files import write_text
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import Run
+from bertsecrets.shrinking.card import CARD, LOADERS, shrink_card
+from bertsecrets.shrinking.components import ComponentScores, fisher_information
+from bertsecrets.shrinking.latency import LatencyTable, measure_latency
+from bertsecrets.shrinking.plan import JUDGED, Answered, as_fast_as_asked, layers_in_turn, plan, uniform_plan
+from bertsecrets.shrinking.search import (
     Answers,
     answers,
-    as_fast_as_asked,
     check_can_rule_out,
     check_examples,
     length_changes,
     make_smaller,
+    metric_tests,
     paired,
-    plan,
     speedups_of,
-    tests_of,
 )
-from bertsecrets.pruning.shrink_card import CARD, LOADERS, shrink_card
-from bertsecrets.pruning.shrink_experiment import Shrinking, attempt_in_words, folder_of, shown_of, speedup_of
-from bertsecrets.pruning.uniform import JUDGED, Answered, layers_in_turn, uniform_plan
-from bertsecrets.results.files import write_text
-from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import Run
 
 _log = logging.getLogger(__name__)
 
@@ -115,14 +114,14 @@ class ShrinkModel(HeadAnalysis):
         # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
         with torch.inference_mode(False), torch.no_grad():
             search = _Search(trainer, module.model, self.settings, self.run)
-            attempts = list(search.attempts())
-        shown = shown_of(attempts)
+            shrunk = search.found()
+        written = shrunk.written
         kept_LH = torch.zeros(search.encoder.num_layers, search.encoder.num_heads)
-        for layer, heads in enumerate(shown["heads"]):
-            kept_LH[layer, heads] = 1
+        for layer in written.layers:
+            kept_LH[layer.layer, [int(head) for head in layer.heads.split()]] = 1
         grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
-        content = search.extras(attempts)
-        return Result(Shrinking(), grid, content, finish=partial(search.finish, shown, content))
+        rows = [shrunk.search, *search.costs(), *(row for attempt in shrunk.attempts for row in attempt.rows)]
+        return Result(Shrinking(), grid, finish=partial(search.finish, shrunk), rows=rows)
 
 
 def _searches(run: Run, examples: EncodedSplit) -> Searches:
@@ -147,65 +146,77 @@ class _Search:
         self.speedups = speedups_of(settings, self.table)
         self.whole = self._answers(self.encoder.model)
         self.searches = _searches(run, self.data.evaluation_dataset(self.evaluation))
-        self.search = 0
+        self.number = 0
+        self.attempts: list[Smaller] = []
+        self.folders: list[Path] = []
 
-    def attempts(self) -> Iterator[dict[str, Any]]:
-        """What each speed-up gave, up to the first that fails its tests."""
+    def found(self) -> Shrunk:
+        """Make and test smaller models, each speed-up up to the first that fails."""
         settings = self.settings
         with self.bar(settings.examples, "scoring heads and neurons", unit="example") as advance:
             batches = _counted(self.data.training_sample(settings.examples), advance)
             scores = fisher_information(self.model, batches, context=self.context, seed=settings.seed)
-        last: dict[str, Any] | None = None
         # Leaving out layers takes minutes, which a resumed search whose plans are made does without.
         planner = cache(partial(self._planner, scores))
         for speedup in self.speedups:
-            attempt = self._attempt(speedup, *self._planned(planner, speedup))
-            _log.info(attempt_in_words(attempt, self.extras([attempt])))
-            yield attempt
-            if not attempt["passed"]:
+            kept, predicted = self._planned(planner, speedup)
+            attempt = self._attempt(speedup, kept, predicted)
+            if not attempt.attempt.passed:
                 break
-            last = attempt
-        if last is not None and _INT8 in settings.export:
+        passed = [attempt for attempt in self.attempts if attempt.attempt.passed]
+        if passed and _INT8 in settings.export:
             # The next step of the same fixed sequence; after one that failed, a search of its own.
-            if not attempt["passed"]:
-                self.search = self.searches.begin(anew=True)
-            attempt = self._quantised(last)
-            _log.info(attempt_in_words(attempt, self.extras([attempt])))
-            yield attempt
+            if not attempt.attempt.passed:
+                self.number = self.searches.begin(anew=True)
+            self._quantise(passed[-1])
+        shrunk = Shrunk(self._facts(self.number), self.attempts)
+        return replace(shrunk, search=self._facts(shrunk.written.attempt.search))
 
-    def extras(self, attempts: list[dict[str, Any]]) -> dict[str, Any]:
-        """The results as plain values for the run's folder."""
-        settings, search = self.settings, shown_of(attempts)["search"]
+    def _facts(self, number: int) -> ShrinkSearch:
+        """What the search had to show, if it is the one of this number on its examples."""
+        settings, table = self.settings, self.table
         training = len(self.data.training_split(max(settings.distilled_on, settings.examples)))
-        return {
-            "attempts": [{name: value for name, value in attempt.items() if name != "folder"} for attempt in attempts],
-            "shape": settings.shape,
-            "export": list(settings.export),
-            "margin": settings.max_loss / 100,
-            "class_margin": None if settings.max_class_loss is None else settings.max_class_loss / 100,
-            "confidence": settings.confidence,
-            "search": search,
-            "level": search_level(settings.confidence, search),
-            "counted": self.searches.folder is not None,
-            "judged_on": len(self.lengths),
-            "chosen_on": min(settings.examples, training),
-            "taught_on": min(settings.distilled_on, training) if settings.epochs else 0,
-            "epochs": settings.epochs,
-            "parameters": sum(parameter.numel() for parameter in self.encoder.model.parameters()),
-            "total_heads": self.encoder.num_heads,
-            "total_neurons": self.table.widths[-1],
-            "table": self.table.as_dict(),
-        }
+        return ShrinkSearch(
+            margin=settings.max_loss / 100,
+            class_margin=None if settings.max_class_loss is None else settings.max_class_loss / 100,
+            confidence=settings.confidence,
+            number=number,
+            level=search_level(settings.confidence, number),
+            counted=self.searches.folder is not None,
+            examples=len(self.lengths),
+            choosing=min(settings.examples, training),
+            parameters=sum(parameter.numel() for parameter in self.encoder.model.parameters()),
+            length=table.length,
+            device=table.device,
+            threads=table.threads,
+            shape=settings.shape,
+            onnx="onnx" in settings.export,
+            taught_on=min(settings.distilled_on, training) if settings.epochs else 0,
+            epochs=settings.epochs,
+            heads=self.encoder.num_heads,
+            neurons=table.widths[-1],
+            batch_size=table.batch_size,
+            fixed=table.fixed,
+            processor=table.processor,
+        )
 
-    def finish(self, shown: Mapping[str, Any], content: dict[str, Any]) -> None:
+    def costs(self) -> list[Cost]:
+        """The latency table as rows."""
+        table = self.table
+        heads = [Cost("heads", kept, float(cost)) for kept, cost in enumerate(table.heads_H)]
+        neurons = zip(table.widths, table.neurons_W, strict=True)
+        return [*heads, *(Cost("neurons", kept, float(cost)) for kept, cost in neurons)]
+
+    def finish(self, shrunk: Shrunk) -> None:
         """Write the fastest model that holds, or the first that failed, with its card; then remove what an interrupted search would take up."""
+        made = self.folders[shrunk.written.attempt.attempt]
         # Weights made in inference mode could be neither trained nor exported.
         with torch.inference_mode(False):
-            smaller, folder = load_smaller(Path(shown["folder"])), self.run.folder / folder_of(content["attempts"])
+            smaller, folder = load_smaller(made), self.run.folder / shrunk.folder
             write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
-            if shown["int8"]:
-                shutil.copyfile(Path(shown["folder"]) / _INT8_FILE, folder / _INT8_FILE)
-        write_text(folder / CARD, shrink_card(content, self.run.name, self.data.task))
+            if shrunk.written.attempt.int8:
+                shutil.copyfile(made / _INT8_FILE, folder / _INT8_FILE)
+        write_text(folder / CARD, shrink_card(shrunk, self.run.name, self.data.task))
         _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
         self.finished.clear()
 
@@ -248,14 +259,13 @@ class _Search:
         def measure(kept: Kept) -> float:
             smaller = keep_only(self.model, kept).eval()
             size, rounds = settings.batch_size, settings.latency_rounds + 1
-            latency = compare_latency(self.encoder.model, smaller, self.length, [size], rounds)[size]
-            return latency.whole / latency.smaller
+            return compare_latency(self.encoder.model, smaller, self.length, [size], rounds)[0].speedup
 
         kept, predicted = as_fast_as_asked(planner(), self.table, speedup, measure)
         write_text(path, json.dumps({"kept": asdict(kept), "predicted": predicted}))
         return kept, predicted
 
-    def _attempt(self, speedup: float, kept: Kept, predicted: float) -> dict[str, Any]:
+    def _attempt(self, speedup: float, kept: Kept, predicted: float) -> Smaller:
         """Make, time and test one smaller model."""
         settings = self.settings
         recipe = (
@@ -285,53 +295,70 @@ class _Search:
             save_smaller(smaller, folder)
             (folder / _DONE).touch()
         torch.nn.Module.to(smaller, self.device).eval()
-        return {
-            **self._judged(smaller, speedup),
-            "asked": speedup,
-            "folder": str(folder),
-            "int8": False,
-            "predicted": predicted,
-            "parameters": sum(parameter.numel() for parameter in smaller.parameters()),
-            "heads": [list(heads) for heads in kept.layers],
-            "neurons": [len(neurons) for neurons in kept.neurons or ()],
-        }
+        parameters = sum(parameter.numel() for parameter in smaller.parameters())
+        neurons = [len(kept_neurons) for kept_neurons in kept.neurons or ()]
+        parts = [
+            Layer(len(self.attempts), layer, " ".join(map(str, heads)), count)
+            for layer, (heads, count) in enumerate(zip(kept.layers, neurons, strict=True))
+        ]
+        return self._judged(smaller, speedup, folder, predicted, parameters, parts)
 
-    def _quantised(self, attempt: dict[str, Any]) -> dict[str, Any]:
+    def _quantise(self, attempt: Smaller) -> None:
         """The same model with 8-bit weights, timed and tested in ONNX Runtime."""
-        path = Path(attempt["folder"]) / _INT8_FILE
+        folder = self.folders[attempt.attempt.attempt]
+        path = folder / _INT8_FILE
         if not path.is_file():
-            export_int8(load_smaller(Path(attempt["folder"])), path, self.data.max_length)
-        return {**attempt, **self._judged(OnnxClassifier(path), attempt["asked"]), "int8": True, "predicted": None}
+            export_int8(load_smaller(folder), path, self.data.max_length)
+        parts = [replace(layer, attempt=len(self.attempts)) for layer in attempt.layers]
+        facts = attempt.attempt
+        self._judged(OnnxClassifier(path), facts.asked, folder, None, facts.parameters, parts)
 
-    def _judged(self, smaller: Callable[..., Any], speedup: float) -> dict[str, Any]:
-        """Times and tests of a smaller model."""
-        settings, task = self.settings, self.data.task
-        latencies = compare_latency(self.encoder.model, smaller, self.length, sorted({1, settings.batch_size}), _ROUNDS)
-        latency = {str(size): latency.as_dict() for size, latency in latencies.items()}
-        self.search = self.search or self.searches.begin()
-        level, later = (search_level(settings.confidence, self.search + more) for more in (0, 1))
-        pair, margin = (self.whole, self._answers(smaller)), settings.max_loss / 100
-        tests, ruled_out = tests_of(*pair, task, margin, level)
-        class_ruled_out = None
+    def _judged(
+        self,
+        smaller: Callable[..., Any],
+        speedup: float,
+        folder: Path,
+        predicted: float | None,
+        parameters: int,
+        layers: list[Layer],
+    ) -> Smaller:
+        """Times and tests of a smaller model, which becomes the next attempt."""
+        settings, task, place, size = self.settings, self.data.task, len(self.attempts), self.settings.batch_size
+        timings = compare_latency(self.encoder.model, smaller, self.length, sorted({1, size}), _ROUNDS, place)
+        measured = next(timing.speedup for timing in timings if timing.batch == size)
+        self.number = self.number or self.searches.begin()
+        level, later = (search_level(settings.confidence, self.number + more) for more in (0, 1))
+        pair = (self.whole, self._answers(smaller))
+        tests = metric_tests(*pair, task, settings.max_loss / 100, level, later, place)
+        ruled_out, class_ruled_out = all(test.p_margin <= 1 - level for test in tests), None
         if settings.max_class_loss is not None:
             # All tests must be passed, so none is corrected (Berger 1982).
-            p_1 = p_of_classes(paired(*pair), settings.max_class_loss / 100)
-            class_ruled_out = bool(p_1[0] <= 1 - level)
-        # What a further search on the same examples would rule out.
-        for test, of_later in zip(tests, tests_of(*pair, task, margin, later)[0], strict=True):
-            test["bound_later"] = of_later["bound"]
-        return {
-            "latency": latency,
-            # Without a speed-up asked for, none is missed.
-            "missed": settings.speedup is not None and speedup_of({"latency": latency}, settings.batch_size) < speedup,
-            "tests": tests,
-            "classes": class_changes(paired(*pair), task, settings.confidence),
-            "lengths": length_changes(*pair, task, self.lengths, settings.confidence),
-            "search": self.search,
-            "ruled_out": ruled_out,
-            "class_ruled_out": class_ruled_out,
-            "passed": ruled_out and class_ruled_out is not False,
-        }
+            class_ruled_out = bool(p_of_classes(paired(*pair), settings.max_class_loss / 100)[0] <= 1 - level)
+        groups = class_changes(paired(*pair), task, settings.confidence, place)
+        groups += length_changes(*pair, task, self.lengths, settings.confidence, place)
+        attempt = Smaller(
+            Attempt(
+                place,
+                speedup,
+                int8=predicted is None,
+                predicted=predicted,
+                # Without a speed-up asked for, none is missed.
+                missed=settings.speedup is not None and measured < speedup,
+                parameters=parameters,
+                search=self.number,
+                ruled_out=ruled_out,
+                class_ruled_out=class_ruled_out,
+                passed=ruled_out and class_ruled_out is not False,
+            ),
+            tests,
+            timings,
+            layers,
+            groups,
+        )
+        self.attempts.append(attempt)
+        self.folders.append(folder)
+        _log.info(attempt_in_words(attempt, self._facts(self.number)))
+        return attempt
 
     def _answers(self, model: Callable[..., Any]) -> Answers:
         batches = self.data.evaluation_loader(self.evaluation)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from bertsecrets.ablation.scoring import Array, judged_metrics
@@ -16,30 +16,20 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import decide
-from bertsecrets.pruning.allocation import allocate
-from bertsecrets.pruning.component_scores import ComponentScores, most_informative
 from bertsecrets.pruning.guarantee import group_changes, guarantee
-from bertsecrets.pruning.latency_table import LatencyTable
 from bertsecrets.pruning.recovery import distill
-from bertsecrets.pruning.refit import refitted
 from bertsecrets.pruning.removal import Kept, keep_only
+from bertsecrets.pruning.rows import Group, MetricTest
 from bertsecrets.pruning.sets import Context, SetResults
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.formatting import rounded_up
+from bertsecrets.shrinking.latency import LatencyTable
+from bertsecrets.shrinking.refit import refitted
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.power import examples_to_rule_out, loss_ruled_out
 
 _CHANGED = 0.02
 """Share of changed answers for which :func:`check_examples` states the smallest loss that can be ruled out."""
-
-_TRIALS = 6
-"""How often a plan is made again whose model is slower than asked, or not as fast as predicted."""
-
-_RESERVE = 0.02
-"""How much faster than asked a plan is to be: times scatter, and the finished model is timed again."""
-
-_AGREEMENT = 0.1
-"""Largest relative difference of the predicted and the measured speed-up of a plan."""
 
 Batches = Callable[[], Iterable[Batch]]
 
@@ -111,83 +101,6 @@ def check_can_rule_out(what: str, count: int, setting: str, margin: float, confi
         )
 
 
-def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
-    """What a model of this speed keeps: the heads and neurons whose removal loses least information, by dynamic programming.
-
-    Of each layer the most informative heads and neurons stay; how many is divided among the layers.
-
-    Raises:
-        UserError: If no plan is so fast.
-    """
-    layers, heads = scores.head_LH.shape
-    losses: list[Array] = []
-    costs: list[Array] = []
-    for layer in range(layers):
-        losses += [
-            _lost(scores.head_LH[layer], range(heads + 1)),
-            _lost(scores.neuron_LF[layer], table.widths),
-        ]
-        costs += [table.heads_H, table.neurons_W]
-    choice = allocate(losses, costs, table.whole / speedup - table.fixed)
-    if choice is None:
-        raise UserError(
-            f"No smaller model is {speedup:g} times as fast here; the fastest is {table.fastest:.1f} times. Ask for less."
-        )
-    kept_heads = tuple(most_informative(scores.head_LH[layer], choice[2 * layer]) for layer in range(layers))
-    if not any(kept_heads):
-        # Without any head no token reads another; the cheapest plan has one all the same.
-        layer = int(scores.head_LH.max(dim=1).values.argmax())
-        kept_heads = tuple(most_informative(scores.head_LH[at], int(at == layer)) for at in range(layers))
-    widths = [table.widths[step] for step in choice[1::2]]
-    kept_neurons = tuple(most_informative(scores.neuron_LF[layer], width) for layer, width in enumerate(widths))
-    return Kept(heads, kept_heads, kept_neurons)
-
-
-def as_fast_as_asked(
-    planner: Callable[[LatencyTable, float], Kept],
-    table: LatencyTable,
-    speedup: float,
-    measure: Callable[[Kept], float],
-) -> tuple[Kept, float]:
-    """What a model keeps that is measured to be as fast as asked and as predicted, and the prediction.
-
-    Where it is not, the table is calibrated by what was measured and the plan made again. If none is as fast, the fastest is taken; if
-    none that is fast enough was predicted to be, the slowest of them.
-
-    Args:
-        planner: From a table and a speed-up to a plan.
-        table: Measured times.
-        speedup: How many times as fast.
-        measure: The measured speed-up of a plan's model.
-
-    Raises:
-        UserError: If no plan is so fast.
-    """
-    trials: list[tuple[Kept, float, float]] = []
-    for _ in range(_TRIALS):
-        try:
-            kept = planner(table, min((1 + _RESERVE) * speedup, 0.999 * table.fastest))
-        except UserError:
-            # By the times of the whole model it is out of reach: what came nearest says by how much.
-            if trials:
-                break
-            raise
-        measured, predicted = measure(kept), table.whole / table.predict(kept)
-        if measured >= speedup and abs(predicted / measured - 1) <= _AGREEMENT:
-            return kept, predicted
-        trials.append((kept, predicted, measured))
-        table = table.calibrated(kept, measured)
-    fast = [trial for trial in trials if trial[2] >= speedup]
-    kept, predicted, _ = min(fast, key=lambda trial: trial[2]) if fast else max(trials, key=lambda trial: trial[2])
-    return kept, predicted
-
-
-def _lost(score_G: Tensor, kept: Iterable[int]) -> Array:
-    """Information that is lost with the least informative ones, by the number that stays."""
-    lost_G = np.concatenate([[0.0], np.sort(score_G.numpy()).cumsum()])
-    return np.array([lost_G[len(score_G) - count] for count in kept])
-
-
 def make_smaller(
     model: nn.Module,
     kept: Kept,
@@ -249,46 +162,55 @@ def paired(whole: Answers, smaller: Answers) -> SetResults:
     return SetResults(*predictions, clean_loss=math.nan, loss_V=np.array([math.nan]))
 
 
-def tests_of(
-    whole: Answers, smaller: Answers, task: Task, margin: float, confidence: float
-) -> tuple[list[dict[str, Any]], bool]:
+def metric_tests(
+    whole: Answers,
+    smaller: Answers,
+    task: Task,
+    margin: float,
+    confidence: float,
+    later: float | None = None,
+    attempt: int = 0,
+) -> list[MetricTest]:
     """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982).
 
-    Returns:
-        For each metric plain values: ``metric``, the scores ``whole`` and ``smaller``, the largest loss (``bound``) and gain (``high``)
-        that are not ruled out at the confidence, the test's ``p_value``, how many examples would be ``needed``, and of accuracy how
-        many examples are ``lost`` and ``won``. And whether a loss of the margin or more is ruled out for all of them.
+    Args:
+        whole, smaller: The answers of both models.
+        task: The task.
+        margin: The loss that matters.
+        confidence: Of the tests.
+        later: Confidence of a further search on the same examples; None for the same.
+        attempt: Place of the smaller model in the order of tests.
     """
-    results = paired(whole, smaller)
-    tests, passed = [], True
+    results, reverse = paired(whole, smaller), paired(smaller, whole)
+    tests = []
     for metric in judged_metrics(task):
         before, change_1 = results.baseline_and_changes(metric)
-        # The gain of the smaller model is the loss of the whole one beside it.
-        (gain,) = losses_ruled_out(metric, paired(smaller, whole), 1 - confidence)
         outcome = guarantee(results, metric, margin, confidence)
-        passed = passed and outcome.passed == 1
+        (bound_later,) = losses_ruled_out(metric, results, 1 - (later or confidence))
+        # The gain of the smaller model is the loss of the whole one beside it.
+        (gain,) = losses_ruled_out(metric, reverse, 1 - confidence)
+        lost, won = map(int, np.concatenate(results.discordant())) if metric == "accuracy" else (None, None)
         tests.append(
-            {
-                "metric": metric,
-                "whole": before,
-                "smaller": before + float(change_1[0]),
-                "bound": float(outcome.bound_V[0]),
-                "high": float(gain),
-                "p_value": float(outcome.p_V[0]),
-                "needed": outcome.needed,
-                **(
-                    dict(zip(("lost", "won"), map(int, np.concatenate(results.discordant())), strict=True))
-                    if metric == "accuracy"
-                    else {}
-                ),
-            }
+            MetricTest(
+                attempt,
+                metric,
+                whole=before,
+                smaller=before + float(change_1[0]),
+                bound=float(outcome.bound_V[0]),
+                high=float(gain),
+                bound_later=float(bound_later),
+                p_margin=float(outcome.p_V[0]),
+                needed=outcome.needed,
+                lost=lost,
+                won=won,
+            )
         )
-    return tests, passed
+    return tests
 
 
 def length_changes(
-    whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int], confidence: float
-) -> list[dict[str, Any]]:
+    whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int], confidence: float, attempt: int = 0
+) -> list[Group]:
     """:func:`bertsecrets.pruning.guarantee.group_changes` by thirds of the lengths; empty for a task that predicts a score.
 
     Args:
@@ -296,6 +218,7 @@ def length_changes(
         task: The task.
         lengths: Tokens of each example, in the same order.
         confidence: Of the limits.
+        attempt: Place of the smaller model in the order of tests.
     """
     if task.is_regression:
         return []
@@ -306,4 +229,4 @@ def length_changes(
         f"{short:.0f} to {long:.0f} tokens": (length_N > short) & (length_N <= long),
         f"more than {long:.0f} tokens": length_N > long,
     }
-    return group_changes(paired(whole, smaller), member_GN, confidence)
+    return group_changes(paired(whole, smaller), "length", member_GN, confidence, attempt)

@@ -1,8 +1,10 @@
 """What a model costs on this machine: milliseconds of a pass by the heads and neurons that its layers keep."""
 
 import copy
+import logging
 import platform
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,8 +17,10 @@ from torch import nn
 
 from bertsecrets.ablation.partial_passes import clean_pass
 from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.pruning.latency import in_turns, warn_of_scatter
+from bertsecrets.pruning.latency import in_turns
 from bertsecrets.pruning.removal import Kept, check_removable, narrow_layer
+
+_log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
@@ -28,6 +32,10 @@ _CALIBRATED = 0.2
 
 _LEAST = 0.02
 """Least share of a pass that is fixed; layers timed alone may take longer than in the model."""
+
+
+_SCATTER = 0.2
+"""Excess of the median over the fastest time that is reported; on a machine without other work it is below 0.1."""
 
 
 @dataclass(frozen=True)
@@ -183,3 +191,13 @@ def _ascending(milliseconds_N: Array) -> Array:
     index_N = np.arange(len(milliseconds_N))
     even_N = IsotonicRegression().fit_transform(index_N, milliseconds_N)
     return np.asarray(even_N - even_N[0], np.float64)
+
+
+def warn_of_scatter(times: Sequence[float]) -> None:
+    """Say so where repeated times of one call scatter too much for a plan to rest on them."""
+    excess = statistics.median(times) / min(times) - 1
+    if excess > _SCATTER:
+        _log.warning(
+            f"Times scatter: half of the passes took {excess:.0%} longer than the fastest, so speed-ups may differ from what is planned. "
+            "Repeat it when nothing else runs, with more rounds (shrink.latency_rounds) or on one thread (OMP_NUM_THREADS=1)."
+        )

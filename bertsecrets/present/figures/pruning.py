@@ -1,9 +1,9 @@
 """Curves of the score against the number of heads kept, and against what a smaller model costs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import fill
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,13 +19,29 @@ from bertsecrets.present.figures.style import (
     new_figure,
     sample_size,
 )
-from bertsecrets.pruning.scores import CONTROLS, score_label
+from bertsecrets.pruning.rows import CONTROLS
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.statistics.replicates import Interval
 
 Array = NDArray[np.float64]
 
-Row = Mapping[str, Any]
-"""A model of an order of removal: ``score`` and ``seed`` of the order, heads ``kept``, ``change`` of the score, ``low`` and ``high``."""
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A model on a curve.
+
+    Args:
+        name: Name of the curve.
+        kept: Heads that are left.
+        change: Change of the score.
+        order: Which of several curves of this name, from 0.
+    """
+
+    name: str
+    kept: float
+    change: Estimate
+    order: int = 0
+
 
 _MARKERS = "osv^Dx*"
 _LINES = ("-", "--", ":")
@@ -35,13 +51,14 @@ _INSIDE = 5
 """A legend of more lines would cover them, and stands beside the axes."""
 
 
-def _points(rows: Sequence[Row]) -> list[Array]:
-    """Changes of the score and their limits, in points."""
-    return [100 * np.array([row[name] for row in rows], np.float64) for name in ("change", "low", "high")]
+def _points(changes: Sequence[Estimate]) -> Array:
+    """Changes of the score and their limits, in points, ``[3, V]``."""
+    rows = [[100 * change.value for change in changes], [100 * change.low for change in changes]]
+    return np.array([*rows, [100 * change.high for change in changes]])
 
 
 def pruning_curves(
-    rows: Sequence[Row],
+    points: Sequence[CurvePoint],
     *,
     title: str,
     count: int,
@@ -50,13 +67,12 @@ def pruning_curves(
     marked: int | None = None,
     over: str = "examples",
     bands: bool | None = None,
-    controls: Collection[str] = (),
     published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
 ) -> Figure:
     """Change of the score against the number of heads kept, a line for each order of removal; the controls come last.
 
     Args:
-        rows: The models of all orders.
+        points: The models of all orders.
         margin: The loss that matters, drawn as a line; None for none.
         marked: Number of heads of the smallest model with the guarantee, drawn as a line; None for none.
         title: What the figure shows.
@@ -64,21 +80,20 @@ def pruning_curves(
         level: Level of the interval.
         over: What the intervals are over.
         bands: Whether every line is drawn with its interval, or none; None for the first one alone.
-        controls: Names of scores that are drawn in grey.
         published: Points of other people's curves, heads kept and change of the score, drawn as crosses.
     """
-    names = sorted(dict.fromkeys(row["score"] for row in rows), key=lambda name: name in CONTROLS)
+    names = sorted(dict.fromkeys(point.name for point in points), key=lambda name: name in CONTROLS)
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.8, title)
         axes = figure.add_subplot()
         for index, name in enumerate(names):
-            colour = QUIET if name in controls else ACCENTS[index % len(ACCENTS)]
-            label = fill(score_label(name), _LABEL_WIDTH)
-            seeds = list(dict.fromkeys(row["seed"] for row in rows if row["score"] == name))
-            for number, seed in enumerate(seeds):
-                order = [row for row in rows if row["score"] == name and row["seed"] == seed]
-                kept_V = np.array([row["kept"] for row in order], np.float64)
-                change_V, low_V, high_V = _points(order)
+            colour = QUIET if name in CONTROLS else ACCENTS[index % len(ACCENTS)]
+            label = fill(name, _LABEL_WIDTH)
+            orders = list(dict.fromkeys(point.order for point in points if point.name == name))
+            for number, order in enumerate(orders):
+                line = [point for point in points if (point.name, point.order) == (name, order)]
+                kept_V = np.array([point.kept for point in line], np.float64)
+                change_V, low_V, high_V = _points([point.change for point in line])
                 if bands or (bands is None and index == 0 and number == 0):
                     axes.fill_between(kept_V, low_V, high_V, color=colour, alpha=0.2, linewidth=0)
                 axes.plot(
@@ -87,11 +102,11 @@ def pruning_curves(
                     f"{_MARKERS[index % len(_MARKERS)]}{_LINES[index // len(ACCENTS) % len(_LINES)]}",
                     color=colour,
                     markersize=3,
-                    alpha=1 if len(seeds) == 1 else 0.6,
-                    label=None if number else label if len(seeds) == 1 else f"{label} ({len(seeds)} orders)",
+                    alpha=1 if len(orders) == 1 else 0.6,
+                    label=None if number else label if len(orders) == 1 else f"{label} ({len(orders)} orders)",
                 )
-        for index, (name, points) in enumerate(published.items()):
-            kept_V, change_V = np.transpose(points)
+        for index, (name, theirs) in enumerate(published.items()):
+            kept_V, change_V = np.transpose(theirs)
             axes.plot(kept_V, 100 * change_V, "x+"[index % 2], color="black", markersize=5, label=name)
         axes.axhline(0, color="black", linewidth=0.6)
         notes = [] if bands is False else [f"band{'s' * bool(bands)}: {level:.0%} interval over {over}"]
@@ -114,7 +129,7 @@ def pruning_curves(
 
 
 def pruning_costs(
-    rows: Sequence[Row],
+    changes: Sequence[Estimate],
     shares: Mapping[str, ArrayLike],
     *,
     margin: float,
@@ -124,13 +139,13 @@ def pruning_costs(
     """Change of the score against what is left of each cost, a panel for each cost.
 
     Args:
-        rows: V models.
+        changes: Of V models.
         shares: Name of a cost -> its share of the whole model's, ``[V]``.
         margin: The loss that matters, drawn as a line.
         title: What the figure shows.
         note: Written under the figure.
     """
-    change_V, low_V, high_V = _points(rows)
+    change_V, low_V, high_V = _points(changes)
     with house_style():
         figure = new_figure(PAGE_WIDTH, 2.6, title)
         panels = figure.subplots(1, len(shares), sharey=True, squeeze=False)[0]

@@ -1,0 +1,147 @@
+"""Gates on pages: fits to a frozen model, and gates learned with fine-tuning."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.pruning import CurvePoint, pruning_curves
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import Section, Table
+from bertsecrets.pruning.experiment import GATE, OPEN, SHUT
+from bertsecrets.pruning.rows import GateFits, PathPoint
+from bertsecrets.results.formatting import counted, number, percent
+from bertsecrets.results.views import MeasureView
+
+FACILITATING, INTERFERING, IRRELEVANT, UNDECIDED = "facilitating", "interfering", "irrelevant", "undecided"
+
+_ROLES = {
+    (True, True): FACILITATING,
+    (False, False): INTERFERING,
+    (False, True): IRRELEVANT,
+    # Open where it is pushed shut and shut where it is pushed open: the fits contradict each other.
+    (True, False): UNDECIDED,
+}
+"""What a head does for the task: whether its gate is open (from 0.5) when pushed shut, and when pushed open."""
+
+
+def _frozen_section(view: MeasureView) -> Section | None:
+    """Roles in words, both fits side by side, and the path to few heads."""
+    fits = view.fact(GateFits)
+    if fits is None or not view.has(SHUT):
+        return None
+    counts = Counter(name for row in _roles(view)["role"] for name in row)
+    times = counted(view.count(SHUT), "fit")
+    blocks = [
+        block(
+            view.name,
+            view.title,
+            head_panels,
+            "Gates fitted on training examples with a penalty that pushes them shut (left) and open (right).",
+            panels=[HeadPanel(column.label, view.value(column.name)) for column in view.columns],
+            unit="mean gate over the fits",
+            note=f"{times} each; 1: the head is kept whole, 0: its output is zero",
+            limits=(0, 1),
+        )
+    ]
+    tables = []
+    if path := view.found(PathPoint):
+        tables.append(
+            table(
+                path,
+                {
+                    "penalty": lambda point: f"{point.penalty:g}",
+                    "heads kept": lambda point: str(point.kept),
+                    "change, points": lambda point: percent(point.change.value),
+                    "lowest": lambda point: percent(point.change.low),
+                    "highest": lambda point: percent(point.change.high),
+                    "loss": lambda point: number(point.loss),
+                },
+                f"The path: {fits.metric} {number(fits.score)}, loss {number(fits.loss)} with all heads; limits at {fits.level:.0%}",
+            )
+        )
+        blocks.append(
+            block(
+                f"{view.name}_path",
+                f"Change of {fits.metric} by heads kept: gates of the frozen model",
+                pruning_curves,
+                "Each point is a fit with a stronger penalty; heads are kept or removed whole.",
+                points=[CurvePoint("gates", point.kept, point.change) for point in path],
+                count=fits.examples,
+                level=fits.level,
+            )
+        )
+    undecided = f"; {counts[UNDECIDED]} are undecided" if counts[UNDECIDED] else ""
+    return Section(
+        view.title,
+        [
+            f"Of {counts.total()} heads, the gates of {counts[FACILITATING]} stay open when pushed shut (facilitating), those of "
+            f"{counts[INTERFERING]} shut when pushed open (interfering), and {counts[IRRELEVANT]} follow the push (irrelevant){undecided}."
+        ],
+        [
+            f"The model is frozen; a penalty of {fits.penalty:g} for each expected open gate pushes shut, its negative pushes open. "
+            f"{times} of {fits.steps} steps on {fits.choosing:,} training examples; a head's gate is their mean, open from 0.5. Gates "
+            "start open: with a stronger or longer push, fewer heads are facilitating."
+        ],
+        tables,
+        blocks,
+    )
+
+
+def _roles(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+    """The role of each head."""
+    if not view.has(SHUT):
+        return {}
+    pairs = zip((view.value(SHUT) >= 0.5).tolist(), (view.value(OPEN) >= 0.5).tolist(), strict=True)
+    return {"role": [[_ROLES[pair] for pair in zip(shut_H, open_H, strict=True)] for shut_H, open_H in pairs]}
+
+
+def _role_counts(view: MeasureView) -> Mapping[str, float]:
+    """The number of heads of each role."""
+    if not view.has(SHUT):
+        return {}
+    counts = Counter(name for row in _roles(view)["role"] for name in row)
+    return {name: float(counts[name]) for name in (FACILITATING, INTERFERING, IRRELEVANT)}
+
+
+def _learned_section(view: MeasureView) -> Section | None:
+    """How many heads are open in words, and the gates."""
+    if not view.has(GATE):
+        return None
+    gate_LH = view.value(GATE)
+    is_open = gate_LH >= 0.5
+    between = int(((gate_LH > 0.05) & (gate_LH < 0.95)).sum())
+    by_layer = ", ".join(f"layer {layer}: {int(count)}" for layer, count in enumerate(is_open.sum(-1)))
+    history = [[f"{step:,}", str(int((value_LH >= 0.5).sum()))] for step, value_LH in view.history(GATE)]
+    return Section(
+        view.title,
+        [f"{int(is_open.sum())} of {gate_LH.size} heads are open after fine-tuning with a penalty on open gates."],
+        [f"Open heads by {by_layer}. {between} gates are neither open nor shut (0.05 to 0.95)."],
+        [Table(["step", "open heads"], history, "Open heads during fine-tuning")] if history else [],
+        [
+            block(
+                view.name,
+                view.title,
+                head_panels,
+                "At the last validation.",
+                panels=[HeadPanel(column.label, view.value(column.name)) for column in view.columns],
+                unit="gate, probability",
+                note="1: the head is kept whole, 0: its output is zero",
+                limits=(0, 1),
+            )
+        ],
+    )
+
+
+def _open_or_shut(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+    if not view.has(GATE):
+        return {}
+    return {"gate": [["open" if value >= 0.5 else "shut" for value in row] for row in view.value(GATE).tolist()]}
+
+
+def _open_heads(view: MeasureView) -> Mapping[str, float]:
+    return {"open_heads": float((view.value(GATE) >= 0.5).sum())} if view.has(GATE) else {}
+
+
+FROZEN = Presenter(section=_frozen_section, classes=_roles, scalars=_role_counts)
+LEARNED = Presenter(section=_learned_section, classes=_open_or_shut, scalars=_open_heads)

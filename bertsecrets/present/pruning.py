@@ -1,0 +1,525 @@
+"""Removed heads on pages: what can go together with a guarantee, its curves, and heads removed before fine-tuning."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.pruning import CurvePoint, kept_scores, pruning_costs, pruning_curves
+from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.kit import block, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.pruning.experiment import KEPT
+from bertsecrets.pruning.rows import CONTROLS, RANDOM, Group, Point, Pruned, Removed, Search, Timing
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import (
+    MISSING,
+    counted,
+    listed,
+    low_to_high,
+    number,
+    p_value,
+    percent,
+    rounded_up,
+)
+from bertsecrets.results.scores import INTERVALS, RunScores, score_interval
+from bertsecrets.results.views import Comparison, MeasureView
+from bertsecrets.statistics.replicates import Interval, mean_interval
+
+KEPT_AXIS, CHANGE_OF = "pruning/heads_kept", "pruning/change_of_"
+"""The x axis of the curves in W&B, and what their names begin with."""
+
+_OUT_OF_REACH = 100_000
+"""More examples than these are not worth a number."""
+
+_ORDERS = "Heads are removed from left to right, in the order of each score; random and reversed are controls."
+
+_LEVEL = 0.95
+_READABLE_BANDS = 5
+
+
+def section(view: MeasureView) -> Section | None:
+    """The guarantee in words, the curves and their table; None without a search."""
+    pruned = Pruned.of(view)
+    if pruned is None:
+        return None
+    search, chosen = pruned.search, pruned.chosen
+    together = "Heads chosen on training examples go together here; on a run's page each is disabled alone."
+    return Section(
+        view.title,
+        [f"{guarantee_in_words(pruned)} {together}", knee_in_words(pruned)],
+        [_how(pruned), *_source_in_words(pruned)],
+        [_costs_table(pruned), _scores_table(pruned)],
+        [
+            block(
+                "pruning",
+                f"Change of {search.metric} by heads kept",
+                pruning_curves,
+                _ORDERS,
+                points=curve_points(pruned),
+                margin=search.margin,
+                marked=chosen.kept if chosen.holds else None,
+                count=search.examples,
+                level=search.confidence,
+            ),
+            _costs_figure(pruned),
+        ],
+        summary=answer_in_words(pruned),
+    )
+
+
+def scalars(view: MeasureView) -> Mapping[str, float]:
+    """Heads of the smallest model with the guarantee; of all if none has it."""
+    pruned = Pruned.of(view)
+    if pruned is None:
+        return {}
+    return {"heads_kept": float(pruned.chosen.kept if pruned.chosen.holds else pruned.search.heads)}
+
+
+def curves(view: MeasureView) -> Mapping[str, Sequence[Mapping[str, float]]]:
+    """The change of score of each score's order by the number of heads kept; of random orders, the mean."""
+    pruned = Pruned.of(view)
+    if pruned is None:
+        return {}
+    by_kept: dict[int, dict[str, float]] = {}
+    for (score, kept), change in _means(pruned).items():
+        if math.isfinite(change):
+            by_kept.setdefault(kept, {})[f"{CHANGE_OF}{pruned.search.metric}/{score}"] = change
+    return {KEPT_AXIS: [{KEPT_AXIS: float(kept), **by_kept[kept]} for kept in sorted(by_kept)]}
+
+
+def kept_classes(name: str) -> Callable[[MeasureView], Mapping[str, Sequence[Sequence[str]]]]:
+    """What says ``kept`` or ``removed`` of each head, under a name; nothing without the column :data:`KEPT`."""
+    words = {1.0: "kept", 0.0: "removed"}
+
+    def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+        if not view.has(KEPT):
+            return {}
+        return {name: [[words.get(value, MISSING) for value in row] for row in view.value(KEPT).tolist()]}
+
+    return classes
+
+
+def curve_points(pruned: Pruned) -> list[CurvePoint]:
+    """The points of all orders, for a figure."""
+    return [CurvePoint(point.label, point.kept, point.change, point.order) for point in pruned.points]
+
+
+def answer_in_words(pruned: Pruned) -> str:
+    """The outcome in a few words, the title of the page: what is ruled out, or else the largest loss that is not."""
+    search, chosen = pruned.search, pruned.chosen
+    verdict = (
+        f"a loss of {search.metric} of {in_points(search.margin)} or more {_verdict(pruned)}"
+        f"{lost_most_in_words(pruned.groups)}."
+    )
+    removed = f"{search.heads - chosen.kept} of {search.heads} heads"
+    if chosen.holds and not chosen.asked:
+        return f"{removed} can go together, {'with fine-tuning' if search.recovery_epochs else 'without training'}: {verdict}"
+    at_most = f"{search.metric} loses at most {number(rounded_up(chosen.bound), 1)} points; "
+    start = f"With {chosen.kept} of {search.heads} heads"
+    if not chosen.asked:
+        start = f"With {removed} removed together and {'fine-tuning' if search.recovery_epochs else 'no training'}"
+    return f"{start}, {at_most if chosen.bound >= search.margin else ''}{verdict}"
+
+
+def guarantee_in_words(pruned: Pruned) -> str:
+    """The outcome as a sentence, with the examples that show it."""
+    search, chosen = pruned.search, pruned.chosen
+    examples = counted(search.examples, "example") + (
+        " (if the head table is of others)"
+        if any(point.from_table for point in pruned.order)
+        else " that chose neither the heads nor their order"
+    )
+    kept = f"{chosen.kept} of {search.heads} heads"
+    removed = f"{search.heads - chosen.kept} of {search.heads} heads can go together: with the other {chosen.kept}"
+    return (
+        f"{removed if chosen.holds and not chosen.asked else f'With {kept}'}, a loss of {search.metric} of "
+        f"{in_points(search.margin)} or more {_verdict(pruned)}, at {search.confidence:.0%} confidence on {examples} "
+        f"(observed change {percent(chosen.change)}, a loss above {number(rounded_up(chosen.bound), 1)} ruled out)"
+        f"{_needed(pruned)}{lost_most_in_words(pruned.groups)}."
+    )
+
+
+def _verdict(pruned: Pruned) -> str:
+    """Whether the loss of the shown model is ruled out, and that within classes if it was tested."""
+    search, chosen = pruned.search, pruned.chosen
+    if search.class_margin is None:
+        return "is ruled out" if chosen.holds else "is not ruled out"
+    of_class = f"one of {in_points(search.class_margin)} of accuracy within a class"
+    if chosen.holds:
+        return f"is ruled out, as is {of_class}"
+    # A class may fail where the score does not.
+    return f"is ruled out, {of_class} is not" if chosen.bound < search.margin else "is not ruled out"
+
+
+def _needed(pruned: Pruned) -> str:
+    chosen = pruned.chosen
+    if chosen.holds or (chosen.needed is None and not chosen.hopeless):
+        return ""
+    if chosen.hopeless or chosen.needed is None:
+        return "; the observed loss is the margin or more, so more examples would not help if it stays so"
+    if chosen.needed > _OUT_OF_REACH:
+        return f"; the observed loss is so close to the margin that showing it would take more than {_OUT_OF_REACH:,} examples"
+    return f"; about {chosen.needed:,} examples would show it with 80 % power if loss and variance stay as observed"
+
+
+def lost_most_in_words(groups: Sequence[Group], by: str = "class") -> str:
+    """The group of examples that loses most, with the limits of its loss, as the end of a sentence; empty if none loses."""
+    worst = min((group for group in groups if group.by == by), key=lambda group: group.change.value, default=None)
+    if worst is None or worst.change.value >= 0:
+        return ""
+    return f"; {worst.group} loses most, {number(worst.whole)} → {number(worst.smaller)}, {worst.change:points}"
+
+
+def in_points(margin: float) -> str:
+    """A margin in words.
+
+    >>> in_points(0.01), in_points(0.025)
+    ('1 point', '2.5 points')
+    """
+    return f"{100 * margin:g} point{'s' * (round(100 * margin, 6) != 1)}"
+
+
+def search_in_words(search: Search) -> str:
+    """Which search on these examples it was and what error it spent; empty for results of earlier versions."""
+    if not search.number:
+        return ""
+    return (
+        f"This is search {search.number} for a smaller model on these examples{'' if search.counted else ' as far as is known'}; each "
+        f"spends two thirds of the error that is left, so that all together keep {search.confidence:.0%} confidence: this one is tested "
+        f"at {100 * search.level:.4g}%."
+    )
+
+
+def knee_in_words(pruned: Pruned) -> str:
+    """Where the loss of the chosen order begins: from there on, the interval of every smaller model lies below 0."""
+    metric, total = pruned.search.metric, pruned.search.heads
+    points = sorted(
+        (point for point in pruned.order if math.isfinite(point.change.value)), key=lambda point: -point.kept
+    )
+    start = len(points)
+    while start and points[start - 1].change.high < 0:
+        start -= 1
+    if not points:
+        return ""
+    by = f"By {points[0].label},"
+    if start == len(points):
+        return f"{by} no loss of {metric} is shown down to {points[-1].kept} of {total} heads."
+    lost = points[start]
+    if start == 0:
+        text = f"{by} {metric} falls from the first step on: with {lost.kept} of {total} heads it changes by {lost.change:%} points"
+    else:
+        last = points[start - 1]
+        text = (
+            f"{by} the loss begins between {last.kept} and {lost.kept} of {total} heads: with {last.kept}, {metric} changes by "
+            f"{last.change:%} points, with {lost.kept} by {lost.change:%}"
+        )
+    random = pruned.random(lost.kept)
+    if not random:
+        return f"{text}."
+    ends = dict.fromkeys(percent(end) for end in (min(random), max(random)))
+    return f"{text}; {counted(len(random), 'random order')} there: {' to '.join(ends)}."
+
+
+def _how(pruned: Pruned) -> str:
+    search = pruned.search
+    when = "anew after each step" if search.iterative else "once, on the whole model"
+    recovery = (
+        f" After each step the model is fine-tuned for {counted(search.recovery_epochs, 'epoch')} on the examples that choose heads."
+        if search.recovery_epochs
+        else ""
+    )
+    computed = (
+        "The"
+        if all(point.from_table for point in pruned.points if point.score not in CONTROLS)
+        else f"Scores are computed {when}, on {search.choosing:,} training examples; the"
+    )
+    return (
+        f"{computed} head least worth keeping goes first, and a removed head's output is zero.{recovery} Models are tested from the "
+        "largest to the smallest, up to the first that fails, so that the stated confidence holds for all that passed. "
+        f"{search_in_words(search)}"
+    ).strip()
+
+
+def _source_in_words(pruned: Pruned) -> list[str]:
+    names = [f"“{label}”" for label in dict.fromkeys(point.label for point in pruned.points if point.from_table)]
+    if not names:
+        return []
+    scores, come = ("scores", "come") if len(names) > 1 else ("score", "comes")
+    return [
+        f"The {scores} {listed(names)} {come} from a head table. Where a table was measured on the examples of the test, they chose the "
+        "order too, and nothing is guaranteed."
+    ]
+
+
+def _costs_table(pruned: Pruned) -> Table:
+    """The models of the chosen order: what they cost and how they score."""
+    search = pruned.search
+    batches = dict.fromkeys(timing.batch for timing in pruned.timings)
+    times = {(timing.attempt, timing.batch): timing for timing in pruned.timings}
+
+    def time(timing: Timing) -> str:
+        return f"{number(timing.smaller, 1)} ({timing.smaller / timing.whole:.0%})"
+
+    columns: dict[str, Callable[[Point], str]] = {
+        "heads kept": lambda point: str(point.kept),
+        "parameters": lambda point: f"{point.parameters / search.parameters:.1%}",
+        "FLOPs": lambda point: f"{point.flops / search.flops:.1%}",
+        **{
+            f"ms at batch {batch}": lambda point, batch=batch: time(times[point.attempt, batch])  # type: ignore[misc]
+            for batch in batches
+        },
+        "change, points": lambda point: percent(point.change.value),
+        f"{search.confidence:.0%} interval": lambda point: low_to_high(
+            100 * point.change.low, 100 * point.change.high, 1
+        ),
+        "loss": lambda point: number(point.loss),
+    }
+    threads = f" with {counted(search.threads, 'thread')}" if search.device == "cpu" else ""
+    timed = f"; latency on {search.device}{threads}, in parentheses the share of the whole model's" if batches else ""
+    return table(
+        pruned.order,
+        columns,
+        f"Heads removed by {pruned.order[0].label}: parameters and FLOPs (one example of {search.length} tokens) as shares of the whole "
+        f"model's {search.parameters:,} and {search.flops:,}{timed}; {search.metric} {number(search.score)}, loss "
+        f"{number(search.loss)} with all heads; p-value of the test of {pruned.chosen.kept} heads {p_value(pruned.chosen.p_margin)}",
+    )
+
+
+def _scores_table(pruned: Pruned) -> Table:
+    """Change of score by heads kept, a column for each score."""
+    by_score: dict[str, dict[int, list[Point]]] = {}
+    for point in sorted(pruned.points, key=lambda point: point.score in CONTROLS):
+        by_score.setdefault(point.label, {}).setdefault(point.kept, []).append(point)
+
+    def cell(points: Sequence[Point]) -> str:
+        changes = [point.change.value for point in points]
+        if len(points) == 1:
+            return f"{points[0].change:%}"
+        return f"{percent(float(np.mean(changes)))} [{percent(min(changes))} to {percent(max(changes))}]"
+
+    sizes = dict.fromkeys(point.kept for point in pruned.points)
+    rows = [[str(kept), *(cell(by_kept[kept]) for by_kept in by_score.values())] for kept in sizes]
+    orders = len({point.order for point in pruned.points if point.score == RANDOM})
+    random = f"; of random, the mean of {orders} orders and in brackets their range" if orders > 1 else ""
+    return Table(
+        ["heads kept", *by_score],
+        rows,
+        f"Change of {pruned.search.metric} in points by score, in parentheses its {pruned.search.confidence:.0%} interval{random}",
+    )
+
+
+def _costs_figure(pruned: Pruned) -> FigureBlock:
+    """The chosen order's change of score against heads, parameters, FLOPs and latency."""
+    search, points = pruned.search, pruned.order
+    shares = {
+        "heads": [point.kept / search.heads for point in points],
+        "parameters": [point.parameters / search.parameters for point in points],
+        "FLOPs": [point.flops / search.flops for point in points],
+    }
+    for batch in dict.fromkeys(timing.batch for timing in pruned.timings):
+        shares[f"ms at batch {batch}"] = [1 / timing.speedup for timing in pruned.timings if timing.batch == batch]
+    return block(
+        "pruning_costs",
+        f"Change of {search.metric} by cost, heads removed by {points[0].label}",
+        pruning_costs,
+        "Parameters and FLOPs are counted, latencies measured on models whose heads are cut out of the weights.",
+        changes=[point.change for point in points],
+        shares=shares,
+        margin=search.margin,
+        note=f"costs as shares of the whole model's; band: {search.confidence:.0%} interval over examples; dashed: the loss that "
+        f"matters; {sample_size(search.examples)}",
+    )
+
+
+def comparison(compared: Comparison) -> Section | None:
+    """Mean curves over seeds by condition, and how many heads can go in each seed; None if no run was pruned."""
+    findings, rows = [], []
+    blocks: list[FigureBlock] = []
+    for condition, replicates in compared.replicates.items():
+        runs = [pruned for view in replicates.views if (pruned := Pruned.of(view)) is not None]
+        if not runs:
+            continue
+        findings.append(_removed_in_words(condition, runs))
+        intervals, labels = over_seeds(runs), {point.score: point.label for point in runs[0].points}
+        sizes = [kept for points in intervals.values() for kept in points] or [point.kept for point in runs[0].points]
+        half = min(sizes, key=lambda kept: abs(kept - runs[0].search.heads / 2))
+        for score, points in intervals.items():
+            point = points.get(half)
+            cells = (
+                [MISSING] * 2
+                if point is None
+                else [percent(point.mean), low_to_high(100 * point.low, 100 * point.high, 1)]
+            )
+            rows.append([condition, labels[score], str(len(runs)), str(half), *cells])
+        if len(runs) > 1:
+            alt = f"Line chart: mean change of {runs[0].search.metric} by number of heads kept."
+            name = f"pruning_{len(blocks)}"
+            blocks.append(FigureBlock(name, curves_over_seeds(condition, runs, intervals), _ORDERS, alt))
+    if not findings:
+        return None
+    header = ["condition", "score", "seeds", "heads kept", "mean change, points", "95 % interval over seeds"]
+    return Section(
+        "Pruned heads",
+        findings,
+        [
+            "Intervals over seeds are Student's t; a run's random orders count as one, their mean. The guarantee of each seed is a test "
+            "over examples, in that run's own report."
+        ],
+        [Table(header, rows, "Change of score with half of the heads")],
+        blocks,
+    )
+
+
+def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
+    search = runs[0].search
+    removed = [str(run.search.heads - run.chosen.kept if run.chosen.holds else 0) for run in runs]
+    examples = counted(search.examples, "example")
+    if not any(point.from_table for run in runs for point in run.order):
+        examples += " that did not choose them"
+    return (
+        f"{condition}: {listed(removed)} of {search.heads} heads can go in {f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} "
+        f"with a loss of {search.metric} of {in_points(search.margin)} or more ruled out at {search.confidence:.0%} confidence on "
+        f"{examples}{' (0: none shown)' if '0' in removed else ''}."
+    )
+
+
+def over_seeds(runs: Sequence[Pruned]) -> dict[str, dict[int, Interval]]:
+    """Score -> heads kept -> mean change of score over runs with its interval, for what all runs have."""
+    means = [_means(run) for run in runs]
+    intervals: dict[str, dict[int, Interval]] = {}
+    for score, kept in means[0]:
+        values = [mean.get((score, kept), math.nan) for mean in means]
+        if np.isfinite(values).all():
+            intervals.setdefault(score, {})[kept] = mean_interval(values, _LEVEL)
+    return dict(sorted(intervals.items(), key=lambda item: item[0] in CONTROLS))
+
+
+def _means(pruned: Pruned) -> dict[tuple[str, int], float]:
+    """Score and heads kept -> change of score, the mean over random orders."""
+    values: dict[tuple[str, int], list[float]] = {}
+    for point in pruned.points:
+        values.setdefault((point.score, point.kept), []).append(point.change.value)
+    return {key: float(np.mean(changes)) for key, changes in values.items()}
+
+
+def curves_over_seeds(
+    name: str,
+    runs: Sequence[Pruned],
+    intervals: Mapping[str, Mapping[int, Interval]],
+    published: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({}),
+) -> Figure:
+    """Mean curves over seeds of all scores, with their intervals where there are few.
+
+    Args:
+        name: Name of the condition, in the title.
+        runs: The runs.
+        intervals: From :func:`over_seeds`.
+        published: Points of other people's curves: heads kept and change of the score.
+    """
+    search, labels = runs[0].search, {point.score: point.label for point in runs[0].points}
+    return pruning_curves(
+        [
+            CurvePoint(labels[score], kept, Estimate(point.mean, point.low, point.high))
+            for score, points in intervals.items()
+            for kept, point in points.items()
+        ],
+        margin=search.margin,
+        title=f"{name}: change of {search.metric} by heads kept, {seeds_in_words(len(runs))}",
+        count=search.examples,
+        level=_LEVEL,
+        over="seeds",
+        bands=len(runs) > 1 and len(intervals) <= _READABLE_BANDS,
+        published=published,
+    )
+
+
+PRESENTER = Presenter(section, comparison, kept_classes("pruning"), scalars, curves)
+
+
+def _first_section(view: MeasureView) -> Section | None:
+    """How many heads were kept in fine-tuning, and which."""
+    removed = view.fact(Removed)
+    if removed is None or not view.has(KEPT):
+        return None
+    gone = removed.heads - removed.kept
+    return Section(
+        view.title,
+        [
+            f"The model was fine-tuned with {removed.kept} of {removed.heads} heads; {removed.label} chose the {gone} that were removed "
+            "before."
+            if gone
+            else f"The model was fine-tuned with all {removed.heads} heads."
+        ],
+        ["A sweep over callbacks.prune.keep and seed shows what the removal costs, on its comparison page."],
+        figures=[
+            block(
+                view.name,
+                view.title,
+                head_panels,
+                "The kept heads.",
+                panels=[HeadPanel(view.column(KEPT).label, view.value(KEPT))],
+                unit="1: kept, 0: removed",
+                note="chosen before the first step of fine-tuning",
+                limits=(0, 1),
+            )
+        ],
+    )
+
+
+def _first_comparison(compared: Comparison) -> Section | None:
+    """The score by heads kept: mean over seeds with its interval."""
+    lines: dict[str, dict[int, Interval]] = {}
+    rows, seeds, metric = [], [], ""
+    for condition, replicates in compared.replicates.items():
+        found = [(view, removed) for view in replicates.views if (removed := view.fact(Removed)) is not None]
+        if not found:
+            continue
+        view, first = found[0]
+        metric = first.metric
+        paths = [(view.run.scores_path, removed.evaluation) for view, removed in found]
+        sets = [RunScores.read(path).sets.get(name) if path.is_file() else None for path, name in paths]
+        values = [math.nan if scores is None else scores.model.get(metric, math.nan) for scores in sets]
+        interval = score_interval(metric, values, max((scores.count for scores in sets if scores), default=0))
+        lines.setdefault(f"{view.run.task} · {first.label}", {})[first.kept] = interval
+        cells = [number(interval.mean), low_to_high(interval.low, interval.high)]
+        rows.append([condition, first.label, str(first.kept), str(len(values)), *cells])
+        seeds.append(len(values))
+    if not rows:
+        return None
+    title = next(iter(compared.replicates.values())).title
+    drawn = {name: points for name, points in lines.items() if len(points) > 1}
+    figure = block(
+        "pruned_first",
+        f"{metric} by heads kept before fine-tuning",
+        kept_scores,
+        f"{seeds_in_words(seeds).capitalize()}.",
+        lines=drawn,
+        metric=metric,
+        note=f"bars: {INTERVALS}",
+    )
+    return Section(
+        title,
+        [
+            f"{name}: mean {metric} {number(points[most].mean)} with {most} heads, {number(points[fewest].mean)} with {fewest} "
+            f"({counted(points[fewest].count, 'seed')})."
+            for name, points in drawn.items()
+            for most, fewest in [(max(points), min(points))]
+        ],
+        [
+            "Intervals are over seeds of fine-tuning and, of an accuracy or Pearson's or Spearman's correlation, over examples."
+        ],
+        [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, title)],
+        [figure] if drawn else [],
+    )
+
+
+def _kept(view: MeasureView) -> Mapping[str, float]:
+    return {"heads_kept": float(view.value(KEPT).sum())} if view.has(KEPT) else {}
+
+
+FIRST = Presenter(_first_section, _first_comparison, kept_classes("pruned_first"), _kept)

@@ -1,0 +1,336 @@
+"""Smaller, faster models on pages: speed against score, and what was cut."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bertsecrets.present.figures.style import ACCENTS, PAGE_WIDTH, POINTS, QUIET, footnote, house_style, new_figure
+from bertsecrets.present.kit import table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.pruning import in_points, kept_classes, lost_most_in_words, search_in_words
+from bertsecrets.present.report.content import FigureBlock, NextStep, Section, Table
+from bertsecrets.pruning.rows import Group, Layer, MetricTest, ShrinkSearch, Shrunk, Smaller
+from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
+from bertsecrets.results.files import copied
+from bertsecrets.results.formatting import MISSING, counted, number, p_value, rounded_up
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import RunScores
+from bertsecrets.results.views import MeasureView
+
+
+def section(view: MeasureView) -> Section | None:
+    """The fastest model in words, speed against score, and what each layer keeps; None without a search."""
+    shrunk = Shrunk.of(view)
+    if shrunk is None:
+        return None
+    lengths = lost_most_in_words(shrunk.written.groups, "length").removeprefix("; ")
+    return Section(
+        view.title,
+        [
+            f"{answer_in_words(shrunk)} It is in the folder {shrunk.folder}, with a model card.",
+            # No test speaks of lengths.
+            *([f"Of texts by length, {lengths}."] if lengths else []),
+        ],
+        [how_in_words(shrunk.search)],
+        [frontier_table(shrunk), tests_table(shrunk), groups_table(shrunk)],
+        [
+            FigureBlock(
+                view.name,
+                _frontier(shrunk, RunScores.read(view.run.scores_path)),
+                "Each point is a smaller model; bars are one-sided limits of the change of score at the stated confidence.",
+                "Chart: change of the score by measured speed-up.",
+            )
+        ],
+        summary=summary_in_words(shrunk),
+        commands=[_command_of(view.run, attempt) for attempt in shrunk.attempts if not attempt.attempt.int8],
+        steps=_steps(view.run, shrunk),
+        parts=[_cut_section(view.name, shrunk)],
+    )
+
+
+def scalars(view: MeasureView) -> Mapping[str, float]:
+    """The speed-up of the fastest model that holds; 1 if none does."""
+    shrunk = Shrunk.of(view)
+    if shrunk is None:
+        return {}
+    return {"speedup": 1.0 if shrunk.fastest is None else shrunk.speedup(shrunk.fastest)}
+
+
+PRESENTER = Presenter(section=section, classes=kept_classes("smaller model"), scalars=scalars)
+
+
+def summary_in_words(shrunk: Shrunk) -> str:
+    """The outcome in a few words, the title of the page: of the fastest model that holds, or of the first one."""
+    written, test = shrunk.written, shrunk.written.worst
+    speed = number(shrunk.speedup(written), 1)
+    if written.attempt.missed:
+        speed = f"{number(shrunk.speedup(written), 2)} in place of {written.attempt.asked:g}"
+    others = [
+        f"; {other.attempt.asked:g} times was missed ({number(shrunk.speedup(other), 2)})"
+        for other in shrunk.attempts
+        if other.attempt.missed and other is not written
+    ]
+    return f"{speed} times as fast, {_scores(test)}: {_verdict(written, shrunk.search)}{''.join(others)}."
+
+
+def _scores(test: MetricTest) -> str:
+    return f"{test.metric} {number(test.whole)} → {number(test.smaller)}"
+
+
+def _verdict(smaller: Smaller, search: ShrinkSearch) -> str:
+    """What loss is ruled out, of the scores and within classes, and the class that loses most."""
+    attempt = smaller.attempt
+    bound = max((test.bound for test in smaller.tests), key=lambda bound: math.inf if math.isnan(bound) else bound)
+    above = f" (one above {number(rounded_up(bound), 1)} is)" if math.isfinite(bound) and not attempt.ruled_out else ""
+    text = f"a loss of {in_points(search.margin)} or more is {'' if attempt.ruled_out else 'not '}ruled out{above}"
+    if attempt.class_ruled_out is not None and search.class_margin is not None:
+        within = f"one of {in_points(search.class_margin)} of accuracy within a class"
+        if attempt.class_ruled_out == attempt.ruled_out:
+            text += f", {'as is' if attempt.ruled_out else 'nor is'} {within}"
+        else:
+            text += f", {within} is{'' if attempt.class_ruled_out else ' not'}"
+    return f"{text}{lost_most_in_words(smaller.groups)}"
+
+
+def attempt_in_words(smaller: Smaller, search: ShrinkSearch) -> str:
+    """One smaller model in a sentence."""
+    attempt = smaller.attempt
+    test = smaller.worst if attempt.passed else max(smaller.tests, key=lambda test: test.p_margin)
+    missed = f" ({attempt.asked:g} was asked for)" if attempt.missed else ""
+    return (
+        f"{number(smaller.timing(search.batch_size).speedup, 2)} times as fast at batch {search.batch_size}{missed}"
+        f"{' with 8-bit weights' * attempt.int8}: {_scores(test)}; {_verdict(smaller, search)}."
+    )
+
+
+def answer_in_words(shrunk: Shrunk) -> str:
+    """The outcome as a sentence, of the fastest model that holds or of the first one."""
+    fastest, search = shrunk.fastest, shrunk.search
+    if fastest is None:
+        first = shrunk.attempts[0]
+        needed = max((test.needed for test in first.tests if test.needed is not None), default=math.inf)
+        more = (
+            f"; about {needed:,.0f} examples would show it if it loses no more than here"
+            if math.isfinite(needed)
+            else ""
+        )
+        return f"No smaller model holds: {attempt_in_words(first, search)[:-1]}{more}."
+    layers, timing = fastest.layers, fastest.timing(search.batch_size)
+    heads, neurons = (sum(counts) for counts in zip(*((layer.count, layer.neurons) for layer in layers), strict=True))
+    return (
+        f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of {len(layers) * search.heads} heads and "
+        f"{neurons / (len(layers) * search.neurons):.0%} of the neurons, {'taught' if search.epochs else 'refitted'} after the cut, is "
+        f"{number(timing.speedup, 2)} times as fast at batch {search.batch_size} ({number(timing.whole, 1)} → "
+        f"{number(timing.smaller, 1)} ms) and {number(fastest.timing(1).speedup, 2)} times at batch 1: {_scores(fastest.worst)}; at "
+        f"{search.confidence:.0%} confidence on {counted(search.examples, 'example')}, {_verdict(fastest, search)}."
+    )
+
+
+def _command(run: Run, **values: Any) -> str:
+    """The command of a search with the settings of this one, but for some values."""
+    settings = ShrinkSettings.read("shrink", {**run.config().get("shrink", {}), **values})
+    default = ShrinkSettings.read("shrink", {})
+    changed = {name: value for name, value in settings if value != getattr(default, name)}
+    return " ".join([run.analyze_command, *(f"shrink.{name}={copied(value)}" for name, value in changed.items())])
+
+
+def _command_of(run: Run, smaller: Smaller) -> str:
+    """The command that gives this model: one whose score failed holds with the smallest loss that will be ruled out as margin."""
+    later = float(np.max([test.bound_later for test in smaller.tests]))
+    if smaller.attempt.ruled_out or not math.isfinite(later):
+        return _command(run, speedup=smaller.attempt.asked)
+    return _command(run, speedup=smaller.attempt.asked, max_loss=rounded_up(later))
+
+
+def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:
+    """How to teach a model that failed untaught, to get another one of the frontier, and 8-bit weights where they were not tried."""
+    attempts, fastest = [smaller.attempt for smaller in shrunk.attempts], shrunk.fastest
+    slower = 1.0 if fastest is None else fastest.attempt.asked
+    failed = next((other.attempt.asked for other in shrunk.attempts if not (other.holds or other.attempt.int8)), None)
+    faster = next((speedup for speedup in SPEEDUPS if speedup > slower), slower + 1)
+    takes = "as long as this search"
+    other = faster if failed is None else (slower + failed) / 2
+    steps = [NextStep("Any other point of the frontier, by its speed-up.", _command(run, speedup=other), takes)]
+    if fastest is None and not shrunk.search.epochs:
+        taught = _command(run, epochs=ShrinkSettings.read("shrink", {}).epochs)
+        steps.insert(0, NextStep("Does it hold once the whole model has taught it?", taught, "minutes to an hour"))
+    if fastest and not any(attempt.int8 for attempt in attempts):
+        command = _command(run, speedup=fastest.attempt.asked, export=["int8"])
+        steps.append(NextStep("How fast is it with 8-bit weights?", command, takes))
+    return steps
+
+
+def _cut_section(name: str, shrunk: Shrunk) -> Section:
+    """What each layer keeps, in a sentence, a table and a chart."""
+    search, layers = shrunk.search, shrunk.written.layers
+
+    def kept(layer: Layer) -> str:
+        return f"{layer.count} of {search.heads} heads, {layer.neurons / search.neurons:.0%} of the neurons"
+
+    most, least = (
+        extreme(layers, key=lambda layer: layer.count / search.heads + layer.neurons / search.neurons)
+        for extreme in (max, min)
+    )
+    return Section(
+        "What was cut where",
+        [f"Most stays of layer {most.layer} ({kept(most)}), least of layer {least.layer} ({kept(least)})."],
+        tables=[
+            table(
+                layers,
+                {
+                    "layer": lambda layer: str(layer.layer),
+                    "heads that stay": lambda layer: layer.heads or MISSING,
+                    "neurons that stay": lambda layer: f"{layer.neurons:,} of {search.neurons:,}",
+                },
+                "What each layer keeps",
+            )
+        ],
+        figures=[
+            FigureBlock(
+                f"{name}-kept",
+                _kept_figure(shrunk),
+                "What each layer keeps of its heads and of the neurons of its feed-forward part.",
+                "Bar chart: share of heads and neurons kept, by layer.",
+            )
+        ],
+    )
+
+
+def how_in_words(search: ShrinkSearch) -> str:
+    """How the models were made and tested."""
+    taught = (
+        f", and taught by the whole model on {search.taught_on:,} training examples"
+        f"{'' if search.epochs == 1 else f', {search.epochs} times'}"
+        if search.epochs
+        else ", without training"
+    )
+    return (
+        f"Heads and neurons with the least Fisher information on {search.choosing:,} training examples go first; how many of each layer, "
+        f"follows from times measured here (batch {search.batch_size}, {search.length} tokens, {counted(search.threads, 'thread')}, "
+        f"{search.device}). What remains is refitted by least squares{taught}. The examples that judge took no part in it. Models are "
+        "tested from the slowest on, up to the first that fails, so that the confidence holds for all that passed (Maurer, Hothorn and "
+        f"Lehmacher 1995); a model passes if every metric does. {search_in_words(search)}"
+    ).strip()
+
+
+def _asked(smaller: Smaller) -> str:
+    return f"{number(smaller.attempt.asked, 2)}{', int8' * smaller.attempt.int8}"
+
+
+def frontier_table(shrunk: Shrunk) -> Table:
+    """Asked, predicted and measured speed-ups, and what is left."""
+    size = shrunk.search.batch_size
+
+    def predicted(smaller: Smaller, words: Callable[[float], str]) -> str:
+        return MISSING if smaller.attempt.predicted is None else words(smaller.attempt.predicted)
+
+    return table(
+        shrunk.attempts,
+        {
+            "asked": _asked,
+            "predicted": lambda smaller: predicted(smaller, lambda speed: number(speed, 2)),
+            f"measured, batch {size}": lambda smaller: number(shrunk.speedup(smaller), 2),
+            "error": lambda smaller: predicted(
+                smaller, lambda speed: f"{100 * (speed / shrunk.speedup(smaller) - 1):+.0f} %"
+            ),
+            "batch 1": lambda smaller: number(smaller.timing(1).speedup, 2),
+            "heads": lambda smaller: str(sum(layer.count for layer in smaller.layers)),
+            "neurons": lambda smaller: f"{sum(layer.neurons for layer in smaller.layers):,}",
+            "parameters": lambda smaller: f"{smaller.attempt.parameters / 1e6:.1f} M",
+            "holds": lambda smaller: "yes" if smaller.holds else "no",
+        },
+        f"Speed-ups of smaller models; the whole one has {shrunk.search.parameters / 1e6:.1f} M parameters",
+    )
+
+
+def tests_table(shrunk: Shrunk) -> Table:
+    """The test of each metric and model."""
+    return table(
+        [(smaller, test) for smaller in shrunk.attempts for test in smaller.tests],
+        {
+            "asked": lambda row: _asked(row[0]),
+            "metric": lambda row: row[1].metric,
+            "whole": lambda row: number(row[1].whole),
+            "smaller": lambda row: number(row[1].smaller),
+            "largest loss not ruled out (points)": lambda row: number(rounded_up(row[1].bound), 1),
+            "p": lambda row: p_value(row[1].p_margin),
+        },
+        "Tests of non-inferiority",
+        folded=True,
+    )
+
+
+def groups_table(shrunk: Shrunk) -> Table:
+    """Accuracy of the written model by class and length, with limits of each difference."""
+    columns: dict[str, Callable[[Group], str]] = {
+        "examples of": lambda group: group.group,
+        "number": lambda group: f"{group.examples:,}",
+        "whole": lambda group: number(group.whole),
+        "smaller": lambda group: number(group.smaller),
+        "change, points": lambda group: f"{group.change:%}",
+    }
+    level = f"{shrunk.search.confidence:.0%} limits for all classes together, and for all lengths"
+    caption = f"Accuracy by class and length, and its change with {level}"
+    return table(shrunk.written.groups, columns, caption, folded=True)
+
+
+def _frontier(shrunk: Shrunk, scores: RunScores) -> Figure:
+    """Change of every metric by measured speed-up, from the whole model on."""
+    search, fastest = shrunk.search, shrunk.fastest
+    speed_A = [1.0, *map(shrunk.speedup, shrunk.attempts)]
+    constants = []
+    with house_style():
+        figure = new_figure(PAGE_WIDTH, 3.6, "Change of score by speed-up")
+        axes = figure.add_subplot()
+        for index, metric in enumerate(test.metric for test in shrunk.attempts[0].tests):
+            tests = [smaller.tests[index] for smaller in shrunk.attempts]
+            change_A = 100 * np.array([0.0, *(test.change for test in tests)])
+            limits_2A = 100 * np.array([[0.0, 0.0], *([-test.bound, test.high] for test in tests)]).T
+            colour = ACCENTS[index % len(ACCENTS)]
+            reach_2A = np.abs(limits_2A - change_A)
+            axes.errorbar(speed_A, change_A, reach_2A, fmt="o-", color=colour, capsize=3, label=metric)
+            constant = next((line.baseline for line in scores.lines() if line.name.endswith(f"/{metric}")), np.nan)
+            if np.isfinite(constant):
+                change = 100 * (constant - tests[0].whole)
+                constants.append(f"{metric} {number(constant)}, {number(change, 1)} points")
+                if change > limits_2A.min() - 1:
+                    axes.axhline(change, color=colour, linewidth=0.8, linestyle=":")
+        for smaller in shrunk.attempts:
+            if smaller.attempt.int8:
+                axes.annotate("int8", (shrunk.speedup(smaller), 0), (-5, 4), textcoords="offset points", ha="right")
+        if fastest is not None:
+            place = (shrunk.speedup(fastest), 100 * fastest.worst.change)
+            axes.plot(*place, "o", markersize=13, fillstyle="none", color="black", label="taken")
+        axes.axhline(0, color="black", linewidth=0.6)
+        axes.axhline(-100 * search.margin, color="black", linewidth=0.8, linestyle="--")
+        axes.set_xlabel(f"times as fast (batch {search.batch_size}, measured)")
+        axes.set_ylabel(POINTS)
+        axes.grid(linewidth=0.4, alpha=0.5)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        notes = [f"dashed: the loss that matters; bars: limits at {100 * search.level:.4g}%"]
+        if constants:
+            notes.append(f"dotted or below: the constant answer ({'; '.join(constants)})")
+        footnote(figure, "; ".join([*notes, f"n = {search.examples:,}"]))
+    return figure
+
+
+def _kept_figure(shrunk: Shrunk) -> Figure:
+    search, layers = shrunk.search, shrunk.written.layers
+    layer_L = np.arange(len(layers))
+    with house_style():
+        title = f"What the model {number(shrunk.speedup(shrunk.written), 1)} times as fast keeps"
+        figure = new_figure(PAGE_WIDTH, 2.8, title)
+        axes = figure.add_subplot()
+        heads_L = [100 * layer.count / search.heads for layer in layers]
+        neurons_L = [100 * layer.neurons / search.neurons for layer in layers]
+        axes.bar(layer_L - 0.2, heads_L, 0.4, color=ACCENTS[0], label="heads")
+        axes.bar(layer_L + 0.2, neurons_L, 0.4, color=QUIET, label="neurons")
+        axes.set_xticks(layer_L)
+        axes.set_xlabel("layer")
+        axes.set_ylabel("kept (%)")
+        axes.set_ylim(0, 105)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure

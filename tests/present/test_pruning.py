@@ -1,0 +1,178 @@
+"""Pages of removed heads and of gates, against rows put together by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from papers.paper_runs import chosen, point, prune_search
+from reporting.finished_runs import make_run
+
+from bertsecrets.present.gates import FROZEN
+from bertsecrets.present.pruning import (
+    PRESENTER,
+    answer_in_words,
+    guarantee_in_words,
+    knee_in_words,
+    search_in_words,
+)
+from bertsecrets.pruning.experiment import CausalGates, Pruning
+from bertsecrets.pruning.guarantee import search_level
+from bertsecrets.pruning.rows import Chosen, GateFits, Group, PathPoint, Pruned
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import Comparison, MeasureView, Replicates
+
+SEARCH = prune_search(heads=72, examples=408)
+
+
+def pruned(outcome: Chosen, **facts: object) -> Pruned:
+    curve = [point(outcome.score, outcome.kept, Estimate(outcome.change, -0.02, 0.02))]
+    return Pruned(replace(SEARCH, **facts), outcome, curve, [], [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("needed", "hopeless", "expected"),
+    [
+        (5825, False, "; about 5,825 examples would show it with 80 % power"),
+        (4_714_200, False, "so close to the margin that showing it would take more than 100,000 examples"),
+        (None, True, "more examples would not help"),
+        (None, False, "a loss above 1.9 ruled out)."),
+    ],
+)
+def test_how_many_examples_it_would_take_in_words(needed: int | None, hopeless: bool, expected: str) -> None:
+    outcome = chosen("exact", 65, change=-0.005, bound=0.0184, needed=needed, hopeless=hopeless)
+    assert expected in guarantee_in_words(pruned(outcome))
+
+
+@pytest.mark.parametrize(
+    ("from_table", "expected"),
+    [
+        (False, "on 408 examples that chose neither the heads nor their order ("),
+        (True, "(if the head table is of others)"),
+    ],
+)
+def test_a_head_table_may_be_of_the_tested_examples(from_table: bool, expected: str) -> None:
+    found = pruned(chosen("drift/cosine", 58, holds=True, change=0.001, bound=0.007))
+    found = replace(found, points=[replace(at, from_table=from_table) for at in found.points])
+    assert expected in guarantee_in_words(found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds", "expected"),
+    [
+        (False, True, "14 of 72 heads can go together, without training: a loss of accuracy of 1 point or more is"),
+        (
+            False,
+            False,
+            "With 14 of 72 heads removed together and no training, accuracy loses at most 1.9 points; a loss of accuracy of 1 point or "
+            "more is not",
+        ),
+        (True, True, "With 58 of 72 heads, a loss of accuracy of 1 point or more is"),
+        (
+            True,
+            False,
+            "With 58 of 72 heads, accuracy loses at most 1.9 points; a loss of accuracy of 1 point or more is not",
+        ),
+    ],
+)
+def test_the_title_of_the_page_is_the_outcome(asked: bool, holds: bool, expected: str) -> None:
+    found = pruned(chosen("exact", 58, asked=asked, holds=holds, bound=0.007 if holds else 0.0184))
+    assert answer_in_words(found) == f"{expected} ruled out."
+    groups = [
+        Group(0, "class", "class no", 100, 0.9, 0.91, Estimate(0.01, -0.05, 0.07)),
+        Group(0, "class", "class yes", 100, 0.8, 0.7, Estimate(-0.1, -0.16, -0.04)),
+    ]
+    lost = "class yes loses most, 0.800 → 0.700, −10.0 points (−16.0 to −4.0)"
+    assert answer_in_words(replace(found, groups=groups)) == f"{expected} ruled out; {lost}."
+
+
+def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
+    found = pruned(chosen("exact", 58, bound=0.007), class_margin=0.05, recovery_epochs=1)
+    assert answer_in_words(found) == (
+        "With 14 of 72 heads removed together and fine-tuning, a loss of accuracy of 1 point or more is ruled out, one of 5 points "
+        "of accuracy within a class is not."
+    )
+
+
+def test_the_search_is_said_with_what_it_spends() -> None:
+    search = replace(SEARCH, number=2, level=search_level(0.9, 2), confidence=0.9)
+    assert search_in_words(search).endswith("together keep 90% confidence: this one is tested at 97.78%.")
+    assert search_in_words(search).startswith("This is search 2 for a smaller model on these examples; each")
+    assert "search 1 for a smaller model on these examples as far as is known;" in search_in_words(
+        replace(search, number=1, counted=False)
+    )
+    assert search_in_words(replace(search, number=0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (
+            [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
+            "the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with 4 by −15.0 (−20.0 "
+            "to −10.0); 2 random orders there: −9.0 to −8.0.",
+        ),
+        ([(-0.01, 0.01)] * 5, "no loss of accuracy is shown down to 2 of 12 heads."),
+        (
+            [(-0.3, -0.1)] * 5,
+            "accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; 2 random orders "
+            "there: −9.0 to −8.0.",
+        ),
+    ],
+)
+def test_where_the_loss_begins_in_words(limits: list[tuple[float, float]], expected: str) -> None:
+    """A loss that a smaller model does not have is noise: the loss begins where it stays."""
+    sizes = (10, 8, 6, 4, 2)
+    points = [
+        point("exact", kept, Estimate((low + high) / 2, low, high), attempt=at)
+        for at, (kept, (low, high)) in enumerate(zip(sizes, limits, strict=True))
+    ]
+    points += [
+        point("random", kept, Estimate(change, change, change), order=order)
+        for order, change in enumerate((-0.09, -0.08))
+        for kept in sizes
+    ]
+    found = Pruned(prune_search(heads=12), chosen("exact", 2), points, [], [])
+    assert knee_in_words(found) == f"By effects of single heads, {expected}"
+
+
+def test_seeds_are_compared_by_their_mean_curves(tmp_path: Path) -> None:
+    views = []
+    for seed, changes in enumerate(((-0.01, -0.2), (-0.03, -0.4))):
+        measured = [("checkpoint", "pruning", {"kept": np.ones((3, 4))})]
+        run = Run.open(make_run(tmp_path / str(seed), seed=seed, measured=measured))
+        points = [point("exact", kept, Estimate(change, -1, 1)) for kept, change in zip((6, 2), changes, strict=True)]
+        outcome = chosen("exact", 6, holds=seed == 0)
+        run.write_rows("pruning", "checkpoint", 0, [prune_search(heads=12), outcome, *points])
+        views.append(MeasureView(run, Pruning().declaration()))
+    assert dict(PRESENTER.scalars(views[0])) == {"heads_kept": 6.0}
+    assert PRESENTER.curves(views[0])["pruning/heads_kept"][0] == {
+        "pruning/heads_kept": 2.0,
+        "pruning/change_of_accuracy/exact": -0.2,
+    }
+    section = PRESENTER.comparison(Comparison({"mrpc": Replicates(views)}))
+    assert section is not None
+    assert section.findings[0].startswith("mrpc: 6 and 0 of 12 heads can go in the 2 seeds with a loss of accuracy")
+    assert section.findings[0].endswith("on 400 examples that did not choose them (0: none shown).")
+    # Student's t with one degree of freedom: 12.706 times a standard error of one point.
+    assert list(section.tables[0].rows) == [["mrpc", "effects of single heads", "2", "6", "−2.0", "−14.7 to 10.7"]]
+    assert [len(block.figure.axes) for block in section.figures] == [1]
+
+
+def test_gates_that_follow_no_push_are_undecided(tmp_path: Path) -> None:
+    columns = {"pushed_shut": [[0.9, 0.1, 0.0, 0.8]], "pushed_open": [[1.0, 1.0, 0.2, 0.1]]}
+    run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "causal_gates", columns)]))
+    path = PathPoint(0.1, 2, Estimate(-0.01, -0.03, 0.02), 0.7)
+    fits = GateFits("accuracy", 0.8, 0.5, 0.95, 400, 8, 0.01, 20)
+    run.write_rows("causal_gates", "checkpoint", 0, [fits, path])
+    view = MeasureView(run, CausalGates().declaration())
+    assert FROZEN.classes(view) == {"role": [["facilitating", "irrelevant", "interfering", "undecided"]]}
+    section = FROZEN.section(view)
+    assert section is not None
+    assert section.findings == [
+        "Of 4 heads, the gates of 1 stay open when pushed shut (facilitating), those of 1 shut when pushed open (interfering), and 1 "
+        "follow the push (irrelevant); 1 are undecided."
+    ]
+    assert list(section.tables[0].rows) == [["0.1", "2", "−1.0", "−3.0", "2.0", "0.700"]]
+    assert all(block.figure.axes for block in section.figures)
