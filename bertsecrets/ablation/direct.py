@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy import stats
 from torch import Tensor, nn
 
 from bertsecrets.ablation.engine import Engine, EnginePass
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.replacements import Replacements
+from bertsecrets.ablation.rows import EarlyHeads
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
@@ -21,15 +19,10 @@ from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import MISSING, head_label, number, p_value, with_error
-from bertsecrets.results.views import LEVEL, MeasureView
-from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_differs_from_zero
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.statistics.student import ratio_limits
 
 DIRECT, TOTAL, UNDONE = "direct", "total", "undone"
-_LISTED = 20
 
 
 class DirectEngine(Engine):
@@ -119,14 +112,14 @@ class DirectEffects(Measure):
         ``direct``, ``total``: rise of the loss.
         ``undone``: direct minus total effect, example by example: positive if later layers undo harm (self-repair).
 
-    Attributes:
-        early: After ``compute``, for the sums of both effects over all heads below the last layer: means over examples, the
-            variances and the covariance of these means, and the number of examples; empty with fewer than two.
+    Args:
+        mode: How heads are disabled.
     """
 
     name = "direct_effect"
     title = "Direct and total effect of heads"
     shown = Shown(compared=False, reads_task=True)
+    presenter = "bertsecrets.present.importance:DIRECT_EFFECTS"
     columns = (
         Column(DIRECT, "direct effect", "rise of the loss", keep="high"),
         Column(TOTAL, "total effect", "rise of the loss"),
@@ -135,9 +128,9 @@ class DirectEffects(Measure):
 
     early_sums: Tensor
 
-    def __init__(self, num_layers: int, num_heads: int) -> None:
+    def __init__(self, num_layers: int, num_heads: int, mode: str = "uniform") -> None:
         super().__init__(num_layers, num_heads)
-        self.early: dict[str, float] = {}
+        self.mode = mode
         self.add_state("early_sums", torch.zeros(6, dtype=torch.float64), dist_reduce_fx="sum")
 
     def take(self, batch: Batch, effects_BLHC: Tensor) -> None:
@@ -148,59 +141,31 @@ class DirectEffects(Measure):
         parts = (torch.ones_like(direct_B), direct_B, total_B, direct_B**2, total_B**2, direct_B * total_B)
         self.early_sums += torch.stack([part_B.sum() for part_B in parts])
 
-    def compute(self) -> HeadGrid:
-        """Means, standard errors and counts, reduced over all processes; :attr:`early` has the effects of early heads."""
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[EarlyHeads]:
+        """Both effects of all heads below the last layer together."""
         count, *sums = self.early_sums.tolist()
-        if count > 1:
-            direct, total, squares, total_squares, products = (value / count for value in sums)
-            self.early = {
-                DIRECT: direct,
-                TOTAL: total,
-                "direct_variance": max(squares - direct**2, 0.0) / (count - 1),
-                "total_variance": max(total_squares - total**2, 0.0) / (count - 1),
-                "covariance": (products - direct * total) / (count - 1),
-                "count": count,
-            }
-        return super().compute()
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Both effects of all heads, and where they differ."""
-        if not view.has(UNDONE):
-            return None
-        grids = {column.name: view.grid(column.name) for column in cls.columns}
-        p_CLH = corrected(np.stack([mean_differs_from_zero(*grids[column.name]) for column in cls.columns]))
-        differs = dict(zip(grids, p_CLH <= LEVEL, strict=True))
-        # The last layer has no later one: its difference is rounding.
-        differs[UNDONE][-1] = False
-        figure = head_panels(
-            [HeadPanel(column.label, grids[column.name][0], differs[column.name]) for column in cls.columns],
-            title="Effect of disabling a head on the loss: alone, with the reaction of later layers, and the difference",
-            unit="rise of the loss",
-            note=(
-                f"pale: may be 0 (t test over examples, false discovery rate {LEVEL:.0%}); {view.count(DIRECT):,} examples"
-            ),
-            signed=True,
+        if count < 2 or grid.num_layers < 2:
+            return [EarlyHeads(self.mode, None, None, None)]
+        direct, total, squares, total_squares, products = (value / count for value in sums)
+        total_variance, direct_variance = (
+            max(each, 0.0) / (count - 1) for each in (total_squares - total**2, squares - direct**2)
         )
-        mode = view.extras.get("mode", "")
-        return Section(
-            view.title,
-            [_finding(view, differs)],
-            [
-                f"Each head is disabled alone (mode {mode}). For its direct effect, later layers add to the residual stream "
-                "what they add in the unedited model, so that they neither repair nor worsen what the head's absence does; the "
-                "layer's own feed-forward network does react. Layer normalisation rescales the changed stream after each sum, "
-                "which is part of the direct effect. Direct minus total is what later layers undo."
-            ],
-            [_table(view, p_CLH[2])],
-            [FigureBlock(cls.name, figure, "Direct and total effects.", "Heatmaps of effects.")],
-        )
+        covariance, n = (products - direct * total) / (count - 1), int(count)
+        limits = ratio_limits(total, direct, total_variance, direct_variance, covariance, n)
+        ratio = None if limits is None else Estimate(total / direct, *limits, n=n)
+        return [
+            EarlyHeads(
+                self.mode,
+                Estimate(direct, stderr=math.sqrt(direct_variance), n=n),
+                Estimate(total, stderr=math.sqrt(total_variance), n=n),
+                ratio,
+            )
+        ]
 
 
 def take_effects(
     model: nn.Module,
     batches: Iterable[Batch],
-    mode: str,
     measure: DirectEffects,
     *,
     replacements: Replacements | None = None,
@@ -213,8 +178,7 @@ def take_effects(
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
         batches: Labelled examples; moved to the model's device.
-        mode: How heads are disabled.
-        measure: Receives the effects.
+        measure: Receives the effects of disabling heads in its mode.
         replacements: What the mode takes its replacements from.
         max_tokens: See :class:`~bertsecrets.ablation.engine.Engine`.
         context: Entered around every pass, e.g. the trainer's autocast.
@@ -224,7 +188,9 @@ def take_effects(
         UserError: If an example has no label, or the family's passes cannot be started in the middle.
     """
     encoder, replacements = describe(model), replacements or Replacements()
-    plan = Plan(mode, encoder.num_layers, encoder.num_heads, tuple(every_head(encoder.num_layers, encoder.num_heads)))
+    plan = Plan(
+        measure.mode, encoder.num_layers, encoder.num_heads, tuple(every_head(encoder.num_layers, encoder.num_heads))
+    )
     engines = [
         kind(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
         for kind in (DirectEngine, Engine)
@@ -247,62 +213,3 @@ def take_effects(
         measure.take(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))
         if progress is not None:
             progress(1)
-
-
-def _finding(view: MeasureView, differs: Mapping[str, NDArray[np.bool_]]) -> str:
-    direct_LH, undone_LH = view.value(DIRECT), view.value(UNDONE)
-    harmful_LH = differs[DIRECT] & (direct_LH > 0)
-    less, more = (int((differs[UNDONE] & (sign * undone_LH > 0)).sum()) for sign in (1, -1))
-    counted = (
-        f"Disabling a head raises the loss significantly by its direct effect in {int(harmful_LH.sum())} of {direct_LH.size} "
-        f"heads. Below the last layer, the total effect is significantly less than the direct one in {less} heads, and more in "
-        f"{more}."
-    )
-    early = view.extras.get("early")
-    if not early or len(direct_LH) < 2:
-        return counted
-    interval = ratio_interval(early)
-    if interval is None:
-        return (
-            f"{counted} Summed over all heads below the last layer, the direct effect may be 0, so the share of it that later "
-            "layers undo cannot be told."
-        )
-    low, high = (number(limit, 2) for limit in interval)
-    return (
-        f"{counted} Summed over all heads below the last layer, the total effect is {number(early[TOTAL] / early[DIRECT], 2)} times "
-        f"the direct one (95 % interval {low} to {high})."
-    )
-
-
-def ratio_interval(early: Mapping[str, float]) -> tuple[float, float] | None:
-    """95 % limits of the total effect over the direct one (Fieller 1954); None if the direct effect may be 0.
-
-    The ratios R for which the mean over examples of total - R direct may be 0, by a t test.
-
-    Args:
-        early: As :attr:`DirectEffects.early`.
-    """
-    direct, total = early[DIRECT], early[TOTAL]
-    square = float(stats.t.ppf(0.975, early["count"] - 1)) ** 2
-    # Not above 0: the direct effect may be 0, and the set of ratios has no ends.
-    leading = direct**2 - square * early["direct_variance"]
-    if leading <= 0:
-        return None
-    middle = direct * total - square * early["covariance"]
-    last = total**2 - square * early["total_variance"]
-    reach = math.sqrt(max(middle**2 - leading * last, 0.0))
-    return (middle - reach) / leading, (middle + reach) / leading
-
-
-def _table(view: MeasureView, p_LH: NDArray[np.float64]) -> Table:
-    grids = [view.grid(name) for name in (DIRECT, TOTAL, UNDONE)]
-    direct_LH = grids[0][0]
-    rows = []
-    for flat_index in np.argsort(-np.abs(direct_LH), axis=None, kind="stable")[:_LISTED]:
-        layer, head = divmod(int(flat_index), direct_LH.shape[1])
-        cells = [with_error(float(grid[0][layer, head]), float(grid[1][layer, head]), 4) for grid in grids]
-        last = layer == len(direct_LH) - 1
-        rows.append([head_label(layer, head), *cells, MISSING if last else p_value(float(p_LH[layer, head]))])
-    header = ["head", "direct", "total", "direct − total", "p of no difference"]
-    caption = "Heads by the size of their direct effect on the loss (t test over examples, corrected)"
-    return Table(header, rows, caption, folded=True)

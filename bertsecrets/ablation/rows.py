@@ -1,4 +1,4 @@
-"""What a sweep finds beside the ablation table, as rows of findings; all but :class:`Together` are written with the table."""
+"""What analyses that disable heads find, as rows; those of a sweep, all but :class:`Together`, are written with its table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -270,3 +270,68 @@ def only(rows: Iterable[Any], kind: type[Found], **equal: str) -> Found | None:
     """The first row of a kind whose fields have these values; None without one."""
     fitting = (row for row in rows if isinstance(row, kind))
     return next((row for row in fitting if all(getattr(row, name) == value for name, value in equal.items())), None)
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What all heads together are worth: the Shapley values add up to ``whole`` minus ``none``.
+
+    Args:
+        quantity: The column of the grid: ``loss``, or the task's first metric.
+        whole, none: The worth of the model with all heads and without any: the metric, or minus the mean loss.
+        mode: How heads were disabled.
+        examples: Number of examples.
+    """
+
+    quantity: str
+    whole: float
+    none: float
+    mode: str
+    examples: int
+
+
+@dataclass(frozen=True)
+class EarlyHeads:
+    """Direct and total effect of the heads below the last layer, summed over all of them.
+
+    Args:
+        mode: How heads were disabled.
+        direct, total: The two sums; None with fewer than two examples or a single layer.
+        ratio: Total over direct effect; None where the direct effect may be 0.
+    """
+
+    mode: str
+    direct: Estimate | None
+    total: Estimate | None
+    ratio: Estimate | None
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """The effect of blocking attention to or from one special token in every head.
+
+    Args:
+        token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
+        direction: ``to``: no token attends to it, the remaining weights of a row sum to one. ``from``: it attends only to
+            itself and so gathers nothing.
+        metric: The score.
+        baseline, score: The score with nothing blocked, and with attention blocked.
+        change: Their difference, with limits at ``level``.
+        level: Level of the limits.
+        margin: The loss that matters.
+        p_loss: One-sided p-value of no loss, corrected over the rows as the verdict is.
+        flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
+        verdict: ``needed``, ``dispensable`` or ``inconclusive``.
+    """
+
+    token: str
+    direction: str
+    metric: str
+    baseline: float
+    score: float
+    change: Estimate
+    level: float
+    margin: float
+    p_loss: float
+    flips: float
+    verdict: str

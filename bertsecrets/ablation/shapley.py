@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from bertsecrets.ablation.exact import exact_sweep
@@ -19,21 +18,13 @@ from bertsecrets.ablation.scoring import Array, scores
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.grid import highest
-from bertsecrets.present.ranking import picked
-from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.files import atomic_write
-from bertsecrets.results.formatting import head_label, metric_label, number, p_value, with_error
-from bertsecrets.results.views import LEVEL, MeasureView
-from bertsecrets.statistics.corrections import corrected
-from bertsecrets.statistics.student import mean_differs_from_zero
+from bertsecrets.results.formatting import metric_label
 
 LOSS = "loss"
 PERMUTATIONS = 20
 """Random orders, unless another number is asked for."""
-_LISTED = 12
 
 
 class Shapley(Experiment):
@@ -54,45 +45,12 @@ class Shapley(Experiment):
     name = "shapley"
     title = "Shapley values of heads"
     shown = Shown(compared=False, reads_task=True)
+    presenter = "bertsecrets.present.importance:SHAPLEY"
 
     def __init__(self, metric: str) -> None:
         self.columns: tuple[Column, ...] = (
             Column(LOSS, "Shapley value, loss", "fall of the mean loss", keep="high"),
             Column(metric, f"Shapley value, {metric_label(metric)}", metric_label(metric), keep="high"),
-        )
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Values of all heads, which of them differ from 0, and what they add up to."""
-        if view.step is None or not view.extras:
-            return None
-        extras, names = view.extras, [column.name for column in view.columns]
-        p_CLH = corrected(np.stack([mean_differs_from_zero(*view.grid(name)) for name in names]))
-        differs = dict(zip(names, p_CLH <= LEVEL, strict=True))
-        note = f"{view.count(names[0]):,} random orders; {extras['examples']:,} examples"
-        figures = []
-        for name in names:
-            column = view.column(name)
-            figure = head_panels(
-                [HeadPanel(column.label, view.value(name), differs[name])],
-                title=f"Shapley values of heads: {name}",
-                unit=column.unit,
-                note=f"pale: may be 0 (t test over orders, false discovery rate {LEVEL:.0%}); {note}",
-                signed=True,
-            )
-            figures.append(FigureBlock(f"{cls.name}_{name}", figure, f"{column.label}.", "Heatmap of Shapley values."))
-        return Section(
-            view.title,
-            [_finding(view, name, differs[name]) for name in names],
-            [
-                f"Heads are disabled (mode {extras['mode']}) one after another in random orders; a head's value is the mean "
-                "fall of the model's worth when its turn comes, minus the mean loss or the score. The values of all heads add "
-                "up to the worth of the whole model minus that of the model without heads, in every single order. Errors "
-                "are those of sampling orders on these examples (Held and Yang 2023, who truncate; here no order is)."
-            ],
-            [_table(view, names, p_CLH)],
-            figures,
-            head=highest(view.value(names[0])),
         )
 
 
@@ -210,37 +168,3 @@ def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array)
     count_LHC = torch.full((layers, heads, worth_PKC.shape[-1]), len(order_P))
     columns = Shapley(metric).columns
     return HeadGrid.from_sums(Shapley.name, columns, fall_PLHC.sum(0), fall_PLHC.square().sum(0), count_LHC)
-
-
-def _finding(view: MeasureView, name: str, differs_LH: NDArray[np.bool_]) -> str:
-    value_LH, stderr_LH, count_LH = view.grid(name)
-    ends = view.extras["worth"][name]
-    up, down = (int((differs_LH & (sign * value_LH > 0)).sum()) for sign in (1, -1))
-    head = highest(value_LH)
-    score = "mean loss" if name == LOSS else metric_label(name)
-    sign = -1 if name == LOSS else 1
-    return (
-        f"The {score} is {number(sign * ends['whole'], 3)} with all heads and {number(sign * ends['none'], 3)} without any; the "
-        f"values of the {value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and {down} "
-        f"below; the highest is {picked(head, value_LH, stderr_LH, count_LH, digits=4)}, of {head_label(*head)}."
-    )
-
-
-def _table(view: MeasureView, names: Sequence[str], p_CLH: Array) -> Table:
-    grids = [view.grid(name) for name in names]
-    value_LH = grids[0][0]
-    order = np.argsort(-value_LH, axis=None, kind="stable")
-    listed = order if order.size <= 2 * _LISTED else np.concatenate([order[:_LISTED], order[-_LISTED:]])
-    rows = []
-    for flat_index in listed:
-        layer, head = divmod(int(flat_index), value_LH.shape[1])
-        cells = [head_label(layer, head)]
-        for (grid_LH, stderr_LH, _), p_LH in zip(grids, p_CLH, strict=True):
-            cells += [
-                with_error(float(grid_LH[layer, head]), float(stderr_LH[layer, head]), 4),
-                p_value(float(p_LH[layer, head])),
-            ]
-        rows.append(cells)
-    header = ["head", *(cell for name in names for cell in (name, f"{name}: p"))]
-    which = "All heads" if order.size <= 2 * _LISTED else f"The {_LISTED} heads of highest and of lowest value"
-    return Table(header, rows, f"{which}, by value for the loss (p: t test over orders, corrected)", folded=True)

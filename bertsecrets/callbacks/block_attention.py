@@ -1,7 +1,6 @@
 """Block attention to special tokens, then from them, in all heads at once, at the last validation."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 import numpy as np
@@ -90,5 +89,4 @@ class BlockAttention(HeadAnalysis):
         clean_N, *blocked_answers = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
         label_N = outcomes[0][2].double().numpy()
         paired = PairedPredictions(label_N, clean_N, np.stack(blocked_answers))
-        record = judged(task.metrics[0], paired, blocked, self.settings.judging())
-        return Result(Blocking(), None, asdict(record))
+        return Result(Blocking(), None, rows=judged(task.metrics[0], paired, blocked, self.settings.judging()))

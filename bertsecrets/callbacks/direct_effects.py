@@ -44,17 +44,17 @@ class EffectsOfHeads(HeadAnalysis):
         plan = Plan(mode, layers, heads, tuple(every_head(layers, heads)))
         device = module.device
         # MPS has no float64.
-        measure = DirectEffects(layers, heads).to(torch.device("cpu") if device.type == "mps" else device)
+        measure = DirectEffects(layers, heads, mode).to(torch.device("cpu") if device.type == "mps" else device)
         replacements, batches = prepare(subject, plan, self.settings), subject.batches(self.max_examples)
         with progress_over(len(batches), "direct and total effects", visible=subject.progress) as advance:
             take_effects(
                 module.model,
                 batches,
-                mode,
                 measure,
                 replacements=replacements,
                 max_tokens=self.settings.max_tokens,
                 context=subject.context,
                 progress=advance,
             )
-        return Result(DirectEffects(layers, heads), measure.compute(), {"mode": mode, "early": measure.early})
+        grid = measure.compute()
+        return Result(measure, grid, rows=measure.found(grid, module.model))

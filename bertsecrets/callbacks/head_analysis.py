@@ -52,8 +52,7 @@ class Result:
     Args:
         experiment: What they are.
         grid: One number for each head and column, reduced over all processes; None if no number belongs to one head.
-        extras: What does not fit the grid, as plain values, or what makes it once the grid is in the run's table; empty for
-            nothing.
+        extras: What does not fit the grid, as plain values; empty for nothing.
         tracked: Columns logged to W&B; None for all.
         finish: Called once everything is written.
         rows: What it found that does not fit the grid, as rows (:mod:`bertsecrets.results.rows`).
@@ -61,7 +60,7 @@ class Result:
 
     experiment: Experiment
     grid: HeadGrid | None
-    extras: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = field(default_factory=dict)
+    extras: Mapping[str, Any] = field(default_factory=dict)
     tracked: tuple[str, ...] | None = None
     finish: Callable[[], object] | None = None
     rows: Sequence[Any] = ()
@@ -72,9 +71,8 @@ class Result:
         if self.grid is not None:
             run.add(run.rows(self.grid, stage, step))
         run.write_rows(self.experiment.name, stage, step, self.rows)
-        extras = self.extras() if callable(self.extras) else self.extras
-        if extras:
-            run.write_json(run.extras_path(self.experiment.name), {MODEL_KEY: extras})
+        if self.extras:
+            run.write_json(run.extras_path(self.experiment.name), {MODEL_KEY: self.extras})
         if self.finish is not None and run.writes:
             self.finish()
         if self.grid is None:

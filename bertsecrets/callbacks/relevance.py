@@ -6,6 +6,7 @@ from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import shows_progress
 from bertsecrets.importance.relevance import Relevance, Rule, take_relevance
+from bertsecrets.importance.rows import Propagation
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
@@ -46,5 +47,5 @@ class RelevanceOfHeads(HeadAnalysis):
         with progress_over(len(loader), "relevance", visible=shows_progress(trainer)) as advance:
             batches = reported(loader, advance)
             grid = take_relevance(module.model, batches, self.consider_attention, self.rule)
-        extras = {"consider_attention": self.consider_attention, "rule": self.rule}
-        return Result(Relevance(encoder.num_layers, encoder.num_heads), grid, extras)
+        how = Propagation(self.rule, self.consider_attention)
+        return Result(Relevance(encoder.num_layers, encoder.num_heads), grid, rows=[how])

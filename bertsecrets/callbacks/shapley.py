@@ -7,6 +7,7 @@ from pydantic import Field
 
 from bertsecrets.ablation.outcomes import Parts, fingerprint
 from bertsecrets.ablation.replacements import prepare
+from bertsecrets.ablation.rows import Worth
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.shapley import PERMUTATIONS, KeptOrders, Shapley, orders, plan_of, take_worths, value_grid
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
@@ -86,14 +87,10 @@ class ShapleyHeads(HeadAnalysis):
                 context=subject.context,
                 progress=advance,
             )
-        experiment = Shapley(task.metrics[0])
-        extras = {
-            "mode": mode,
-            "examples": len(subject.positions(self.max_examples)),
-            "worth": {
-                column.name: {"whole": float(whole), "none": float(none)}
-                for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
-            },
-        }
+        experiment, count = Shapley(task.metrics[0]), len(subject.positions(self.max_examples))
+        rows = [
+            Worth(column.name, float(whole), float(none), mode, count)
+            for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
+        ]
         grid = value_grid(task.metrics[0], drawn, worth_PKC)
-        return Result(experiment, grid, extras, finish=None if kept is None else kept.clear)
+        return Result(experiment, grid, rows=rows, finish=None if kept is None else kept.clear)

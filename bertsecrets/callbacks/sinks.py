@@ -1,8 +1,7 @@
 """Diagnose sink heads and intervene on them at the last validation."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -15,16 +14,15 @@ from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import special_token_ids
 from bertsecrets.grid import HeadGrid
-from bertsecrets.importance.sinks.experiment import Sinks
+from bertsecrets.importance.sinks.experiment import Sinks, is_sink, sink_rows
 from bertsecrets.importance.sinks.interventions import REDIRECT, Sink, SinkEffects
-from bertsecrets.importance.sinks.kinds import Limits, is_sink, sinks_of
 from bertsecrets.importance.sinks.norms import ATTENTION, SinkNorms, output_grams
+from bertsecrets.importance.sinks.rows import Limits
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 _SETTING = "analysis.sinks.tokens"
@@ -121,12 +119,8 @@ class InterveneOnSinks(HeadAnalysis):
                 advance()
         experiment = Sinks(self.tokens)
         tracked = tuple(name + suffix for name in self.tokens for suffix in (ATTENTION, REDIRECT))
-        return Result(experiment, _joined(norm_grid, effects.compute(), self.tokens), self._summary, tracked)
-
-    def _summary(self) -> dict[str, Any]:
-        """The sink heads of each token, from the numbers in the run's table."""
-        summary = sinks_of(MeasureView(self.run, Sinks(self.tokens).declaration()), self.limits)
-        return {"limits": asdict(self.limits), "tokens": {name: token.plain() for name, token in summary.items()}}
+        grid = _joined(norm_grid, effects.compute(), self.tokens)
+        return Result(experiment, grid, tracked=tracked, rows=list(sink_rows(grid, self.tokens, self.limits)))
 
 
 def _joined(norms: HeadGrid, effects: HeadGrid, tokens: Sequence[str]) -> HeadGrid:

@@ -1,16 +1,19 @@
 """The special tokens whose attention analyses look at."""
 
 from collections.abc import Iterable
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from bertsecrets.errors import UserError
+
+# Pages name the tokens without loading transformers.
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SPECIAL_TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
 """Their names in settings, with their labels."""
 
 
-def special_token_ids(tokenizer: PreTrainedTokenizerBase, names: Iterable[str], setting: str) -> dict[str, int]:
+def special_token_ids(tokenizer: "PreTrainedTokenizerBase", names: Iterable[str], setting: str) -> dict[str, int]:
     """The tokenizer's ids of special tokens; ``setting`` is the one that lists the names.
 
     Raises:

@@ -1,6 +1,5 @@
 """Confidence of heads: the largest weight of a row, on average (Voita et al. 2019, section 4; methods V1)."""
 
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -10,16 +9,12 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, Shown
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.measures.ratio import RatioMeasure
-from bertsecrets.present.grid import grid_section
-from bertsecrets.present.report.content import Section
-from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 MeanOver = Literal["tokens", "examples"]
 Rows = Literal["all", "words"]
 
 _UNIT = "mean of the largest weight of a row"
-_CONFIDENT = 0.8
 
 
 class Confidence(RatioMeasure):
@@ -45,6 +40,7 @@ class Confidence(RatioMeasure):
         about="Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita et al. "
         "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task.",
     )
+    presenter = "bertsecrets.present.importance:CONFIDENCE"
     columns = (
         Column("confidence", "to any token but [SEP]", _UNIT, (0.0, 1.0), keep="high"),
         Column("to_words", "to words", _UNIT, (0.0, 1.0), keep="high"),
@@ -83,17 +79,3 @@ class Confidence(RatioMeasure):
     def weights(self, batch: Batch) -> Tensor:
         rows_B1 = self._rows_BS(batch).sum(-1, keepdim=True)
         return rows_B1 if self.mean_over == "tokens" else torch.ones_like(rows_B1)
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Every column by head, and the number of confident heads."""
-        section = grid_section(view)
-        if section is None or not view.has("confidence"):
-            return section
-        value_LH = view.value("confidence")
-        count = int((value_LH > _CONFIDENT).sum())
-        sentence = (
-            f"{count} of {value_LH.size} heads {'has' if count == 1 else 'have'} a confidence above {_CONFIDENT:g}, the level of "
-            "positional heads in the paper."
-        )
-        return replace(section, findings=[*section.findings, sentence])

@@ -1,8 +1,7 @@
 """Integrated gradients over the gates of heads (Sundararajan et al. 2017; Hao et al. 2021)."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -10,11 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from bertsecrets.grid import Column, HeadGrid, Shown
+from bertsecrets.importance.rows import Completeness
 from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed
-from bertsecrets.present.grid import grid_section
-from bertsecrets.present.report.content import Section
-from bertsecrets.results.formatting import number
-from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import typed
 
 
@@ -44,6 +40,7 @@ class IntegratedGradients(Measure):
         "that training never saw.",
         reads_task=True,
     )
+    presenter = "bertsecrets.present.importance:INTEGRATED_GRADIENTS"
     needs = frozenset({Need.OUTPUTS})
     columns = (Column("share", "share of the loss", "decrease of the loss", keep="high"),)
 
@@ -75,23 +72,7 @@ class IntegratedGradients(Measure):
             # Both ends bring the examples.
             self.examples += len(loss_B) / 2
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+    def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Completeness]:
         """The mean losses with all heads disabled and of the whole model, and the sum of the shares."""
         closed, whole = (self.losses_2 / self.examples).tolist()
-        return {"loss_disabled": closed, "loss": whole, "sum": float(grid.column("share").sum())}
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """The shares by head, and whether they add up."""
-        section = grid_section(view)
-        return section and replace(section, findings=[*section.findings, *_completeness(view.extras)])
-
-
-def _completeness(extras: Mapping[str, Any]) -> list[str]:
-    if not {"loss_disabled", "loss", "sum"} <= extras.keys():
-        return []
-    closed, whole, total = extras["loss_disabled"], extras["loss"], extras["sum"]
-    return [
-        f"The shares sum to {number(total)}; disabling all heads raises the loss from {number(whole)} to {number(closed)}, by "
-        f"{number(closed - whole)}."
-    ]
+        return [Completeness(loss_disabled=closed, loss=whole, total=float(grid.column("share").sum()))]

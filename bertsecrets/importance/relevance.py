@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,11 +18,6 @@ from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiring_gradients
 from bertsecrets.models.families.base import AttentionSite
-from bertsecrets.present.figures.grids import HeadPanel, head_panels
-from bertsecrets.present.ranking import like_the_extreme, picked
-from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import head_label, number, with_error
-from bertsecrets.results.views import MeasureView
 
 Rule = Literal["z", "alpha_beta"]
 
@@ -61,6 +55,7 @@ class Relevance(Measure):
     name = "relevance"
     title = "Relevance of heads"
     shown = Shown(reads_task=True)
+    presenter = "bertsecrets.present.importance:RELEVANCE"
     columns = (
         Column(RELEVANCE, "relevance", "share of the layer", (0.0, 1.0), keep="high"),
         Column(SIGNED, "relevance, signed", "share of the layer", (-1.0, 1.0), keep="high"),
@@ -72,68 +67,6 @@ class Relevance(Measure):
         signed_BLH = torch.where(whole_BL1 > 0, relevance_BLH / whole_BL1, torch.nan)
         for layer, signed_BH in enumerate(signed_BLH.unbind(1)):
             self.update(Passed(layer, batch, values_BHC=torch.stack((signed_BH.abs(), signed_BH), -1)))
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section | None:
-        """Both columns, and the most relevant head of each layer."""
-        if not view.has(RELEVANCE):
-            return None
-        value_LH, stderr_LH, count_LH = view.grid(RELEVANCE)
-        note = f"{view.count(RELEVANCE):,} examples"
-        figures = []
-        for name, signed in ((RELEVANCE, False), (SIGNED, True)):
-            column = view.column(name)
-            figure = head_panels(
-                [HeadPanel(column.label, view.value(name))],
-                title=f"Relevance of heads to the answer{', with its sign' * signed}",
-                unit=column.unit,
-                note=note,
-                signed=signed,
-            )
-            figures.append(FigureBlock(f"{cls.name}_{name}", figure, f"{column.label}.", "Heatmap of relevance."))
-        layer, head = np.unravel_index(int(np.nanargmax(value_LH)), value_LH.shape)
-        rows = []
-        for at, values in enumerate(value_LH):
-            top = int(np.nanargmax(values))
-            rows.append(
-                [
-                    str(at),
-                    head_label(at, top),
-                    with_error(float(values[top]), float(stderr_LH[at, top]), 3),
-                    number(float(view.value(SIGNED)[at, top]), 3, signed=True),
-                ]
-            )
-        attention = view.extras.get("consider_attention", False)
-        separate = view.extras.get("rule") == "alpha_beta"
-        return Section(
-            view.title,
-            [
-                f"{head_label(int(layer), int(head)).capitalize()} has the highest share of its layer's relevance: "
-                f"{picked((int(layer), int(head)), value_LH, stderr_LH, count_LH, bounds=(0.0, 1.0))}, where equal shares would be "
-                f"{number(1 / value_LH.shape[1], 3)}. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
-            ],
-            [
-                "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through the whole "
-                "encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). Attention weights "
-                + (
-                    "get half of the relevance of a product, which goes on to queries and keys."
-                    if attention
-                    else "are held fixed: relevance goes on to the values."
-                )
-                + " Positive and negative contributions to an output each hand down half of its relevance (alpha-beta rule)."
-                * separate
-                + " Shares compare the heads of one layer, not layers."
-            ],
-            [
-                Table(
-                    ["layer", "most relevant head", "relevance", "with its sign"],
-                    rows,
-                    "The top head of each layer",
-                    folded=True,
-                )
-            ],
-            figures,
-        )
 
 
 def take_relevance(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
-from bertsecrets.importance.sinks.kinds import NOP, Limits, TokenSinks, sinks_of
+from bertsecrets.importance.sinks.rows import NOP, Agreement, Limits, SinkHead
 from bertsecrets.measures.clusters.rows import Group, Place, Space
 from bertsecrets.measures.coreference.measure import KINDS
 from bertsecrets.measures.coreference.rows import Baseline, Mentions
@@ -353,15 +353,14 @@ def _heads(heads: Sequence[tuple[int, int]] | np.ndarray[tuple[int, ...], np.dty
 
 def sinks(models: Studied) -> Section | None:
     """Section 3.2: whether the answers stay the same when attention to [SEP] goes elsewhere, or is cut."""
-    measured = [model for model in states(models, "sinks") if "limits" in model.view.extras]
-    if not measured:
-        return None
     rows = [
-        _sink_row(model, name, token, limits)
-        for model in measured
-        for limits in [Limits(**model.view.extras["limits"])]
-        for name, token in sinks_of(model.view, limits).items()
+        _sink_row(model, token, limits)
+        for model in states(models, "sinks")
+        if (limits := model.view.fact(Limits)) is not None
+        for token in dict.fromkeys(row.token for row in model.view.found(Agreement))
     ]
+    if not rows:
+        return None
     caption = "Sink heads of each token: how many change the answers when cut or redirected, and raise the loss when redirected"
     return Section(
         paragraphs=[
@@ -374,17 +373,17 @@ def sinks(models: Studied) -> Section | None:
     )
 
 
-def _sink_row(model: State, name: str, token: TokenSinks, limits: Limits) -> dict[str, str]:
-    heads = token.heads
+def _sink_row(model: State, token: str, limits: Limits) -> dict[str, str]:
+    heads = [head for head in model.view.found(SinkHead) if head.token == token]
     largest = max(heads, key=lambda head: max(head.redirect, head.cut), default=None)
     return {
-        "token": SPECIAL_TOKENS[name],
+        "token": SPECIAL_TOKENS[token],
         "model": model.name,
         "heads": str(len(heads)),
         "nop by norms": str(sum(head.by_norms == NOP for head in heads)),
         "answers move: cut": str(sum(head.cut >= limits.change for head in heads)),
         "redirected": str(sum(head.redirect >= limits.change for head in heads)),
-        "loss rises": str(sum(head.loss_changes and head.redirect_loss > 0 for head in heads)),
+        "loss rises": str(sum(head.loss_changes and head.redirect_loss.value > 0 for head in heads)),
         "largest change": MISSING
         if largest is None
         else f"{head_label(largest.layer, largest.head)}: {number(max(largest.redirect, largest.cut), 3)}",

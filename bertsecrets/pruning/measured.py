@@ -149,11 +149,11 @@ def _relevance(situation: Situation, model: nn.Module) -> HeadGrid:
 def _direct_effects(situation: Situation, model: nn.Module) -> HeadGrid:
     encoder = describe(model)
     device = next(encoder.model.parameters()).device
-    measure = DirectEffects(encoder.num_layers, encoder.num_heads)
+    measure = DirectEffects(encoder.num_layers, encoder.num_heads, MODE)
     # MPS has no float64.
     measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
     batches = _counted(situation, 2 * encoder.num_layers * encoder.num_heads)
-    take_effects(model, batches, MODE, measure, context=situation.context)
+    take_effects(model, batches, measure, context=situation.context)
     return measure.compute()
 
 

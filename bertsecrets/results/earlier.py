@@ -4,7 +4,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.results.rows import RecordError
 from bertsecrets.statistics.ranks import spearman
+from bertsecrets.statistics.student import ratio_limits
 
 Content = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def estimate(entry: Content, name: str, low: str = "low", high: str = "high", co
 
 def _number(value: float | None) -> float:
     """A number of JSON, which has none for NaN."""
-    return nan if value is None else value
+    return math.nan if value is None else value
 
 
 def _searched(content: Content, examples: str, choosing: str) -> dict[str, Any]:
@@ -498,6 +498,69 @@ MOVED: Mapping[str, str] = {
 }
 """Classes that run folders of version 0.1 name, where they are now."""
 
+
+def _completeness(content: Content) -> Iterator[Content]:
+    if "sum" in content:
+        yield {"loss_disabled": content["loss_disabled"], "loss": content["loss"], "total": content["sum"]}
+
+
+def _propagation(content: Content) -> Iterator[Content]:
+    yield {"rule": content.get("rule", "z"), "consider_attention": content["consider_attention"]}
+
+
+def _worths(content: Content) -> Iterator[Content]:
+    for quantity, ends in content["worth"].items():
+        yield {"quantity": quantity, **ends, "mode": content["mode"], "examples": content["examples"]}
+
+
+def _early_heads(content: Content) -> Iterator[Content]:
+    early, found = content.get("early"), {"mode": content["mode"], "direct": None, "total": None, "ratio": None}
+    if early and early["direct"]:
+        direct, total, count = early["direct"], early["total"], int(early["count"])
+        variances = early["total_variance"], early["direct_variance"]
+        limits = ratio_limits(total, direct, *variances, early["covariance"], count)
+        for name, variance in zip(("total", "direct"), variances, strict=True):
+            found[name] = {"value": early[name], "stderr": math.sqrt(variance), "n": count}
+        if limits is not None:
+            found["ratio"] = {"value": total / direct, "low": limits[0], "high": limits[1], "n": count}
+    yield found
+
+
+def _blocked(content: Content) -> Iterator[Content]:
+    shared = {name: content[name] for name in ("metric", "baseline", "level", "margin")}
+    for row in content["rows"]:
+        names = ("token", "direction", "score", "flips", "verdict")
+        change = estimate(row, "delta", count=content["examples"])
+        yield {**shared, **{name: row[name] for name in names}, "change": change, "p_loss": row["p_value"]}
+
+
+def _sink_limits(content: Content) -> Iterator[Content]:
+    if "limits" in content:
+        yield content["limits"]
+
+
+def _sink_heads(content: Content) -> Iterator[Content]:
+    for token, entry in content.get("tokens", {}).items():
+        for head in entry["heads"]:
+            # Null for an undefined number.
+            numbers = {name: math.nan if value is None else value for name, value in head.items()}
+            loss = {"value": numbers.pop("redirect_loss"), "stderr": numbers.pop("redirect_loss_error")}
+            yield {**numbers, "token": token, "redirect_loss": loss}
+
+
+def _agreements(content: Content) -> Iterator[Content]:
+    for token, entry in content.get("tokens", {}).items():
+        for intervention, name in (("cutting", "cut_area"), ("redirecting", "redirect_area")):
+            area = {key: math.nan if value is None else value for key, value in entry[name].items()}
+            yield {
+                "token": token,
+                "intervention": intervention,
+                "area": estimate(area, "value", count=len(entry["heads"])),
+                "changing": area["positive"],
+                "unchanged": area["negative"],
+            }
+
+
 EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("causal_gates", "gatefits"): _gate_fits,
     ("causal_gates", "pathpoint"): _path,
@@ -546,5 +609,13 @@ EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("ablation", "overexamples"): _over_examples,
     ("ablation", "power"): _power,
     ("ablation", "together"): _together,
+    ("integrated_gradients", "completeness"): _completeness,
+    ("relevance", "propagation"): _propagation,
+    ("shapley", "worth"): _worths,
+    ("direct_effect", "earlyheads"): _early_heads,
+    ("blocking", "blocked"): _blocked,
+    ("sinks", "limits"): _sink_limits,
+    ("sinks", "sinkhead"): _sink_heads,
+    ("sinks", "agreement"): _agreements,
 }
 """Experiment and name of the kind of rows, and what makes the fields of each row."""

@@ -168,6 +168,22 @@ def head_code(layer: int, head: int | None) -> str:
     return f"l{layer:02d}" if head is None else f"l{layer:02d}h{head:02d}"
 
 
+def metric_label(name: str) -> str:
+    """A metric's name on pages.
+
+    >>> metric_label("f1"), metric_label("accuracy")
+    ('F1', 'accuracy')
+    """
+    return {
+        "f1": "F1",
+        "macro_f1": "macro-F1",
+        "auc": "AUC",
+        "matthews": "Matthews correlation",
+        "pearson": "Pearson r",
+        "spearman": "Spearman rho",
+    }.get(name, name)
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """A number of things.
 
@@ -213,22 +229,6 @@ def shortened(text: str, longest: int) -> str:
     'atte…'
     """
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def metric_label(name: str) -> str:
-    """A metric's label on pages.
-
-    >>> metric_label("macro_f1"), metric_label("accuracy")
-    ('macro-F1', 'accuracy')
-    """
-    return {
-        "f1": "F1",
-        "macro_f1": "macro-F1",
-        "auc": "AUC",
-        "matthews": "Matthews correlation",
-        "pearson": "Pearson r",
-        "spearman": "Spearman rho",
-    }.get(name, name)
 
 
 def upper_first(text: str) -> str:

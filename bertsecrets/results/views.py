@@ -176,6 +176,14 @@ class MeasureView:
         # NaN (nothing to test) compares as not significant.
         return dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)) if p_values else {}
 
+    def differs(self, names: Sequence[str]) -> dict[str, Array]:
+        """P-values ``[layers, heads]`` of the means of columns being 0; NaN where that cannot be tested.
+
+        Two-sided t tests, adjusted to a false discovery rate over all heads and columns.
+        """
+        p_values = [mean_differs_from_zero(*self.grid(name)) for name in names]
+        return dict(zip(names, corrected(np.stack(p_values)), strict=True))
+
     def first_of(self, name: str, stages: Sequence[str]) -> tuple[Array, Array, NDArray[np.int64]] | None:
         """:meth:`grid` at the last step of the first of some stages that has a column; None if none has it."""
         for stage in stages:

@@ -1,5 +1,7 @@
 """Student's t test from a mean and its standard error."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
@@ -68,6 +70,28 @@ def _studentised(value_NV: Array) -> tuple[Array, Array]:
         skewness_V = ((value_NV - mean_V) ** 3).mean(0) / spread_V**3
         t_V = mean_V / spread_V * np.sqrt(count)
     return np.nan_to_num(t_V, nan=-np.inf, posinf=np.inf, neginf=-np.inf), np.nan_to_num(skewness_V)
+
+
+def ratio_limits(
+    top: float, bottom: float, top_variance: float, bottom_variance: float, covariance: float, count: int
+) -> tuple[float, float] | None:
+    """95 % limits of the ratio of two means over the same examples (Fieller 1954); None if the lower mean may be 0.
+
+    The ratios R for which the mean over examples of top - R bottom may be 0, by a t test.
+
+    Args:
+        top, bottom: The means.
+        top_variance, bottom_variance, covariance: Of the means, not of the examples.
+        count: Number of examples.
+    """
+    square = float(stats.t.ppf(0.975, count - 1)) ** 2
+    # Not above 0: the lower mean may be 0, and the set of ratios has no ends.
+    leading = bottom**2 - square * bottom_variance
+    if leading <= 0:
+        return None
+    middle, last = bottom * top - square * covariance, top**2 - square * top_variance
+    reach = math.sqrt(max(middle**2 - leading * last, 0.0))
+    return (middle - reach) / leading, (middle + reach) / leading
 
 
 def mean_exceeds_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike) -> Array:

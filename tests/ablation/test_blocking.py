@@ -1,7 +1,6 @@
 """Blocked attention: against the library's own masks, judged by hand, and refused where it makes no sense."""
 
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +12,9 @@ from data.tasks import task
 from data.toy import pairs, wordpiece
 from families import tiny_model
 
-from bertsecrets.ablation.blocking import (
-    Blocked,
-    Blocking,
-    BlockingRecord,
-    blocked_logits,
-    blocking_table,
-    judged,
-    over_seeds,
-)
+from bertsecrets.ablation.blocking import blocked_logits, judged, over_seeds
 from bertsecrets.ablation.predictions import PairedPredictions
+from bertsecrets.ablation.rows import Blocked
 from bertsecrets.ablation.verdicts import Judging
 from bertsecrets.callbacks.block_attention import BlockAttention
 from bertsecrets.data.batch import Batch
@@ -34,6 +26,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.settings import OptimizerConfig
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 
 SEP = 3
@@ -73,27 +66,16 @@ def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
     clean_N[:40] = 1 - clean_N[:40]
     worse_N = clean_N.copy()
     worse_N[200:300] = 1 - worse_N[200:300]
-    record = judged(
+    to, unchanged = judged(
         "accuracy",
         PairedPredictions(label_N, clean_N, np.stack([worse_N, clean_N])),
         [("sep", "to"), ("sep", "from")],
         Judging(),
     )
-    to, unchanged = record.rows
-    assert record.baseline == pytest.approx(0.9)
-    assert (to.delta, to.flips) == pytest.approx((-0.25, 0.25))
-    assert to.low < -0.25 < to.high < 0
-    assert [row.verdict for row in record.rows] == ["needed", "dispensable"]
-    assert [row[-1] for row in blocking_table(record).rows] == ["needed", "can be spared"]
-    assert unchanged.delta == 0
-    assert BlockingRecord.read(asdict(record)) == record
-    view = SimpleNamespace(extras=asdict(record), title=Blocking.title, name="blocking")
-    section = Blocking.describe(view)  # type: ignore[arg-type]
-    assert section is not None
-    assert section.findings[0].startswith(
-        "With attention to [SEP] blocked in all heads, accuracy changes by −25.0 points (95% interval −29"
-    )
-    assert section.findings[1].endswith("a loss that matters is ruled out.")
+    assert (to.baseline, to.change.value, to.flips) == pytest.approx((0.9, -0.25, 0.25))
+    assert to.change.low < -0.25 < to.change.high < 0
+    assert (to.verdict, unchanged.verdict) == ("needed", "dispensable")
+    assert (unchanged.change.value, unchanged.change.n) == (0, 400)
 
 
 def a_trainer(data: TaskData) -> Any:
@@ -111,8 +93,7 @@ def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
     model.resize_token_embeddings(len(wordpiece()))
     module = SequenceClassifier(model, data.task, OptimizerConfig(learning_rate=1e-3), data.evaluation_names)
     callback = BlockAttention(Run(tmp_path, "run", "tiny", "demo", "pretrained"), tokens=["sep", "cls"])
-    record = BlockingRecord.read(callback.take(a_trainer(data), module).extras)
-    assert record is not None
+    rows = callback.take(a_trainer(data), module).rows
     batches = list(data.evaluation_loader("val"))
     with torch.no_grad():
         right = sum((model(**batch.inputs()).logits.argmax(-1) == batch.label_B).sum().item() for batch in batches)
@@ -120,11 +101,11 @@ def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
             (blocked_logits(describe(model), batch, 2, "from").argmax(-1) == batch.label_B).sum().item()
             for batch in batches
         )
-    assert [(row.token, row.direction) for row in record.rows] == [
+    assert [(row.token, row.direction) for row in rows] == [
         (token, direction) for token in ("sep", "cls") for direction in ("to", "from")
     ]
-    assert (record.examples, record.baseline) == (30, pytest.approx(right / 30))
-    assert record.rows[3].score == pytest.approx(blocked / 30)
+    assert (rows[0].change.n, rows[0].baseline) == (30, pytest.approx(right / 30))
+    assert rows[3].score == pytest.approx(blocked / 30)
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
@@ -137,29 +118,38 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         BlockAttention(run).setup(a_trainer(data), None, "validate")  # type: ignore[arg-type]
 
 
-def record(*deltas: float, width: float = 0.02) -> BlockingRecord:
-    rows = tuple(
-        Blocked("sep", direction, 0.8 + delta, delta, delta - width / 2, delta + width / 2, 0.5, 0.1, "inconclusive")
+def blocked(*deltas: float, width: float = 0.02) -> list[Blocked]:
+    return [
+        Blocked(
+            token="sep",
+            direction=direction,
+            metric="accuracy",
+            baseline=0.8,
+            score=0.8 + delta,
+            change=Estimate(delta, delta - width / 2, delta + width / 2, n=500),
+            level=0.95,
+            margin=0.01,
+            p_loss=0.5,
+            flips=0.1,
+            verdict="inconclusive",
+        )
         for direction, delta in zip(("to", "from"), deltas, strict=False)
-    )
-    return BlockingRecord("accuracy", 500, 0.8, 0.95, 0.01, rows)
+    ]
 
 
 def test_seeds_are_judged_together_and_not_counted() -> None:
-    assert over_seeds([record(-0.3, 0.0)]) == record(-0.3, 0.0)
-    together = over_seeds([record(-0.3 - 0.01 * seed, 0.001 * seed, width=0.002) for seed in range(4)])
-    assert [row.verdict for row in together.rows] == ["needed", "dispensable"]
-    assert [row.delta for row in together.rows] == pytest.approx([-0.315, 0.0015])
+    assert over_seeds([blocked(-0.3, 0.0)]) == blocked(-0.3, 0.0)
+    together = over_seeds([blocked(-0.3 - 0.01 * seed, 0.001 * seed, width=0.002) for seed in range(4)])
+    assert [row.verdict for row in together] == ["needed", "dispensable"]
+    assert [row.change.value for row in together] == pytest.approx([-0.315, 0.0015])
     # Where seeds differ a lot, their mean may be anything, whatever most of them find.
-    apart = over_seeds([record(delta, 0.0) for delta in (-0.1, -0.1, -0.1, 0.25)])
-    assert apart.rows[0].verdict == "inconclusive"
-    assert blocking_table(apart).rows[0][-1] == "not enough seeds or examples to tell"
-    assert blocking_table(record(0.0)).rows[0][-1] == "not enough examples to tell"
+    apart, _ = over_seeds([blocked(delta, 0.0) for delta in (-0.1, -0.1, -0.1, 0.25)])
+    assert apart.verdict == "inconclusive"
     values = np.array([-0.1, -0.1, -0.1, 0.25])
     error = (values.var(ddof=1) / 4 + (0.02 / (2 * 1.959964)) ** 2) ** 0.5
-    assert apart.rows[0].high - apart.rows[0].low > 2 * 1.96 * error
+    assert apart.change.high - apart.change.low > 2 * 1.96 * error
 
 
 def test_rows_that_a_seed_lacks_are_left_out() -> None:
-    together = over_seeds([record(-0.3, 0.0), record(-0.31), record(-0.29, 0.01)])
-    assert [(row.token, row.direction) for row in together.rows] == [("sep", "to")]
+    together = over_seeds([blocked(-0.3, 0.0), blocked(-0.31), blocked(-0.29, 0.01)])
+    assert [(row.token, row.direction) for row in together] == [("sep", "to")]

@@ -16,8 +16,9 @@ from scipy import stats
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
-from bertsecrets.ablation.direct import DirectEffects, DirectEngine, ratio_interval, take_effects
+from bertsecrets.ablation.direct import DirectEffects, DirectEngine, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
+from bertsecrets.ablation.rows import EarlyHeads
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.direct_effects import EffectsOfHeads
@@ -31,8 +32,8 @@ from bertsecrets.results.views import MeasureView
 
 def effects(model: Any, mode: str = "zero") -> HeadGrid:
     split = split_of([3, 9, 4, 4, 12, 7])
-    measure = DirectEffects(model.config.num_hidden_layers, model.config.num_attention_heads)
-    take_effects(model, [split[[0, 1, 2]], split[[3, 4, 5]]], mode, measure, context=nullcontext)
+    measure = DirectEffects(model.config.num_hidden_layers, model.config.num_attention_heads, mode)
+    take_effects(model, [split[[0, 1, 2]], split[[3, 4, 5]]], measure, context=nullcontext)
     return measure.compute()
 
 
@@ -80,8 +81,8 @@ def test_a_later_head_that_compensates_makes_the_total_effect_smaller(answer: fl
     split = split_of([3, 5, 4])
     for example in split.examples:
         object.__setattr__(example, "label", 0)
-    measure = DirectEffects(2, 2)
-    take_effects(compensating(answer), [split[[0, 1, 2]]], "zero", measure, context=nullcontext)
+    measure = DirectEffects(2, 2, "zero")
+    take_effects(compensating(answer), [split[[0, 1, 2]]], measure, context=nullcontext)
     grid = measure.compute()
     direct, total, undone = (grid.column(name)[0, 0].item() for name in ("direct", "total", "undone"))
     assert direct > 0.05
@@ -155,39 +156,45 @@ def test_a_family_that_cannot_continue_is_refused() -> None:
         DirectEngine(model, Plan("zero", 3, HEADS, tuple(every_head(3, HEADS))))
 
 
-def early_of(direct: float, total: float, *, seed: int = 0, batches: int = 3) -> tuple[dict[str, float], np.ndarray]:
-    """What the measure sums up of effects drawn for 3 layers of 2 heads, and direct and total sums ``[examples, 2]``."""
-    generator = torch.Generator().manual_seed(seed)
+def early_of(direct: float, total: float, *, batches: int = 3) -> tuple[EarlyHeads, np.ndarray]:
+    """What the measure finds of effects drawn for 3 layers of 2 heads, and direct and total sums ``[examples, 2]``."""
+    generator = torch.Generator().manual_seed(0)
     effects_NLHC = torch.randn(30, 3, 2, 3, generator=generator, dtype=torch.float64)
     effects_NLHC[..., 0] += direct
     effects_NLHC[..., 1] += total
     measure = DirectEffects(3, 2)
     for part_BLHC in effects_NLHC.chunk(batches):
         measure.take(SimpleNamespace(size=len(part_BLHC)), part_BLHC)  # type: ignore[arg-type]
-    measure.compute()
-    return measure.early, effects_NLHC[:, :2, :, :2].sum((1, 2)).numpy()
+    (early,) = measure.found(measure.compute(), nn.Identity())
+    assert isinstance(early, EarlyHeads)
+    return early, effects_NLHC[:, :2, :, :2].sum((1, 2)).numpy()
 
 
 @pytest.mark.parametrize("total", [0.5, -1.0, 2.0])
 def test_the_ratio_of_total_to_direct_effect_has_the_limits_of_t_tests(total: float) -> None:
     early, sum_N2 = early_of(1.0, total)
-    assert (early["direct"], early["total"]) == pytest.approx(tuple(sum_N2.mean(0)))
-    interval = ratio_interval(early)
-    assert interval is not None
-    for limit in interval:
+    assert early.direct is not None
+    assert early.total is not None
+    assert early.ratio is not None
+    assert (early.direct.value, early.total.value) == pytest.approx(tuple(sum_N2.mean(0)))
+    assert (early.direct.stderr, early.total.stderr) == pytest.approx(tuple(stats.sem(sum_N2)))
+    for limit in (early.ratio.low, early.ratio.high):
         assert stats.ttest_1samp(sum_N2[:, 1] - limit * sum_N2[:, 0], 0).pvalue == pytest.approx(0.05, abs=1e-6)
-    assert interval[0] < early["total"] / early["direct"] < interval[1]
+    assert early.ratio.low < early.ratio.value < early.ratio.high
     # The last layer and the split into batches play no part.
-    assert early == pytest.approx(early_of(1.0, total, batches=1)[0])
+    assert early.ratio.value == pytest.approx(sum_N2[:, 1].mean() / sum_N2[:, 0].mean())
+    other, _ = early_of(1.0, total, batches=1)
+    assert other.ratio is not None
+    assert early.ratio.high == pytest.approx(other.ratio.high)
 
 
 def test_effects_around_zero_have_no_ratio() -> None:
     early, sum_N2 = early_of(0.0, 0.0)
     assert stats.ttest_1samp(sum_N2[:, 0], 0).pvalue > 0.05
-    assert ratio_interval(early) is None
+    assert early.ratio is None
 
 
-def test_the_page_tells_both_effects(tmp_path: Path) -> None:
+def test_the_analysis_writes_both_effects(tmp_path: Path) -> None:
     model: nn.Module = model_of_tokens()
     module = SequenceClassifier(model, CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)  # type: ignore[arg-type]
     run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
@@ -195,8 +202,9 @@ def test_the_page_tells_both_effects(tmp_path: Path) -> None:
     with torch.inference_mode():
         analysis.on_validation_epoch_end(trainer_of(split_of([3, 9, 4, 4, 12, 7])), module)
     (declaration,) = run.declarations()
-    section = DirectEffects.describe(MeasureView(run, declaration))
-    assert section is not None
-    assert "of 12 heads" in section.findings[0]
-    assert "Summed over all heads below the last layer" in section.findings[0]
-    assert section.tables[0].header[1:3] == ["direct", "total"]
+    view = MeasureView(run, declaration)
+    early = view.fact(EarlyHeads)
+    assert early is not None
+    assert early.direct is not None
+    assert (early.mode, early.direct.n) == ("zero", 6)
+    assert early.direct.value == pytest.approx(view.value("direct")[:-1].sum())

@@ -1,4 +1,4 @@
-"""Shapley values: exact enumeration on three heads, efficiency in every order, resuming, and the page."""
+"""Shapley values: exact enumeration on three heads, efficiency in every order, and resuming."""
 
 import math
 from itertools import permutations
@@ -18,8 +18,9 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Outcomes
+from bertsecrets.ablation.rows import Worth
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import KeptOrders, Shapley, orders, plan_of, take_worths, value_grid, worths
+from bertsecrets.ablation.shapley import KeptOrders, orders, plan_of, take_worths, value_grid, worths
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.callbacks.direct_effects import EffectsOfHeads
 from bertsecrets.callbacks.relevance import RelevanceOfHeads
@@ -149,14 +150,13 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
         (declaration,) = run.declarations()
         views.append(MeasureView(run, declaration))
     np.testing.assert_allclose(views[0].value("loss"), views[1].value("loss"), atol=1e-7)
-    worth = views[0].extras["worth"]
-    for name in ("loss", "accuracy"):
-        total = worth[name]["whole"] - worth[name]["none"]
-        assert views[0].value(name).sum() == pytest.approx(total, abs=1e-6)
-    section = Shapley.describe(views[0])
-    assert section is not None
-    assert len(section.figures) == 2
-    assert "with all heads and" in section.findings[0]
+    worths_found = views[0].found(Worth)
+    assert [(worth.quantity, worth.mode, worth.examples) for worth in worths_found] == [
+        ("loss", "zero", 6),
+        ("accuracy", "zero", 6),
+    ]
+    for worth in worths_found:
+        assert views[0].value(worth.quantity).sum() == pytest.approx(worth.whole - worth.none, abs=1e-6)
 
 
 def test_worths_of_an_order_are_kept_in_place_of_its_batches(tmp_path: Path) -> None:

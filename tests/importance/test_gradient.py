@@ -10,8 +10,6 @@ from data.tasks import task
 from data.toy import wordpiece
 from families import HEADS, LAYERS, SHAPE
 from importance.toy import TEXTS, model_of_tokens, split
-from measures.toy import view_of
-from torch import nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
@@ -19,7 +17,6 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.gradient import GradientImportance, MaskedLMGradient
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass, task_losses
@@ -201,37 +198,3 @@ def test_texts_without_labels_are_refused() -> None:
 def test_wrong_marks_are_reported() -> None:
     with pytest.raises(UserError, match=r"GradientImportance.marks is '\.,'"):
         GradientImportance(1, 1, marks=".,")
-
-
-def test_the_section_counts_heads_and_names_layers(tmp_path: Path) -> None:
-    measure = GradientImportance(2, 2)
-    names = [column.name for column in measure.columns]
-    value_LHC = torch.ones(2, 2, len(names), dtype=torch.float64)
-    value_LHC[0, :, names.index("gradient_sep_total")] = 0.25
-    value_LHC[0, :, names.index("sep_total_minus_other")] = -0.75
-    value_LHC[1, :, names.index("gradient_sep_total")] = 2.0
-    value_LHC[1, 0, names.index("sep_total_minus_other")] = 1.0
-    value_LHC[1, 1, names.index("sep_total_minus_other")] = 0.0
-    value_LHC[..., names.index("cls_minus_other")] = 0.0
-    error_LHC, count_LHC = torch.full_like(value_LHC, 0.01), torch.full_like(value_LHC, 50).long()
-    grid = HeadGrid(measure.name, measure.columns, value_LHC, error_LHC, count_LHC)
-    section = GradientImportance.describe(view_of(tmp_path, measure, grid))
-    assert section is not None
-    assert section.findings[0] == (
-        "The loss depends significantly less on attention to [SEP] than on attention to other tokens in 2 of 4 heads, and more "
-        "in 1; a layer's mean gradient for [SEP] is between 0.25 (layer 0) and 2.00 (layer 1) times that for other tokens."
-    )
-    assert " in 0 of 4 heads, and more in 0;" in section.findings[1]
-    assert measure.extras(grid, nn.Identity()) == {
-        "sep_total": {"ratio_by_layer": [0.25, 2.0], "heads": 4, "less": 2, "more": 1},
-        "cls": {"ratio_by_layer": [1.0, 1.0], "heads": 4, "less": 0, "more": 0},
-    }
-    assert [block.name for block in section.figures] == [
-        "gradient_importance",
-        "gradient_importance_product",
-        "gradient_importance_heads",
-    ]
-    assert [list(row[:4]) for row in section.tables[0].rows] == [
-        ["0", "1.00e+00", "1.00", "0.25"],
-        ["1", "1.00e+00", "1.00", "2.00"],
-    ]

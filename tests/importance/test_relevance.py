@@ -16,7 +16,8 @@ import bertsecrets.importance.relevance as relevance_module
 from bertsecrets.callbacks.relevance import RelevanceOfHeads
 from bertsecrets.errors import UserError
 from bertsecrets.importance import alpha_beta
-from bertsecrets.importance.relevance import Relevance, head_relevance
+from bertsecrets.importance.relevance import head_relevance
+from bertsecrets.importance.rows import Propagation
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.models.settings import OptimizerConfig
@@ -248,16 +249,12 @@ def test_an_unknown_part_is_an_error() -> None:
         head_relevance(model, tiny_batch())
 
 
-def test_the_page_names_the_highest_head(tmp_path: Path) -> None:
+def test_the_analysis_writes_shares_and_its_rule(tmp_path: Path) -> None:
     module = SequenceClassifier(model_of_tokens(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
     run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
     with torch.inference_mode():
         RelevanceOfHeads(run).on_validation_epoch_end(trainer_of(split_of([3, 9, 4, 4, 12, 7])), module)
     (declaration,) = run.declarations()
     view = MeasureView(run, declaration)
-    value_LH = view.value("relevance")
-    assert value_LH.sum(-1) == pytest.approx([1.0] * LAYERS, abs=1e-6)
-    section = Relevance.describe(view)
-    assert section is not None
-    top = divmod(int(value_LH.argmax()), HEADS)
-    assert section.findings[0].startswith(f"Layer {top[0]} · head {top[1]} has the highest share")
+    assert view.value("relevance").sum(-1) == pytest.approx([1.0] * LAYERS, abs=1e-6)
+    assert view.fact(Propagation) == Propagation("z", False)

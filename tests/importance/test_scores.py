@@ -1,10 +1,8 @@
 """Scores of heads against naive loops, finite differences and each other."""
 
 import itertools
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ from families import HEADS, LAYERS, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from importance.toy import model_of_tokens, split
-from measures.toy import view_of
-from scipy import stats
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -26,16 +22,15 @@ from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import sample_positions
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.integrated_gradients import IntegratedGradients
+from bertsecrets.importance.rows import Completeness
 from bertsecrets.importance.value_norm import ValueNorm
 from bertsecrets.measures.base import Measure, Passed
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.present.presenter import presenter_of
 
 PARTS = ([[0, 1, 2, 3]], [[0], [3, 1], [2]])
 STEP = 1e-4
@@ -313,10 +308,10 @@ def test_shares_sum_to_the_joint_effect_of_all_heads() -> None:
         disabled = sum(loss_of(model, batch) for batch in batches) / 4
     whole = sum(loss_of(model, batch) for batch in batches) / 4
     assert float(grid.column("share").sum()) == pytest.approx(disabled - whole, rel=1e-4)
-    extras = measure.record(grid, model)
-    assert extras["loss"] == pytest.approx(whole)
-    assert extras["loss_disabled"] == pytest.approx(disabled)
-    assert extras["sum"] == pytest.approx(float(grid.column("share").sum()))
+    (sums,) = measure.found(grid, model)
+    assert isinstance(sums, Completeness)
+    assert (sums.loss, sums.loss_disabled) == pytest.approx((whole, disabled))
+    assert sums.total == pytest.approx(float(grid.column("share").sum()))
 
 
 def test_one_step_is_the_slope_of_half_open_gates() -> None:
@@ -352,59 +347,3 @@ def test_all_scores_share_a_pass_and_do_not_disturb_each_other() -> None:
 def test_wrong_settings_are_reported(make: Callable[[], Measure], words: str) -> None:
     with pytest.raises(UserError, match=words):
         make()
-
-
-@pytest.mark.parametrize(
-    ("mode", "t_4", "words"),
-    [
-        ("uniform", (9.0, 5.0, 0.1, -9.0), "2 of 4 heads have a first-order estimate significantly above 0, most of all layer 0 · head 0: "),
-        ("zero", (0.1, -9.0, 5.0, 0.0), "1 of 4 heads has a first-order estimate significantly above 0: layer 1 · head 0, "),
-        ("mean", (0.1, 0.2, 0.3, 0.1), "None of 4 heads has a first-order estimate significantly above 0 in mode mean ("),
-        ("uniform", (-1.0, -2.0, -3.0, -9.0), "no estimate is above 0."),
-        ("zero", (math.nan, 9.0, math.nan, math.nan), "1 of 1 heads has a first-order estimate significantly above 0: layer 0 · head 1, the loss is estimated to rise by"),
-        # A mode without an estimate is that of the first column.
-        ("resample", (9.0, 5.0, 0.1, -9.0), "without it in mode uniform ("),
-    ],
-)  # fmt: skip
-def test_first_order_says_which_heads_matter_in_the_mode_of_the_run(
-    mode: str, t_4: tuple[float, ...], words: str, tmp_path: Path
-) -> None:
-    measure, count = FirstOrder(2, 2), 50
-    value_LHC = torch.zeros(2, 2, 3, dtype=torch.float64)
-    asked = mode if mode in {column.name for column in measure.columns} else "uniform"
-    value_LHC[..., [column.name for column in measure.columns].index(asked)] = torch.tensor(t_4).reshape(2, 2) / 100
-    shape = value_LHC.shape
-    grid = HeadGrid(measure.name, measure.columns, value_LHC, torch.full(shape, 0.01), torch.full(shape, count))
-    (tmp_path / "config.yaml").write_text(f"ablation: {{mode: {mode}}}")
-    section = FirstOrder.describe(view_of(tmp_path, measure, grid))
-    assert section is not None
-    (finding,) = section.findings
-    assert words in finding
-    p_N = stats.t.sf([t for t in t_4 if not math.isnan(t)], count - 1)
-    shown = int((stats.false_discovery_control(p_N) <= 0.05).sum())
-    assert f"{shown or 'None'} of" in finding
-    assert ("may be chance" in finding) == (mode == "mean")
-
-
-@pytest.mark.parametrize("kind", [Confidence, HeadGradient, FirstOrder, ValueNorm, IntegratedGradients])
-def test_each_score_has_a_section(kind: Any, tmp_path: Path) -> None:
-    measure = kind(2, 2)
-    shape = (2, 2, len(measure.columns))
-    value_LHC = torch.linspace(0.5, 1.0, 4, dtype=torch.float64).reshape(2, 2, 1).expand(shape).clone()
-    grid = HeadGrid(measure.name, measure.columns, value_LHC, value_LHC / 100, torch.full(shape, 50))
-    extras = {"loss_disabled": 3.25, "loss": 0.25, "sum": 3.01} if kind is IntegratedGradients else None
-    (tmp_path / "config.yaml").write_text("ablation: {mode: resample}")
-    view = view_of(tmp_path, measure, grid, extras)
-    section = presenter_of(measure.declaration()).section(view)
-    assert section is not None
-    named = "4 of 4 heads have a first-order estimate" if kind is FirstOrder else "ayer 1 · head 1 has the highest"
-    assert named in section.findings[0]
-    assert section.paragraphs
-    if kind is Confidence:
-        assert section.findings[1].startswith("2 of 4 heads have a confidence above 0.8")
-    if kind is IntegratedGradients:
-        assert section.findings[1] == (
-            "The shares sum to 3.010; disabling all heads raises the loss from 0.250 to 3.250, by 3.000."
-        )
-    # What the folder holds still says which heads a column keeps.
-    assert {column.keep for column in view.columns} >= {"high"}

@@ -1,8 +1,6 @@
 """Sink heads: norms and effects against naive loops, kinds by hand, and the pass over a model."""
 
-import json
 import logging
-import math
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,15 +25,15 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.importance.sinks.experiment import Sinks
+from bertsecrets.importance.sinks.experiment import by_intervention, by_norms
 from bertsecrets.importance.sinks.interventions import Sink, SinkEffects
-from bertsecrets.importance.sinks.kinds import Limits, by_intervention, by_norms, sinks_of
 from bertsecrets.importance.sinks.norms import SinkNorms, output_grams
+from bertsecrets.importance.sinks.rows import Agreement, Limits, SinkHead
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import MODEL_KEY, MeasureView
+from bertsecrets.results.views import MeasureView
 
 TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), (". , the man", "a fish."), ("the", "dog")]
 IDS = {"sep": 3, "cls": 2}
@@ -214,70 +212,7 @@ def test_kinds_by_intervention(cut: float, redirect: float, kind: str) -> None:
     assert by_intervention(cut, redirect, Limits()) == kind
 
 
-def written(folder: Path, numbers: dict[str, dict[tuple[int, int], float]], count: int = 100) -> MeasureView:
-    """A run of 2 layers of 3 heads; columns without numbers are NaN."""
-    experiment = Sinks()
-    names = [column.name for column in experiment.columns]
-    value_LHC = torch.full((2, 3, len(names)), math.nan, dtype=torch.float64)
-    for name, values in numbers.items():
-        for (layer, head), value in values.items():
-            value_LHC[layer, head, names.index(name)] = value
-    counts = torch.where(value_LHC.isnan(), 0, count)
-    grid = HeadGrid("sinks", experiment.columns, value_LHC, torch.full_like(value_LHC, 0.01), counts)
-    run = Run(folder, "run", "toy", "demo", "pretrained")
-    run.declare(experiment.declaration())
-    run.add(run.rows(grid, "checkpoint", 0))
-    limits = {"attention": 0.5, "value_ratio": 0.5, "change": 0.01}
-    run.write_json(run.extras_path("sinks"), {MODEL_KEY: {"limits": limits}})
-    return MeasureView(run, experiment.declaration())
-
-
-def test_the_section_says_what_was_found_and_what_cannot_be_told(tmp_path: Path) -> None:
-    every = {(layer, head): 0.1 for layer in range(2) for head in range(3)}
-    heads = [(0, 0), (1, 0), (1, 2)]
-
-    def of(*values: float) -> dict[tuple[int, int], float]:
-        return dict(zip(heads, values, strict=True))
-
-    numbers = {
-        "sep_attention": every,
-        "cls_attention": every | of(0.9, 0.5, 0.7),
-        "cls_value_ratio": of(0.1, 0.8, 0.9),
-        "cls_norm_share": of(0.2, 0.7, 0.4),
-        "cls_output_change": of(3.0, 0.5, 0.2),
-        "cls_redirect": of(0.001, 0.2, 0.02),
-        "cls_redirect_loss": of(0.001, 0.3, -0.2),
-        "cls_redirect_flips": of(0.0, 0.1, 0.05),
-        "cls_cut": of(0.0001, 0.1, 0.002),
-    }
-    view = written(tmp_path, numbers)
-    section = Sinks.describe(view)
-    assert section is not None
-    assert section.findings == [
-        "No head gives [SEP] 50 % of its attention, so whether that is a no-op cannot be tested.",
-        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the answers by less than 0.01 on "
-        "average in 1 of them; the loss rises significantly in 1 and falls in 1. By intervention: 1 nop, 1 broadcast, 1 "
-        "content. The value norm separates the heads where cutting changes the answers from the others with an area under the ROC "
-        "curve of 0.50 (95 % interval 0.08 to 0.92; 0.5 is chance).",
-    ]
-    assert Sinks.classes(view)["sink by norms"] == [["[CLS] nop", "–", "–"], ["[CLS] broadcast", "–", "[CLS] content"]]
-    assert Sinks.scalars(view)["cls/broadcast"] == 1.0
-    agreement = {row[0]: list(row[1:]) for row in section.tables[-1].rows}
-    assert agreement["[SEP], cutting"] == ["0", "0", "cannot be told", "–"]
-    assert agreement["[CLS], redirecting"][:3] == ["2", "1", "1.00"]
-    assert [len(axes.texts) for axes in section.figures[0].figure.axes] == [3]
-
-
-def test_no_sink_head_leaves_no_figure(tmp_path: Path) -> None:
-    quiet = {(layer, head): 0.1 for layer in range(2) for head in range(3)}
-    section = Sinks.describe(written(tmp_path, {"sep_attention": quiet, "cls_attention": quiet}))
-    assert section is not None
-    assert not section.figures
-    assert not section.tables
-    assert len(section.findings) == 2
-
-
-def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callback_writes_table_declaration_and_sink_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsecrets.callbacks.head_analysis.is_last_validation", lambda trainer: True)
     monkeypatch.setattr("bertsecrets.callbacks.head_analysis.stage_of", lambda trainer: "checkpoint")
     monkeypatch.setattr("bertsecrets.callbacks.head_analysis.current_step", lambda trainer, module: 7)
@@ -292,13 +227,23 @@ def test_the_callback_writes_table_declaration_and_summary(tmp_path: Path, monke
     (declaration,) = built.run.declarations()
     view = MeasureView(built.run, declaration)
     assert view.step == 7
-    text = (tmp_path / "sinks.json").read_text()
-    assert "NaN" not in text
-    content = json.loads(text)[MODEL_KEY]
-    expected = {name: len(token.heads) for name, token in sinks_of(view, built.limits).items()}
-    assert {name: len(token["heads"]) for name, token in content["tokens"].items()} == expected
-    assert sum(expected.values()) > 2
-    assert Sinks.describe(view) is not None
+    heads, attention = view.found(SinkHead), {token: view.value(f"{token}_attention") for token in IDS}
+    expected = [(token, *head) for token in IDS for head in np.argwhere(attention[token] >= 0.12).tolist()]
+    assert [(row.token, row.layer, row.head) for row in heads] == expected
+    assert len(expected) > 2
+    row = heads[0]
+    assert row.attention == attention[row.token][row.layer, row.head]
+    assert row.cut == view.value(f"{row.token}_cut")[row.layer, row.head]
+    assert row.redirect_loss.stderr == view.stderr(f"{row.token}_redirect_loss")[row.layer, row.head]
+    assert row.by_norms == by_norms(row.value_ratio, row.norm_share, built.limits)
+    for agreement in view.found(Agreement):
+        change = [
+            row.cut if agreement.intervention == "cutting" else row.redirect
+            for row in heads
+            if row.token == agreement.token
+        ]
+        assert agreement.changing == sum(value >= built.limits.change for value in change)
+        assert agreement.changing + agreement.unchanged == len(change)
 
 
 def test_wrong_settings_are_reported(tmp_path: Path) -> None:

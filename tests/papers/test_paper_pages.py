@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.head_gradient import HeadGradient
-from bertsecrets.importance.sinks.kinds import Limits
+from bertsecrets.importance.sinks.rows import Agreement, Limits, SinkHead
 from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.rows import LinkedPair, Links, Offset, Token, Weight
@@ -620,14 +620,15 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
 
 
 def test_sinks_and_roles_are_counted(tmp_path: Path) -> None:
-    columns = {f"sep_{name}": np.full((2, 2), 0.2) for name in ("value_ratio", "norm_share", "output_change")}
-    columns |= {"sep_attention": np.array([[0.1, 0.2], [0.7, 0.8]]), "sep_cut": np.full((2, 2), 0.001)}
-    columns |= {"sep_redirect": np.array([[0.9, 0.9], [0.002, 0.05]])}
-    columns |= {f"sep_redirect_{name}": np.full((2, 2), 0.05) for name in ("loss", "flips")}
+    columns = {"sep_attention": np.array([[0.1, 0.2], [0.7, 0.8]])}
     run = Run.open(make_run(tmp_path / "sinks" / "run", model=BERT, measured=[("checkpoint", "sinks", columns)]))
-    run.write_json(run.extras_path("sinks"), {"model": {"limits": asdict(Limits())}})
+    heads = [
+        SinkHead("sep", 1, head, 0.7, 0.2, 0.2, 0.2, redirect, Estimate(0.05), 0.05, 0.001, head == 1, "nop", "nop")
+        for head, redirect in enumerate((0.002, 0.05))
+    ]
+    run.write_rows("sinks", "checkpoint", 0, [Limits(), *heads, Agreement("sep", "cutting", Estimate(0.5), 0, 2)])
     [row] = rows_of(clark2019.sinks(models_in(tmp_path / "sinks")))
-    assert row[:2] == ["[SEP]", "2"]
+    assert row == ["[SEP]", "2", "2", "0", "1", "1", "layer 1 · head 1: 0.050"]
     roles = {"local": by_layer(1.0, 1.0), "delimiter": by_layer(4.0, 1.0)}
     run = Run.open(make_run(tmp_path / "roles" / "run", measured=[("initial", "roles", roles)]))
     run.write_json(run.extras_path("roles"), {"initial": {"thresholds": {"local": 3.0, "delimiter": 3.0}}})

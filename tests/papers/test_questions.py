@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from numpy.typing import ArrayLike
 from papers.paper_runs import chosen, models_in, point, prune_search
 from reporting.finished_runs import make_run
 
-from bertsecrets.ablation.blocking import Blocked, Blocking, BlockingRecord
+from bertsecrets.ablation.blocking import Blocking
 from bertsecrets.ablation.experiment import Disabling
+from bertsecrets.ablation.rows import Blocked
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters
@@ -206,13 +206,12 @@ def test_what_likeness_without_dropout_lacks(tmp_path: Path) -> None:
 
 def blocking(folder: Path, to: str, away: str, delta: float = -0.1) -> None:
     run = Run.open(folder)
-    rows = tuple(
-        Blocked("sep", direction, 0.7, delta, delta - 0.04, delta + 0.04, 0.01, 0.2, verdict)  # type: ignore[arg-type]
+    change = Estimate(delta, delta - 0.04, delta + 0.04, n=400)
+    rows = [
+        Blocked("sep", direction, "accuracy", 0.8, 0.7, change, 0.95, 0.01, 0.01, 0.2, verdict)
         for direction, verdict in (("to", to), ("from", away))
-    )
-    run.write_json(
-        run.extras_path("blocking"), {"model": asdict(BlockingRecord("accuracy", 400, 0.8, 0.95, 0.01, rows))}
-    )
+    ]
+    run.write_rows("blocking", "checkpoint", 0, rows)
     run.declare(Blocking().declaration())
 
 
@@ -229,7 +228,7 @@ def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: 
     blocking(make_run(tmp_path / "run"), to, away)
     answer = answer_to(what_sep_is_for, models_in(tmp_path))
     assert answers(answer).short == short
-    assert "to [SEP]: −10.0 points (95% interval −14.0 to −6.0)" in answers(answer).sentence
+    assert "to [SEP]: −10.0 points (−14.0 to −6.0)" in answers(answer).sentence
     assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=sinks"]
 
 

@@ -1,17 +1,19 @@
 """What attention to [SEP] is for."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from bertsecrets.ablation.blocking import BlockingRecord, blocking_figure, blocking_table, change_in_words, over_seeds
-from bertsecrets.importance.sinks.kinds import Limits, sinks_of
+from bertsecrets.ablation.blocking import over_seeds
+from bertsecrets.ablation.rows import Blocked
 from bertsecrets.importance.sinks.norms import RATIO
+from bertsecrets.importance.sinks.rows import SinkHead
 from bertsecrets.papers.models import Group, Studied
 from bertsecrets.papers.questions.answer import GroupAnswer, Missing, Part, estimate, widest_error
 from bertsecrets.papers.statements.judge import UNTOLD
-from bertsecrets.present.report.content import FigureBlock
-from bertsecrets.results.verdicts import DISPENSABLE, NEEDED
+from bertsecrets.present.special_tokens import blocking_figure, blocking_table
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import MeasureView
 
 _SEP = "sep"
@@ -24,28 +26,22 @@ def what_sep_is_for(models: Studied, group: Group) -> Iterator[Part]:
         why = "no run blocked attention to [SEP] and from [SEP]."
         yield Missing(group.name, why, group.command("analysis=block_attention"))
         return
-    records = [record for view in views if (record := BlockingRecord.read(view.extras)) is not None]
-    record = over_seeds(records)
-    verdicts = {direction: _verdict(record, direction) for direction in ("to", "from")}
-    short, meaning = _MEANING.get((verdicts["to"], verdicts["from"]), (UNTOLD, _OPEN))
-    changes = "; ".join(
-        f"{direction} [SEP]: {change_in_words(row, record)}, {record.words[row.verdict]}"
-        for direction in ("to", "from")
-        if (row := record.row(_SEP, direction)) is not None
-    )
-    seeds = f" (mean of {record.seeds} seeds)" if record.seeds > 1 else ""
-    sentence = f"With attention blocked in all heads, {record.metric} changes{seeds}: {changes}. {meaning}"
+    rows = over_seeds([view.found(Blocked) for view in views])
+    of_sep = [row for direction in ("to", "from") for row in rows if (row.token, row.direction) == (_SEP, direction)]
+    short, meaning = _MEANING.get((of_sep[0].verdict, of_sep[1].verdict), (UNTOLD, _OPEN))
+    words = OVER_SEEDS if len(views) > 1 else WORDS
+    changes = "; ".join(f"{row.direction} [SEP]: {row.change:+points}, {words[row.verdict]}" for row in of_sep)
+    seeds = f" (mean of {len(views)} seeds)" if len(views) > 1 else ""
+    sentence = f"With attention blocked in all heads, {of_sep[0].metric} changes{seeds}: {changes}. {meaning}"
     norms = _norms(group)
     if norms is None:
         why = "no run measured the norms of what [SEP] adds."
         yield Missing(group.name, why, group.command("analysis=sinks"))
-    block = FigureBlock(
-        f"blocked_{group.name}",
-        blocking_figure(record),
-        f"Change of {record.metric} with attention to [SEP] or from it blocked in all heads, {group.name}{seeds}.",
-        "Dots with intervals.",
+    caption = (
+        f"Change of {rows[0].metric} with attention to [SEP] or from it blocked in all heads, {group.name}{seeds}."
     )
-    yield GroupAnswer(group.name, short, f"{sentence}{norms or ''}", [blocking_table(record)], [block])
+    block = replace(blocking_figure(f"blocked_{group.name}", rows, len(views)), caption=caption)
+    yield GroupAnswer(group.name, short, f"{sentence}{norms or ''}", [blocking_table(rows, len(views))], [block])
 
 
 _OPEN = "The intervals leave open which of the two explanations holds."
@@ -72,19 +68,12 @@ _MEANING = {
 
 
 def _blocked(view: MeasureView) -> bool:
-    record = BlockingRecord.read(view.extras)
-    return record is not None and all(record.row(_SEP, direction) for direction in ("to", "from"))
-
-
-def _verdict(record: BlockingRecord, direction: str) -> str:
-    row = record.row(_SEP, direction)
-    assert row is not None
-    return row.verdict
+    return {(_SEP, "to"), (_SEP, "from")} <= {(row.token, row.direction) for row in view.found(Blocked)}
 
 
 def _norms(group: Group) -> str | None:
     """A sentence on the norms of what [SEP] adds; None where they were not measured."""
-    views = group.views("sinks", f"{_SEP}{RATIO}", ready=lambda view: "limits" in view.extras)
+    views = group.views("sinks", f"{_SEP}{RATIO}", ready=lambda view: bool(view.lines("limits")))
     if not views:
         return None
     view = views[0]
@@ -92,7 +81,7 @@ def _norms(group: Group) -> str | None:
         [float(np.nanmean(seed_view.value(f"{_SEP}{RATIO}"))) for seed_view in views],
         widest_error(view.stderr(f"{_SEP}{RATIO}")),
     )
-    heads = sinks_of(view, Limits(**view.extras["limits"]))[_SEP].heads
+    heads = [head for head in view.found(SinkHead) if head.token == _SEP]
     return (
         f" Over all heads, the norm of [SEP]'s value is {ratio.text(2, signed=False)} times that of words; "
         f"{len(heads)} heads give [SEP] at least half of their attention."

@@ -1,0 +1,70 @@
+"""Sink heads of special tokens, and how far their diagnosis predicts what an intervention does."""
+
+from dataclasses import dataclass
+
+from bertsecrets.results.estimate import Estimate
+
+NOP, BROADCAST, CONTENT = "nop", "broadcast", "content"
+KINDS = (NOP, BROADCAST, CONTENT)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits between the kinds.
+
+    Args:
+        attention: Least mean attention to a special token of a sink head.
+        value_ratio: Value norm at the token, over that of words, below which the diagnosis is *nop*.
+        change: Mean change of the answer below which an intervention has no effect to speak of.
+    """
+
+    attention: float = 0.5
+    value_ratio: float = 0.5
+    change: float = 0.01
+
+
+@dataclass(frozen=True)
+class SinkHead:
+    """One sink head of a special token; its numbers are those of the columns.
+
+    Args:
+        token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
+        layer, head: The head.
+        attention, value_ratio, norm_share, output_change: See :class:`~bertsecrets.importance.sinks.norms.SinkNorms`.
+        redirect, redirect_loss, redirect_flips, cut: See :class:`~bertsecrets.importance.sinks.interventions.SinkEffects`.
+        loss_changes: Whether the change of the loss is significant, corrected over the sink heads of all tokens.
+        by_norms, by_intervention: Its kinds, of :data:`KINDS`.
+    """
+
+    token: str
+    layer: int
+    head: int
+    attention: float
+    value_ratio: float
+    norm_share: float
+    output_change: float
+    redirect: float
+    redirect_loss: Estimate
+    redirect_flips: float
+    cut: float
+    loss_changes: bool
+    by_norms: str
+    by_intervention: str
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well the value ratio predicts which sink heads of a token change the answers; rows for every measured token.
+
+    Args:
+        token: Name of the token.
+        intervention: ``cutting`` or ``redirecting``.
+        area: Area under the ROC curve; NaN where all heads respond alike.
+        changing, unchanged: Numbers of heads that change the answers, and that do not.
+    """
+
+    token: str
+    intervention: str
+    area: Estimate
+    changing: int
+    unchanged: int

@@ -1,0 +1,280 @@
+"""What attention to special tokens is for, on pages: sink heads, and attention blocked in all heads at once."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from bertsecrets.ablation.rows import Blocked
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
+from bertsecrets.importance.sinks.rows import KINDS, Agreement, Limits, SinkHead
+from bertsecrets.present.figures.style import (
+    ACCENTS,
+    PAGE_WIDTH,
+    QUIET,
+    SMALL,
+    footnote,
+    house_style,
+    new_figure,
+    sample_size,
+)
+from bertsecrets.present.kit import block, intervals, name_of, table
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, percent
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
+from bertsecrets.results.views import LEVEL, MeasureView
+
+_MARKERS = "os^"
+_LOWEST = 1e-4
+"""Smaller changes are drawn here, on an axis that has no zero."""
+
+_HEAD: dict[str, Callable[[SinkHead], str]] = {
+    "head": name_of,
+    "attention": lambda head: number(head.attention, 2),
+    "value norm ÷ words": lambda head: number(head.value_ratio, 2),
+    "share of output": lambda head: number(head.norm_share, 2),
+    "output's change": lambda head: number(head.output_change, 2),
+    "answer, redirected": lambda head: number(head.redirect, 4),
+    "loss, redirected": lambda head: f"{head.redirect_loss:.4}{'*' * head.loss_changes}",
+    "other class, %": lambda head: percent(head.redirect_flips),
+    "answer, cut": lambda head: number(head.cut, 4),
+    "by norms": lambda head: head.by_norms,
+    "by intervention": lambda head: head.by_intervention,
+}
+
+_AGREEMENT: dict[str, Callable[[Agreement], str]] = {
+    "intervention": lambda row: f"{SPECIAL_TOKENS[row.token]}, {row.intervention}",
+    "changes the answers": lambda row: str(row.changing),
+    "does not": lambda row: str(row.unchanged),
+    "area under the ROC curve": lambda row: number(row.area.value, 2),
+    "95 % interval": lambda row: low_to_high(row.area.low, row.area.high, 2),
+}
+
+
+def sinks(view: MeasureView) -> Section | None:
+    """The sink heads of each token by diagnosis and intervention, and how far the two agree."""
+    limits, agreement, heads_of = view.fact(Limits), view.found(Agreement), _heads_of(view)
+    if limits is None or view.step is None:
+        return None
+    found = {token: heads for token, heads in heads_of.items() if heads}
+    counts = [view.count(f"{token}_attention") for token in heads_of]
+    figure = block(
+        view.name,
+        "Sink heads: value norm at the token, and change of the answers without its attention",
+        _scatter,
+        "A dot for each sink head.",
+        found=found,
+        limits=limits,
+        note=sample_size(counts),
+    )
+    marked = f"*: the loss changes significantly (false discovery rate {LEVEL:.0%})"
+    tables = [table(heads, _HEAD, f"Sink heads of {SPECIAL_TOKENS[token]}; {marked}") for token, heads in found.items()]
+    tables += [_kinds(token, heads) for token, heads in found.items()]
+    if found:
+        question = "Does the value norm at the token predict the effect of an intervention?"
+        tables.append(table(agreement, _AGREEMENT, question))
+    size = view.value(f"{next(iter(heads_of))}_attention").size
+    return Section(
+        view.title,
+        [
+            _sinks_in_words(heads, [row for row in agreement if row.token == token], limits, token, size)
+            for token, heads in heads_of.items()
+        ],
+        [
+            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis compares the "
+            "norm of the token's value after the output projection with that of words (Kobayashi et al. 2020): nop, "
+            f"below {limits.value_ratio:g} times; broadcast, if not, and the token adds at least half of the output's norm; "
+            "content, if other tokens do. Intervention redirects the attention to the other tokens in proportion, or cuts it, "
+            "which takes the token's value away. Broadcast: cutting "
+            f"changes the answers by {limits.change:g} or more on average (total variation of the predicted probabilities, or "
+            "share of the range of scores); content: only redirecting does; nop: neither does."
+        ],
+        tables,
+        [figure] if found else [],
+    )
+
+
+def _heads_of(view: MeasureView) -> dict[str, list[SinkHead]]:
+    """The sink heads of each token that was measured."""
+    heads = view.found(SinkHead)
+    tokens = dict.fromkeys(row.token for row in view.found(Agreement))
+    return {token: [head for head in heads if head.token == token] for token in tokens}
+
+
+def _classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
+    """The token of each sink head, with its kind by norms and by intervention; a dash for other heads."""
+    heads_of = _heads_of(view)
+    if not heads_of:
+        return {}
+    shape = view.value(f"{next(iter(heads_of))}_attention").shape
+    norms_LH, intervention_LH = (np.full(shape, MISSING, dtype=object) for _ in range(2))
+    for token, heads in heads_of.items():
+        for head in heads:
+            norms_LH[head.layer, head.head] = f"{SPECIAL_TOKENS[token]} {head.by_norms}"
+            intervention_LH[head.layer, head.head] = f"{SPECIAL_TOKENS[token]} {head.by_intervention}"
+    return {"sink by norms": norms_LH.tolist(), "sink by intervention": intervention_LH.tolist()}
+
+
+def _scalars(view: MeasureView) -> Mapping[str, float]:
+    """Number of sink heads of each token and kind."""
+    return {
+        f"{token}/{kind}": float(sum(head.by_intervention == kind for head in heads))
+        for token, heads in _heads_of(view).items()
+        for kind in KINDS
+    }
+
+
+SINKS = Presenter(sinks, classes=_classes, scalars=_scalars)
+
+
+def _sinks_in_words(
+    heads: Sequence[SinkHead], agreement: Sequence[Agreement], limits: Limits, token: str, size: int
+) -> str:
+    label = SPECIAL_TOKENS[token]
+    if not heads:
+        return f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether that is a no-op cannot be tested."
+    harmless = sum(head.redirect < limits.change for head in heads)
+    worse, better = (
+        sum(head.loss_changes and sign * head.redirect_loss.value > 0 for head in heads) for sign in (1, -1)
+    )
+    kinds = Counter(head.by_intervention for head in heads)
+    area = next((row for row in agreement if math.isfinite(row.area.value)), None)
+    predicted = (
+        "All of them respond alike to the interventions, so their agreement with the value norm cannot be measured."
+        if area is None
+        else f"The value norm separates the heads where {area.intervention} changes the answers from the others with an area under "
+        f"the ROC curve of {area.area:.2}, where 0.5 is chance."
+    )
+    return (
+        f"{len(heads)} of {size} heads are sink heads of {label}. Redirecting one head's attention away from it changes the answers "
+        f"by less than {limits.change:g} on average in {harmless} of them; the loss rises significantly in {worse} and falls in "
+        f"{better}. By intervention: {', '.join(f'{kinds[kind]} {kind}' for kind in KINDS if kinds[kind])}. {predicted}"
+    )
+
+
+def _kinds(token: str, heads: Sequence[SinkHead]) -> Table:
+    both, norms = Counter((head.by_norms, head.by_intervention) for head in heads), Counter(h.by_norms for h in heads)
+    rows = [[kind, *(str(both[kind, other]) for other in KINDS), str(norms[kind])] for kind in KINDS]
+    header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
+    return Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[token]}")
+
+
+def _scatter(found: Mapping[str, Sequence[SinkHead]], limits: Limits, note: str, title: str) -> Figure:
+    """A dot for each sink head: value norm at the token, and change of the answer, on logarithmic axes."""
+    with house_style():
+        figure = new_figure(PAGE_WIDTH if len(found) > 1 else 5.0, 3.6, title)
+        grid = figure.subplots(1, len(found), squeeze=False, sharex=True, sharey=True)[0]
+        for axes, (token, heads) in zip(grid, found.items(), strict=True):
+            _draw_heads(axes, heads)
+            axes.axvline(limits.value_ratio, color=QUIET, linestyle="--", linewidth=0.8)
+            axes.axhline(limits.change, color=QUIET, linestyle="--", linewidth=0.8)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.margins(0.12)
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                axis.set_minor_formatter(NullFormatter())
+            axes.set_title(f"sink heads of {SPECIAL_TOKENS[token]}", fontsize=SMALL, pad=20)
+            axes.set_xlabel("value norm at the token ÷ that of words")
+            axes.legend(frameon=False, ncols=len(KINDS), loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0)
+        grid[0].set_ylabel("mean change of the answer")
+        footnote(
+            figure,
+            "dot: attention redirected, bar: cut; colours: kind by intervention; dashed: limits between the kinds; heads as "
+            f"layer-head from 0; changes below {_LOWEST:.4f} are drawn there; {note}",
+        )
+    return figure
+
+
+def _draw_heads(axes: Axes, heads: Sequence[SinkHead]) -> None:
+    for kind, colour, marker in zip(KINDS, ACCENTS, _MARKERS, strict=False):
+        members = [head for head in heads if head.by_intervention == kind]
+        ratios = [head.value_ratio for head in members]
+        redirected = np.maximum([head.redirect for head in members], _LOWEST)
+        cut = np.maximum([head.cut for head in members], _LOWEST)
+        axes.vlines(ratios, cut, redirected, color=colour, linewidth=0.6, alpha=0.6)
+        axes.plot(ratios, cut, "_", markersize=7, color=colour)
+        label = f"{kind} ({len(members)})"
+        axes.plot(ratios, redirected, marker, linestyle="none", markersize=5, color=colour, alpha=0.8, label=label)
+    for head in heads:
+        axes.annotate(
+            f"{head.layer}-{head.head}",
+            (head.value_ratio, max(head.redirect, _LOWEST)),
+            xytext=(3, 3),
+            textcoords="offset points",
+            fontsize=6,
+            color=QUIET,
+        )
+
+
+_EFFECT = {NEEDED: "the score falls significantly", DISPENSABLE: "a loss that matters is ruled out"}
+
+
+def blocking(view: MeasureView) -> Section | None:
+    """The change of score, with its interval and verdict, for each token and direction."""
+    rows = view.found(Blocked)
+    if not rows:
+        return None
+    return Section(
+        view.title,
+        [
+            f"With {_what(row)} blocked in all heads, {row.metric} changes by {row.change:+points} on {row.change.n:,} examples: "
+            f"{_EFFECT.get(row.verdict, 'neither a loss nor its absence is shown')}."
+            for row in rows
+        ],
+        [
+            "Blocked to a token: in every head no token attends to it, and the other weights are scaled to sum to one. "
+            "Blocked from a token: in every head it attends only to itself, so that it gathers nothing from the text. "
+            "Verdicts are those of disabled heads, corrected over the rows."
+        ],
+        [blocking_table(rows)],
+        [blocking_figure(view.name, rows)],
+    )
+
+
+BLOCKING = Presenter(blocking)
+
+
+def blocking_table(rows: Sequence[Blocked], seeds: int = 1) -> Table:
+    """The effects, a row for each, of one model or as a statement over several seeds."""
+    first, words = rows[0], OVER_SEEDS if seeds > 1 else WORDS
+    columns: dict[str, Callable[[Blocked], str]] = {
+        "blocked": _what,
+        first.metric: lambda row: number(row.score),
+        "change, points": lambda row: percent(row.change.value, signed=True),
+        f"{first.level:.0%} interval": lambda row: low_to_high(
+            100 * row.change.low, 100 * row.change.high, 1, signed=True
+        ),
+        "p of a loss": lambda row: p_value(row.p_loss),
+        "moved answers, %": lambda row: percent(row.flips),
+        "verdict": lambda row: words[row.verdict],
+    }
+    return table(rows, columns, f"All heads at once; {first.metric} with nothing blocked: {number(first.baseline)}")
+
+
+def blocking_figure(name: str, rows: Sequence[Blocked], seeds: int = 1) -> FigureBlock:
+    """The changes of score with their intervals, and what these are over."""
+    first, over = rows[0], "seeds and examples" if seeds > 1 else "examples"
+    return block(
+        name,
+        "Change of score with attention blocked in all heads",
+        partial(intervals, rows, _what, _points),
+        unit=f"change of {first.metric} (points)",
+        note=f"lines: {first.level:.0%} intervals over {over}; {sample_size(first.change.n)}",
+    )
+
+
+def _what(row: Blocked) -> str:
+    return f"attention {row.direction} {SPECIAL_TOKENS[row.token]}"
+
+
+def _points(row: Blocked) -> Estimate:
+    return Estimate(100 * row.change.value, 100 * row.change.low, 100 * row.change.high)
