@@ -26,7 +26,7 @@ from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
 from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.results.formatting import counted, head_label, listed, number
+from bertsecrets.results.formatting import head_label, listed, number
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
 _LOWEST = -8
@@ -167,6 +167,9 @@ def _special_in_words(view: MeasureView, special: Sequence[str]) -> list[str]:
     if not special:
         return []
     mean_L = {name: np.nanmean(view.value(name), 1) for name in special}
+    if len(view.value(special[0])) == 1:
+        received = listed([f"{SPECIAL[name]} {number(means[0])}" for name, means in mean_L.items()])
+        return [f"In the only layer, tokens give on average {received} of their attention to special tokens."]
     peaks = {name: int(np.nanargmax(means)) for name, means in mean_L.items()}
     told = [
         f"{SPECIAL[name]} equally in all layers ({number(means[0])})"
@@ -194,10 +197,11 @@ def _furthest_above_random(view: MeasureView, above: Masks) -> tuple[list[str], 
     # The random words' numbers are those of the whole head: only the excess has an error of its own.
     stderr_LH = view.stderr(best + OVER_RANDOM) / view.value(best + RANDOM)
     like = like_the_extreme(_ratio(view, best), stderr_LH, view.grid(best + OVER_RANDOM)[2])
+    heads = f"{count} of {above[best].size} heads {'give' if count > 1 else 'gives'}"
     sentence = (
         f"Furthest above as many random words of the same examples is attention to {label} in {head_label(*top)}, "
-        f"{ratios[best][top]:.1f} times as much; {count} of {counted(above[best].size, 'head')} {'give' if count > 1 else 'gives'} "
-        f"{label} significantly more."
+        f"{ratios[best][top]:.1f} times as much; {heads if above[best].size > 1 else 'it is the only head, and gives'} {label} "
+        "significantly more."
     )
     return [f"{sentence} {like}".strip()], top
 
