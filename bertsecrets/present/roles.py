@@ -68,6 +68,7 @@ def sieve_section(view: MeasureView) -> Section | None:
         "examples": lambda name: f"{view.count(name):,}",
     }
     held_RLH = np.stack(list(held.values()))
+    with_role, with_several = int(held_RLH.any(0).sum()), int((held_RLH.sum(0) > 1).sum())
     missing = "".join(
         f" The {role} role was not tested: it needs {_NEEDS.get(role, 'such tokens')}."
         for role in SIEVE_ROLES
@@ -76,8 +77,8 @@ def sieve_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"Of {counted(held_RLH[0].size, 'head')} {int(held_RLH.any(0).sum())} have a role by the sieve bias test "
-            f"({_counts(held)}); {int((held_RLH.sum(0) > 1).sum())} have more than one.{missing}"
+            f"Of {counted(held_RLH[0].size, 'head')} {with_role} {_have(with_role)} a role by the sieve bias test "
+            f"({_counts(held)}); {with_several} {_have(with_several)} more than one.{missing}"
         ],
         [
             "The score is a token's mean attention to the tokens that a role names, over its mean attention to all tokens, averaged "
@@ -158,6 +159,10 @@ def voita_section(view: MeasureView) -> Section | None:
 
 def _counts(held: Mapping[str, Mask]) -> str:
     return ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in held.items())
+
+
+def _have(heads: int) -> str:
+    return "has" if heads == 1 else "have"
 
 
 def _highest(view: MeasureView, name: str, digits: int) -> str:

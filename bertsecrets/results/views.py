@@ -159,7 +159,7 @@ class MeasureView:
         """Number of examples in a column's average, of the head with the most."""
         return int(self.grid(name)[2].max())
 
-    def beyond(self, limits: Mapping[str, float], sign: int = 1) -> dict[str, NDArray[np.bool_]]:
+    def beyond(self, limits: Mapping[str, float]) -> dict[str, NDArray[np.bool_]]:
         """Which heads ``[layers, heads]`` are significantly above the limit of each column.
 
         One-sided t tests over examples, at a false discovery rate of 5 % over all heads and columns; a head with fewer than
@@ -167,12 +167,11 @@ class MeasureView:
 
         Args:
             limits: Limits by column.
-            sign: -1 for the heads below the limits.
         """
         p_values = []
         for name, limit in limits.items():
             value_LH, stderr_LH, count_LH = self.grid(name)
-            p_values.append(mean_exceeds_zero(sign * (value_LH - limit), stderr_LH, count_LH))
+            p_values.append(mean_exceeds_zero(value_LH - limit, stderr_LH, count_LH))
         # NaN (nothing to test) compares as not significant.
         return dict(zip(limits, corrected(np.stack(p_values)) <= LEVEL, strict=True)) if p_values else {}
 

@@ -42,7 +42,7 @@ def test_a_head_may_have_several_roles(tmp_path: Path) -> None:
     section = SIEVE.section(found)
     assert section is not None
     assert section.findings == [
-        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 have more than one. The syntactic "
+        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 has more than one. The syntactic "
         "role was not tested: it needs annotated words."
     ]
     (table,) = section.tables
