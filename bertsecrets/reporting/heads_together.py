@@ -59,10 +59,14 @@ class HeadColumn:
         return f"{self.experiment}/{self.name}"
 
     @property
+    def is_number(self) -> bool:
+        """Whether it has numbers, rather than texts."""
+        return bool(self.value_LH.dtype.kind == "f")
+
+    @property
     def texts(self) -> list[str]:
         """Text of each head, in order of layer and head."""
-        flat = self.value_LH.ravel()
-        return [number(float(value)) if flat.dtype.kind == "f" else str(value) for value in flat]
+        return [number(float(value)) if self.is_number else str(value) for value in self.value_LH.ravel()]
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,9 @@ class HeadsTogether:
         numbers: Counter[str] = Counter()
         rank = {}
         for column in self.columns:
-            is_number = column.value_LH.dtype.kind == "f"
-            numbers[column.experiment] += is_number
+            numbers[column.experiment] += column.is_number
             # Texts come first, then every experiment's first number, then its second one.
-            rank[column.key] = numbers[column.experiment] if is_number else 0
+            rank[column.key] = numbers[column.experiment] if column.is_number else 0
         shown = sorted(rank, key=lambda key: rank[key])[:_SHOWN]
         return [column for column in self.columns if column.key in shown]
 
@@ -140,7 +143,7 @@ class HeadsTogether:
     def latex(self) -> str:
         """The main columns as a ``longtable`` with ``booktabs`` rules."""
         columns = self.main
-        kinds = "".join("r" if column.value_LH.dtype.kind == "f" else "l" for column in columns)
+        kinds = "".join("r" if column.is_number else "l" for column in columns)
         header = " & ".join(["head", *(_escape(f"{column.title}: {column.label}") for column in columns)])
         texts = [column.texts for column in columns]
         rows = [

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from bertsecrets.present.disabling import (
     ruled_out_in_words,
     spared_in_words,
 )
+from bertsecrets.present.disabling_compared import spared_and_needed
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
@@ -54,6 +57,9 @@ ANNOUNCED = "announced at its start"
 """How long a command takes that says so itself."""
 
 _MINUTES = "a few minutes"
+
+Place = TypeVar("Place", int, tuple[int, int])
+"""A layer, or a layer and head."""
 
 _BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
 
@@ -98,32 +104,27 @@ class DisabledHeads:
         """The rows of the single heads by the first metric."""
         return list(next(iter(self.heads.values())).values())
 
-    @property
+    @cached_property
     def verdicts(self) -> dict[tuple[int, int], str]:
         """The verdict on each head over all metrics."""
-        codes = joint_verdicts(row for rows in self.heads.values() for row in rows.values())
-        return {head: codes[row["variant"]] for head, row in next(iter(self.heads.values())).items()}
+        return _over_metrics(self.heads)
 
-    @property
+    @cached_property
     def layer_verdicts(self) -> dict[int, str]:
         """The verdict on each whole layer over all metrics."""
-        codes = joint_verdicts(row for rows in self.layers.values() for row in rows.values())
-        return {layer: codes[row["variant"]] for layer, row in next(iter(self.layers.values()), {}).items()}
+        return _over_metrics(self.layers)
 
-    @property
+    @cached_property
     def by_need(self) -> dict[tuple[int, int], str]:
         """The verdict on each head over all metrics, the most needed first, then by the loss of the first metric."""
-        rows = next(iter(self.heads.values()))
-        order = sorted(
-            self.verdicts,
-            key=lambda head: (_BY_NEED.index(self.verdicts[head]), float(np.nan_to_num(rows[head]["delta"]))),
-        )
+        loss = {(row["layer"], row["head"]): float(np.nan_to_num(row["delta"])) for row in self.first}
+        order = sorted(self.verdicts, key=lambda head: (_BY_NEED.index(self.verdicts[head]), loss[head]))
         return {head: self.verdicts[head] for head in order}
 
     @property
     def any_row(self) -> Row:
         """A row of a single head, for what all rows share."""
-        return next(iter(next(iter(self.heads.values())).values()))
+        return self.first[0]
 
     def outcomes_path(self, run: Run) -> Path:
         """Where the run keeps the logits of these variants."""
@@ -137,18 +138,10 @@ class DisabledHeads:
     def title(self) -> str:
         """The answer in one sentence."""
         needed, spared, _ = tally(self.verdicts.values())
-        heads = self.judged
+        first = spared_and_needed(needed, spared, self.judged, self._both_ways())
         if not spared and not needed:
             examples = self.any_row["count"]
-            first = f"{examples:,} examples are not enough to tell which of {heads} are needed and which can be spared"
-        else:
-            can = (
-                f"{spared} of {heads} can each be spared{self._both_ways()}"
-                if spared
-                else f"it is not shown that any of {heads} can be spared"
-            )
-            must = f"{needed if spared else _counted(needed)} {are(needed)} needed on {'its' if needed == 1 else 'their'} own"
-            first = f"{can}; {'no head alone is shown to be needed' if not needed else must}"
+            first = f"{examples:,} examples are not enough to tell which of {self.judged} are needed and which can be spared"
         layers = self.layer_verdicts
         if not layers:
             return _sentence(first)
@@ -164,8 +157,7 @@ class DisabledHeads:
     @property
     def judged(self) -> str:
         """The heads with a verdict, counted: those of the model, or those that were disabled."""
-        count = len(self.verdicts)
-        heads = f"{count} head{'s' * (count != 1)}"
+        heads = counted(len(self.verdicts), "head")
         return f"the {heads} judged" if self.partial else heads
 
     def _both_ways(self) -> str:
@@ -181,7 +173,7 @@ class DisabledHeads:
     @property
     def rises(self) -> str:
         """How many heads the mean loss needs, beside the metrics; empty where it was not judged."""
-        codes = joint_verdicts(row for rows in self.heads.values() for row in rows.values())
+        codes = {row["variant"]: self.verdicts[row["layer"], row["head"]] for row in self.first}
         return rises_in_words(self.first, codes, list(self.heads))
 
     def notes(self) -> list[str]:
@@ -200,9 +192,7 @@ class DisabledHeads:
     @property
     def one_sided(self) -> str:
         """Why the interval of a needed head or layer reaches 0; empty where none does."""
-        of_heads = (row for rows in self.heads.values() for row in rows.values())
-        of_layers = (row for rows in self.layers.values() for row in rows.values())
-        return ONE_SIDED if any(map(reaches_zero, (*of_heads, *of_layers))) else ""
+        return ONE_SIDED if any(map(reaches_zero, (*_each(self.heads), *_each(self.layers)))) else ""
 
     @property
     def disagreement(self) -> str:
@@ -222,37 +212,27 @@ class DisabledHeads:
 
     def colourings(self) -> list[Colouring]:
         """Verdicts over all metrics with the first one's numbers, then each metric's own."""
-        shape = tuple(1 + max(head[axis] for head in self.verdicts) for axis in (0, 1))
-        views = []
-        if len(self.heads) > 1:
-            metric = next(iter(self.heads))
-            label = f"verdict over all metrics; change of {metric_label(metric)} without the head, points"
-            views.append(self._colouring(label, metric, self.verdicts, self.layer_verdicts, shape))
-        for metric, rows in self.heads.items():
-            of_layers = {layer: shown_verdict(row) for layer, row in self.layers.get(metric, {}).items()}
-            codes = {head: shown_verdict(row) for head, row in rows.items()}
-            label = f"verdict; change of {metric_label(metric)} without the head, points"
-            views.append(self._colouring(label, metric, codes, of_layers, shape))
-        return views
+        by_metric = {metric: (_codes(rows), _codes(self.layers.get(metric, {}))) for metric, rows in self.heads.items()}
+        views = [("verdict", metric, *codes) for metric, codes in by_metric.items()]
+        if len(by_metric) > 1:
+            views.insert(0, ("verdict over all metrics", next(iter(by_metric)), self.verdicts, self.layer_verdicts))
+        return [self._colouring(*view) for view in views]
 
     def _colouring(
-        self,
-        label: str,
-        metric: str,
-        codes: Mapping[tuple[int, int], str],
-        of_layers: Mapping[int, str],
-        shape: tuple[int, ...],
+        self, verdict: str, metric: str, codes: Mapping[tuple[int, int], str], of_layers: Mapping[int, str]
     ) -> Colouring:
-        value_LH = np.full(shape, np.nan)
-        code_LH = [["" for _ in range(shape[1])] for _ in range(shape[0])]
+        num_layers, num_heads = (1 + max(head[axis] for head in self.verdicts) for axis in (0, 1))
+        value_LH = np.full((num_layers, num_heads), np.nan)
+        code_LH = [[""] * num_heads for _ in range(num_layers)]
         for (layer, head), row in self.heads[metric].items():
             value_LH[layer, head] = 100 * row["delta"]
             code_LH[layer][head] = codes[layer, head]
         rows = self.layers.get(metric, {})
         layers = [
             (100 * rows[layer]["delta"], of_layers[layer]) if layer in rows else (float("nan"), "")
-            for layer in range(shape[0])
+            for layer in range(num_layers)
         ]
+        label = f"{verdict}; change of {metric_label(metric)} without the head, points"
         return Colouring(label, value_LH, code_LH, layers if rows else (), signed=True)
 
     def about(self, head: tuple[int, int]) -> list[str]:
@@ -277,10 +257,25 @@ class DisabledHeads:
 
     @property
     def start(self) -> tuple[int, int]:
-        """The head to look at first: the needed one with the largest loss, else the one with the largest loss."""
-        rows = next(iter(self.heads.values()))
-        defined = [head for head in self.verdicts if np.isfinite(rows[head]["delta"])] or list(self.verdicts)
-        return min(defined, key=lambda head: (self.verdicts[head] != NEEDED, float(np.nan_to_num(rows[head]["delta"]))))
+        """The head to look at first: the most needed one with a defined loss."""
+        defined = {(row["layer"], row["head"]) for row in self.first if np.isfinite(row["delta"])}
+        return next((head for head in self.by_need if head in defined), next(iter(self.by_need)))
+
+
+def _each(rows: Mapping[str, Mapping[Place, Row]]) -> list[Row]:
+    """The rows of all metrics."""
+    return [row for of_metric in rows.values() for row in of_metric.values()]
+
+
+def _over_metrics(rows: Mapping[str, Mapping[Place, Row]]) -> dict[Place, str]:
+    """The verdict on each head or layer over all metrics."""
+    codes = joint_verdicts(_each(rows))
+    return {place: codes[row["variant"]] for place, row in next(iter(rows.values()), {}).items()}
+
+
+def _codes(rows: Mapping[Place, Row]) -> dict[Place, str]:
+    """The verdict on each head or layer by one metric."""
+    return {place: shown_verdict(row) for place, row in rows.items()}
 
 
 def overview(
@@ -301,31 +296,30 @@ def overview(
     """
     if heads is None:
         return None
-    numbers = [column for column in heads.columns if column.value_LH.dtype.kind == "f"]
-    texts = [column for column in heads.columns if column.value_LH.dtype.kind != "f"]
+    numbers, texts = ([column for column in heads.columns if column.is_number == kind] for kind in (True, False))
+    # Changes of the score are among the verdicts.
+    numbers = [column for column in numbers if disabled is None or not column.effects]
     scales = [
         Colouring(
             f"{column.title}: {column.label}", column.value_LH, digits=_digits(column.value_LH), effects=column.effects
         )
         for column in numbers
-        if not (column.effects and disabled is not None)
     ]
     colourings = [*([] if disabled is None else disabled.colourings()), *scales]
     if not colourings:
         return None
-    first = [column for column in heads.main if column.value_LH.dtype.kind == "f" and not (column.effects and disabled)]
     # The first number of each experiment; the others are among the colourings.
-    first = [
-        column
-        for index, column in enumerate(first)
-        if column.experiment not in {earlier.experiment for earlier in first[:index]}
-    ]
+    keys = {column.key for column in numbers}
+    first: dict[str, HeadColumn] = {}
+    for column in heads.main:
+        if column.key in keys:
+            first.setdefault(column.experiment, column)
     about = {
         head: [
             *([] if disabled is None else disabled.about(head)),
             *(
                 f"{column.title}: {column.label} {number(float(column.value_LH[head]), 0 if _whole(column.value_LH) else 3)}."
-                for column in first
+                for column in first.values()
             ),
             *(
                 f"{column.title}: {column.value_LH[head]}."

@@ -60,7 +60,7 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
         (True, True, "", "2 of 6 heads can each be spared; 1 is needed on its own."),
         (False, True, "nd", "2 of 6 heads can each be spared; no head alone is shown to be needed, but one of two whole layers is."),
         (False, True, "dd", "2 of 6 heads can each be spared; no head alone is shown to be needed, and no whole layer either."),
-        (True, False, "nn", "It is not shown that any of 6 heads can be spared; one is needed on its own, and two of two whole layers are needed."),
+        (True, False, "nn", "It is not shown that any of 6 heads can be spared; 1 is needed on its own, and two of two whole layers are needed."),
         (False, False, "dd", "408 examples are not enough to tell which of 6 heads are needed and which can be spared, and no whole layer is shown to be needed."),
         (False, False, "", "408 examples are not enough to tell which of 6 heads are needed and which can be spared."),
     ],
