@@ -296,7 +296,7 @@ def measuring(
             means_LHd = mean_head_outputs(model, (batch.inputs() for batch in batches)) if averages else None
             grids = measure_pass(model, measures, batches, {INITIAL: reference}, means_LHd=means_LHd)
             for measure, grid in zip(measures, grids, strict=True):
-                measure.record(grid, model)
+                measure.found(grid, model)
 
         rows[title] = {**asdict(measured(work)[1]), "on": on}
         print(title, rows[title], flush=True)

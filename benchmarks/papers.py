@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.jobs import ROOT, of_base, run, store
+from bertsecrets.ablation.blocking import Blocking
+from bertsecrets.ablation.rows import Blocked
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.seeds import read_sweep
 from bertsecrets.models.spec import RANDOM_INIT
@@ -30,6 +32,8 @@ from bertsecrets.present.report.content import Section
 from bertsecrets.reporting.comparison import compare_experiments
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs, read_run
+from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import rank_correlation
 
 RESULTS = ROOT / "benchmarks" / "results" / "papers.json"
@@ -410,11 +414,21 @@ def _rows(page: str, section: Section) -> list[dict[str, Any]]:
 
 def blocked(out: Path) -> dict[str, Any]:
     """What blocking attention to special tokens, or from them, did to the score of each run that tried it."""
-    return {
-        path.parent.name: json.loads(path.read_text("utf-8"))["model"]
-        for path in sorted(out.glob("*/blocking.json"))
-        if (path.parent / "finished.json").is_file()
-    }
+    found = {}
+    for path in sorted(out.glob("*/finished.json")):
+        rows = MeasureView(Run.open(path.parent), Blocking().declaration()).found(Blocked)
+        changes = [
+            {
+                **{name: getattr(row, name) for name in ("token", "direction", "score", "p_loss", "flips", "verdict")},
+                "delta": row.change.value,
+                "low": row.change.low,
+                "high": row.change.high,
+            }
+            for row in rows
+        ]
+        if rows:
+            found[path.parent.name] = {"metric": rows[0].metric, "examples": rows[0].change.n, "rows": changes}
+    return found
 
 
 def measured(out: Path, data: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What every analysis of heads at validation time has in common: when it runs, what it needs, and where its numbers go."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import pytorch_lightning as pl
@@ -28,7 +28,6 @@ from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import MODEL_KEY
 
 DISABLING = "the effect of disabling a head cannot be scored"
 """What analyses that disable heads cannot do without labels."""
@@ -52,7 +51,6 @@ class Result:
     Args:
         experiment: What they are.
         grid: One number for each head and column, reduced over all processes; None if no number belongs to one head.
-        extras: What does not fit the grid, as plain values; empty for nothing.
         tracked: Columns logged to W&B; None for all.
         finish: Called once everything is written.
         rows: What it found that does not fit the grid, as rows (:mod:`bertsecrets.results.rows`).
@@ -60,7 +58,6 @@ class Result:
 
     experiment: Experiment
     grid: HeadGrid | None
-    extras: Mapping[str, Any] = field(default_factory=dict)
     tracked: tuple[str, ...] | None = None
     finish: Callable[[], object] | None = None
     rows: Sequence[Any] = ()
@@ -71,8 +68,6 @@ class Result:
         if self.grid is not None:
             run.add(run.rows(self.grid, stage, step))
         run.write_rows(self.experiment.name, stage, step, self.rows)
-        if self.extras:
-            run.write_json(run.extras_path(self.experiment.name), {MODEL_KEY: self.extras})
         if self.finish is not None and run.writes:
             self.finish()
         if self.grid is None:

@@ -34,7 +34,6 @@ from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import INITIAL, RANDOM, Run, difference_stage
-from bertsecrets.results.views import MODEL_KEY
 
 _log = logging.getLogger(__name__)
 
@@ -266,7 +265,6 @@ class MeasureHeads(pl.Callback):
             tables.append(self.run.rows(difference, difference_stage(stage, pair.reference), step))
         self.run.add(*tables)
         for measure in measures:
-            self._keep_extras(measure, grids[measure.name], model, pairs)
             self.run.write_rows(measure.name, stage, step, measure.found(grids[measure.name], model))
         for pair in pairs:
             if pair.reference == INITIAL and self.reference is not None:
@@ -284,16 +282,6 @@ class MeasureHeads(pl.Callback):
         with evaluating(network), trainer.precision_plugin.forward_context():
             batches = data_of(trainer).training_sample(count)
             return mean_head_outputs(network, (batch.to(device).inputs() for batch in batches))
-
-    def _keep_extras(self, measure: Measure, grid: HeadGrid, model: nn.Module, pairs: Sequence[Paired]) -> None:
-        record = measure.record(grid, model)
-        if not record:
-            return
-        content = {MODEL_KEY: record}
-        for pair in pairs:
-            if pair.partner is measure and pair.reference == INITIAL and self.reference is not None:
-                content[INITIAL] = pair.measure.record(pair.measure.compute(), self.reference)
-        self.run.write_json(self.run.extras_path(measure.name), content)
 
     def _random(self, trainer: pl.Trainer, model: nn.Module) -> nn.Module:
         assert self.random is not None

@@ -296,21 +296,6 @@ class Measure(Experiment, Metric):
             return len(self.gates), len(self.gates)
         return 1, int(bool(self.needs & BACKWARD))
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """Results that do not fit a grid, as plain values saved next to the head table; called in every process.
-
-        Args:
-            grid: The measure's grid of ``model``.
-            model: The model, in evaluation mode and on its device.
-        """
-        return {}
-
-    def record(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
-        """:meth:`extras` of the examples of all processes; call it in every process."""
-        # Once ``compute`` returns, torchmetrics has forgotten what other processes saw.
-        with self.sync_context(dist_sync_fn=self.dist_sync_fn):
-            return self.extras(grid, model)
-
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[object]:
         """What is found beside the grid: rows of any frozen dataclasses, see :mod:`bertsecrets.results.rows`; called in every process.
 

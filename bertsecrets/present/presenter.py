@@ -55,24 +55,10 @@ def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Prese
         UserError: If one of ``trusted`` is needed and cannot be imported.
     """
     declaration = resolved(declaration)
-    if not declaration.presenter:
-        return _of_class(_named(declaration.experiment, "measures", trusted)) if declaration.experiment else Presenter()
     named = _named(declaration.presenter, "presenters", trusted)
     if not isinstance(named, Presenter):
         return Presenter()
     return named if is_ours(declaration.presenter.partition(":")[0]) else _guarded(named, declaration.presenter)
-
-
-def _of_class(kind: object) -> Presenter:
-    """The presenter that the methods of a class make, of families that have none yet."""
-    methods = {
-        "section": "describe",
-        "comparison": "compare",
-        "classes": "classes",
-        "scalars": "scalars",
-        "curves": "curves",
-    }
-    return Presenter(**{part: getattr(kind, name) for part, name in methods.items() if hasattr(kind, name)})
 
 
 def _guarded(presenter: Presenter, name: str) -> Presenter:

@@ -542,8 +542,7 @@ def _sink_limits(content: Content) -> Iterator[Content]:
 def _sink_heads(content: Content) -> Iterator[Content]:
     for token, entry in content.get("tokens", {}).items():
         for head in entry["heads"]:
-            # Null for an undefined number.
-            numbers = {name: math.nan if value is None else value for name, value in head.items()}
+            numbers = {name: _number(value) for name, value in head.items()}
             loss = {"value": numbers.pop("redirect_loss"), "stderr": numbers.pop("redirect_loss_error")}
             yield {**numbers, "token": token, "redirect_loss": loss}
 
@@ -551,7 +550,7 @@ def _sink_heads(content: Content) -> Iterator[Content]:
 def _agreements(content: Content) -> Iterator[Content]:
     for token, entry in content.get("tokens", {}).items():
         for intervention, name in (("cutting", "cut_area"), ("redirecting", "redirect_area")):
-            area = {key: math.nan if value is None else value for key, value in entry[name].items()}
+            area = {key: _number(value) for key, value in entry[name].items()}
             yield {
                 "token": token,
                 "intervention": intervention,

@@ -200,8 +200,8 @@ class Run:
         """File of the outcomes of a disabling sweep."""
         return self.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors"
 
-    def extras_path(self, name: str) -> Path:
-        """File of an experiment's results that do not fit the head table."""
+    def earlier_path(self, name: str) -> Path:
+        """File of what an experiment of version 0.1 found beside the head table."""
         return self.folder / f"{name}.json"
 
     def declare(self, *declarations: Declaration) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import Self
 
 from bertsecrets.grid import Column, Shown
 from bertsecrets.results.earlier import HEADS, earlier_lines
-from bertsecrets.results.rows import RecordError, Row, as_rows, kind_name, read_lines, rows_path
+from bertsecrets.results.rows import Row, as_rows, kind_name, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import corrected
@@ -24,30 +22,10 @@ from bertsecrets.statistics.student import mean_differs_from_zero, mean_exceeds_
 Array = NDArray[np.float64]
 
 MODEL_KEY = "model"
-"""Key of the model's own extras; those of other models use their stages as keys."""
+"""Key of what runs of version 0.1 found of the model itself; other models have their stages as keys."""
 
 LEVEL = 0.05
 """Level of tests of heads, mostly their false discovery rate."""
-
-
-class ExtrasRecord:
-    """What an experiment keeps beside the head table; a subclass is a dataclass, whose fields may hold others."""
-
-    @classmethod
-    def read(cls, extras: Mapping[str, Any]) -> Self | None:
-        """The record in a run's extras; None if there is none.
-
-        Raises:
-            RecordError: If the extras lack a field, or have a value of another type.
-        """
-        try:
-            return TypeAdapter(cls).validate_python(extras) if extras else None
-        except ValidationError as error:
-            field = ".".join(map(str, error.errors()[0]["loc"]))
-            raise RecordError(
-                f"The record of an analysis ({cls.__name__}) has no valid '{field}', so it is damaged or was measured by another "
-                "version; repeat the analysis."
-            ) from error
 
 
 @dataclass(frozen=True)
@@ -214,8 +192,6 @@ class MeasureView:
         if not len(rows):
             return None
         view = copy(self)
-        # The cached extras are those of this stage.
-        view.__dict__.pop("extras", None)
         view.stage, view.step = stage, max(pc.unique(rows.table["step"]).to_pylist())
         return view
 
@@ -224,14 +200,6 @@ class MeasureView:
         view = copy(self)
         view.rows = self.rows.select(head=None)
         return view
-
-    @cached_property
-    def extras(self) -> dict[str, Any]:
-        """Results of the model that do not fit the table (``Measure.extras``); often empty."""
-        path = self.run.extras_path(self.name)
-        models = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        content: dict[str, Any] = models.get(self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY, {})
-        return content
 
     def lines(self, kind: str) -> list[Mapping[str, Any]]:
         """The experiment's rows of one kind at its last step, as plain values; none if it found none, or keeps none.
@@ -246,8 +214,10 @@ class MeasureView:
             if identity.stage in stages
         ]
         if not lines:
-            heads = 1 + (pc.max(self.rows.table["head"]).as_py() or 0)
-            content = self.extras and {**self.extras, HEADS: heads}
+            path = self.run.earlier_path(self.name)
+            models = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            content = models.get(self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY, {})
+            content |= {HEADS: 1 + (pc.max(self.rows.table["head"]).as_py() or 0)} if content else {}
             return list(earlier_lines(self.run.folder, self.name, kind, content))
         last = max(moment for moment, _ in lines)
         return [line for moment, line in lines if moment == last]

@@ -1,8 +1,8 @@
 """The watcher of all measures, in trainings of seconds: what it takes, when, and that training does not notice."""
 
-import json
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,25 @@ from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
+from bertsecrets.results.views import MeasureView
 
 EXAMPLES = 20
 
 
+@dataclass(frozen=True)
+class Sums:
+    total: float
+    parameter: float
+
+
 class Kept(Focus):
-    """Keeps the sum of its first column next to the table."""
+    """Finds the sum of its first column."""
 
     name = "kept"
 
-    def extras(self, grid: HeadGrid, model: nn.Module) -> dict[str, Any]:
+    def findings(self, grid: HeadGrid, model: nn.Module) -> list[Sums]:
         assert not model.training
-        return {"sum": grid.column("all").sum().item(), "parameter": next(model.parameters()).sum().item()}
+        return [Sums(grid.column("all").sum().item(), next(model.parameters()).sum().item())]
 
 
 class Own(Focus):
@@ -136,14 +143,16 @@ def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_p
     (drift,) = measure_pass(model, [Drift(LAYERS, HEADS)], loaders["kept"], {"initial": before})
     np.testing.assert_array_equal(table.grid("drift", "cosine", "training", 6)[0], drift.column("cosine").numpy())
 
-    extras = json.loads(run.extras_path("kept").read_text())
-    assert {name: round(content["parameter"], 4) for name, content in extras.items()} == {
-        "model": round(next(model.parameters()).sum().item(), 4),
-        "initial": round(next(before.parameters()).sum().item(), 4),
-    }
-    assert extras["model"]["sum"] == pytest.approx(table.grid("kept", "all", "training", 6)[0].sum())
-    assert extras["initial"]["sum"] == pytest.approx(table.grid("kept", "all", "initial", 0)[0].sum())
-    assert not run.extras_path("own").exists()
+    view = MeasureView(run, Kept(LAYERS, HEADS).declaration())
+    for seen, measured, (stage, step) in (
+        (view, model, ("training", 6)),
+        (view.at("initial"), before, ("initial", 0)),
+    ):
+        assert seen is not None
+        sums = seen.fact(Sums)
+        assert sums is not None
+        assert sums.parameter == pytest.approx(next(measured.parameters()).sum().item(), abs=1e-4)
+        assert sums.total == pytest.approx(table.grid("kept", "all", stage, step)[0].sum())
 
     module, data = prepared(tiny_classifier())
     quiet_trainer(tmp_path, [], epochs=3).fit(module, datamodule=data)
@@ -213,8 +222,9 @@ def test_a_validation_of_the_weights_of_the_last_one_computes_nothing_again(
         np.testing.assert_array_equal(again, during)
     (alone,) = measure_pass(model, [Drift(LAYERS, HEADS)], data.evaluation_loader("val"), {"initial": initial})
     np.testing.assert_array_equal(table.grid("drift", "cosine", "checkpoint", 4)[0], alone.column("cosine").numpy())
-    extras = json.loads(run.extras_path("kept").read_text())
-    assert extras["model"]["parameter"] == pytest.approx(next(model.parameters()).sum().item())
+    sums = MeasureView(run, Kept(LAYERS, HEADS).declaration()).fact(Sums)
+    assert sums is not None
+    assert sums.parameter == pytest.approx(next(model.parameters()).sum().item())
     # Other weights are scored and measured.
     with torch.no_grad():
         model.base_model.encoder.layer[0].attention.self.query.weight.mul_(3.0)

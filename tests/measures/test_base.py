@@ -4,7 +4,6 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from families import HEADS, LAYERS, tiny_model
@@ -108,12 +107,12 @@ def test_a_measure_declares_its_columns_and_its_class() -> None:
     assert declaration.experiment.partition(":")[2] == "WithPValue"
 
 
-def test_a_measure_has_no_examples_and_no_extras_by_default() -> None:
+def test_a_measure_has_no_examples_and_no_findings_by_default() -> None:
     measure = Focus(LAYERS, HEADS)
     assert measure.dataset(None) is None  # type: ignore[arg-type]
     assert measure.inapplicable(None) is None  # type: ignore[arg-type]
     (grid,) = measure_pass(tiny_model("bert"), [measure], batches())
-    assert measure.extras(grid, nn.Identity()) == {}
+    assert not measure.findings(grid, nn.Identity())
 
 
 def test_a_grid_takes_names_or_columns() -> None:
@@ -135,12 +134,12 @@ def test_a_grid_takes_names_or_columns() -> None:
 
 def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(run, (2, tmp_path), nprocs=2)
-    alone, record = grids(0, 1)
+    alone, spaces = grids(0, 1)
     assert [grid.measure for grid in alone] == ["focus", "drift", "clusters", "focus", "focus", "focus"]
     for rank in range(2):
         together = json.loads((tmp_path / f"{rank}.json").read_text("utf-8"))
-        assert together["rows"] == record["rows"]
-        assert np.allclose(together["distances"], record["distances"], rtol=0, atol=1e-6)
+        assert [space["rows"] for space in together] == [space["rows"] for space in spaces]
+        assert together[0] == pytest.approx(spaces[0], abs=1e-6)
         parts = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         for index, grid in enumerate(alone):
             assert torch.equal(parts[f"{index}/count_LHC"], grid.count_LHC)
@@ -148,9 +147,9 @@ def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
                 together = parts[f"{index}/{name}"]
                 assert torch.allclose(together, getattr(grid, name), rtol=1e-12, atol=1e-12, equal_nan=True)
     # One process alone has seen part of the examples.
-    (part, *_), part_record = grids(0, 2)
+    (part, *_), part_spaces = grids(0, 2)
     assert not math.isclose(part.value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())
-    assert part_record["rows"] < record["rows"]
+    assert part_spaces[0]["rows"] < spaces[0]["rows"]
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -63,6 +63,6 @@ def view_of(
     run.declare(measure.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
     if extras is not None:
-        run.write_json(run.extras_path(measure.name), {MODEL_KEY: extras})
+        run.write_json(run.earlier_path(measure.name), {MODEL_KEY: extras})
     run.write_rows(measure.name, "checkpoint", 0, found)
     return MeasureView(run, measure.declaration())

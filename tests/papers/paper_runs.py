@@ -117,7 +117,7 @@ def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float,
         for place, (kept, low, high) in enumerate(path)
     ]
     run.write_rows("causal_gates", "checkpoint", 0, rows)
-    run.write_json(run.extras_path("voita_roles"), {"model": VOITA_EXTRAS})
+    run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
     run.declare(CausalGates().declaration(), VoitaRoles(1, 1).declaration())
     return made
 

@@ -47,7 +47,7 @@ def rows(
 def view_of(
     table: HeadTable, measure: str = "focus", title: str = "Focus", columns: tuple[Column, ...] = ()
 ) -> MeasureView:
-    # The folder holds nothing: sections read the table and the extras alone.
+    # The folder holds nothing: sections read the table alone.
     run = Run(Path("nowhere"), "r", "m", "t", "pretrained")
     return MeasureView(run, Declaration(measure, title, "", columns), table)
 

@@ -146,7 +146,7 @@ def analysis_of(folder: Path, shrunk: Shrunk, *, earlier: bool = False) -> Run:
     run = Run.open(folder)
     run.declare(Shrinking().declaration())
     if earlier:
-        run.write_json(run.extras_path(Shrinking.name), {"model": as_json(shrunk)})
+        run.write_json(run.earlier_path(Shrinking.name), {"model": as_json(shrunk)})
     else:
         rows = [row for smaller in shrunk.attempts for row in smaller.rows]
         run.write_rows(Shrinking.name, "checkpoint", 0, [shrunk.search, *rows])

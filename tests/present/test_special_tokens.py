@@ -129,7 +129,7 @@ BLOCKED_EARLIER = {
 def test_blocked_attention_has_its_verdicts(tmp_path: Path, earlier: bool) -> None:
     run = Run(tmp_path, "run", "toy", "demo", "pretrained")
     if earlier:
-        run.write_json(run.extras_path("blocking"), {"model": BLOCKED_EARLIER})
+        run.write_json(run.earlier_path("blocking"), {"model": BLOCKED_EARLIER})
     else:
         run.write_rows("blocking", "checkpoint", 0, ROWS)
     section = BLOCKING.section(MeasureView(run, Blocking().declaration()))

@@ -14,9 +14,10 @@ from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 
 from bertsecrets.ablation.rows import ABLATION, KEY, Together
-from bertsecrets.grid import Column
+from bertsecrets.grid import Column, Shown
 from bertsecrets.present.disabling import ONE_SIDED
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.report.content import Report, Section
 from bertsecrets.present.report.viewer import overview_data
 from bertsecrets.reporting.overview import DisabledHeads, next_steps
 from bertsecrets.reporting.run_report import report_run
@@ -24,7 +25,6 @@ from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Declaration, Run
-from bertsecrets.results.views import MeasureView
 
 DELTA = np.array([[0.01, 0.0, -0.01], [-0.02, -0.03, -0.05]])
 NEEDED = np.array([[False, False, False], [False, False, True]])
@@ -234,46 +234,41 @@ def test_an_analysis_opens_on_the_head_of_its_first_finding(
     assert report.overview.start == start
 
 
-class Named(Experiment):
-    """An analysis whose answer is a head that no single column's extreme tells."""
+FINDING = "Layer 0 · head 1, chosen on other examples, answers best; next is layer 1 · head 2."
+NAMED = Presenter(section=lambda view: Section("Named", [FINDING], head=(0, 1)))
+"""An analysis whose answer is a head that no single column's extreme tells."""
 
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section:
-        finding = "Layer 0 · head 1, chosen on other examples, answers best; next is layer 1 · head 2."
-        return Section("Named", [finding], head=(0, 1))
+
+def presented(run: Run, name: str, presenter: str) -> Report:
+    """The page of a run with an analysis of this module's, shown by one of its presenters."""
+    kind = f"{Here.__module__}:{Here.__name__}"
+    columns, named = (Column("x", "x"),), f"{Here.__module__}:{presenter}"
+    run.declare(Declaration(name, name.capitalize(), kind, columns, Shown(), named))
+    return report_run(run, heads=2, trusted=[kind]).report
+
+
+class Here(Experiment):
+    """A class that a command names, so that the presenters of its module are trusted."""
 
 
 def test_the_head_that_a_finding_names_is_selected(tmp_path: Path) -> None:
     run = analysis_of(tmp_path / "analysis", tmp_path, measured=[("checkpoint", "named", {"x": DELTA})])
-    name = f"{Named.__module__}:{Named.__name__}"
-    run.declare(Declaration("named", "Named", name, (Column("x", "x"),)))
-    screen = report_run(run, heads=2, trusted=[name]).report.overview
+    screen = presented(run, "named", "NAMED").overview
     assert screen is not None
     assert screen.start == (0, 1)
 
 
-class Smaller(Experiment):
-    """An analysis whose answer is a smaller model."""
-
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section:
-        return Section("Smaller", ["It has 3 of 6 heads (half); one layer lost most."], summary="")
-
-
-class Answered(Smaller):
-    @classmethod
-    def describe(cls, view: MeasureView) -> Section:
-        return replace(super().describe(view), summary="Twice as fast.")
+SMALLER = Section("Smaller", ["It has 3 of 6 heads (half); one layer lost most."], summary="")
+PLAIN = Presenter(section=lambda view: SMALLER)
+ANSWERED = Presenter(section=lambda view: replace(SMALLER, summary="Twice as fast."))
 
 
 @pytest.mark.parametrize(
-    ("kind", "title", "grid"), [(Answered, "Twice as fast.", False), (Smaller, "It has 3 of 6 heads.", True)]
+    ("presenter", "title", "grid"), [("ANSWERED", "Twice as fast.", False), ("PLAIN", "It has 3 of 6 heads.", True)]
 )
-def test_an_analysis_opens_with_its_answer(kind: type[Experiment], title: str, grid: bool, tmp_path: Path) -> None:
+def test_an_analysis_opens_with_its_answer(presenter: str, title: str, grid: bool, tmp_path: Path) -> None:
     run = analysis_of(tmp_path / "analysis", tmp_path, measured=[("checkpoint", "smaller", {"x": np.ones((2, 3))})])
-    name = f"{kind.__module__}:{kind.__name__}"
-    run.declare(Declaration("smaller", "Smaller", name, (Column("x", "x"),)))
-    report = report_run(run, heads=2, trusted=[name]).report
+    report = presented(run, "smaller", presenter)
     assert (report.title, report.overview is not None) == (title, grid)
     scores = "On 408 examples: val/accuracy 0.800"
     assert (report.overview.summary if report.overview else report.notes[0]).startswith(scores)

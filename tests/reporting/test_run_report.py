@@ -14,7 +14,7 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid
+from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.keys import ReportSettings
 from bertsecrets.measures.clusters.measure import Clusters
@@ -255,7 +255,7 @@ def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(tmp_path: Path) -> 
     columns = {name: np.full((2, 3), 0.2) for name in ("within_layer", "between_layers")}
     run = trained(tmp_path / "run", cosine_LH=COSINE, measured=[("checkpoint", "clusters", columns)])
     run.declare(Clusters(2, 3).declaration())
-    run.write_json(run.extras_path("clusters"), {"model": {"rows": 9}})
+    run.write_json(run.earlier_path("clusters"), {"model": {"rows": 9}})
     sections = report_run(run, heads=2).report.sections
     (section,) = [section for section in sections if section.title == Clusters.title]
     assert section.paragraphs[0].startswith("'clusters.json' holds no valid space (KeyError: 'distances')")
@@ -268,18 +268,19 @@ def test_an_experiment_of_another_package_describes_itself_only_if_it_is_trusted
 ) -> None:
     (tmp_path / "theirs_package.py").write_text(
         "from bertsecrets.results.experiment import Experiment\n"
+        "from bertsecrets.present.presenter import Presenter\n"
         "from bertsecrets.present.report.content import Section\n"
         "class Theirs(Experiment):\n"
-        "    @classmethod\n"
-        "    def describe(cls, view):\n"
-        "        return Section('By themselves', [f'Step {view.step}.'])\n"
-        "    @classmethod\n"
-        "    def scalars(cls, view):\n"
-        "        return {'theirs/best': 0.5}\n"
+        "    pass\n"
+        "THEIRS = Presenter(\n"
+        "    section=lambda view: Section('By themselves', [f'Step {view.step}.']),\n"
+        "    scalars=lambda view: {'theirs/best': 0.5},\n"
+        ")\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     run = trained(tmp_path / "run", measured=[("training", "theirs", {"x": COSINE})])
-    run.declare(Declaration("theirs", "Theirs", "theirs_package:Theirs", (Column("x", "the x"),)))
+    columns, presenter = (Column("x", "the x"),), "theirs_package:THEIRS"
+    run.declare(Declaration("theirs", "Theirs", "theirs_package:Theirs", columns, Shown(), presenter))
     untrusted = report_run(run, heads=2)
     assert [section.title for section in untrusted.report.sections[:-3]] == ["Theirs"]
     assert "theirs_package" not in sys.modules

@@ -1,6 +1,5 @@
 """What a section sees of an experiment, against tables made by hand."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +106,6 @@ def test_an_experiment_without_rows_has_nothing(tmp_path: Path) -> None:
     assert not seen.has("a")
     assert seen.history("a") == []
     assert seen.compared == {}
-    assert seen.extras == {}
     with pytest.raises(MissingColumnError):
         seen.grid("a")
 
@@ -118,19 +116,6 @@ def test_whole_layers_apart_from_heads(tmp_path: Path) -> None:
     assert layers.value("a").tolist() == [[1.0], [2.0]]
     assert [value_LH.shape for _, value_LH in layers.history("a")] == [(2, 1)]
     assert layers.title == "Focus"
-
-
-def test_extras_are_those_of_the_model_looked_at(tmp_path: Path) -> None:
-    content = {"model": {"links": 4}, "initial": {"links": 5}}
-    (tmp_path / "focus.json").write_text(json.dumps(content))
-    seen = view(tmp_path, rows("training", 4, 1), rows("initial", 0, 9), rows("random", 0, 9))
-    assert seen.extras == {"links": 4}
-    models = {stage: seen.at(stage) for stage in ("training", "initial", "random")}
-    assert {stage: model.extras for stage, model in models.items() if model is not None} == {
-        "training": {"links": 4},
-        "initial": {"links": 5},
-        "random": {},
-    }
 
 
 def test_a_view_reads_the_runs_own_table(tmp_path: Path) -> None:

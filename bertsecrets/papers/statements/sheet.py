@@ -181,12 +181,6 @@ class Sheet:
         settings = reference + settings_for(column, "tuned") if self.next_seed else ""
         raise LackingError(f"the column {column} between two seeds", settings)
 
-    def records(self, experiment: str) -> list[dict[str, Any]]:
-        """What an experiment keeps beside the table, of each run that has it; raises as :meth:`views`."""
-        if records := [view.extras for view in self._views(experiment) if view.extras]:
-            return records
-        raise LackingError(f"the results of {experiment}{_STATES[self.about]}", self.settings_of(experiment))
-
     def view(self, experiment: str) -> MeasureView:
         """An experiment in the state that the sheet is about.
 
@@ -245,7 +239,7 @@ class Sheet:
         for run in (*self.runs, *self.random, *self.compared):
             opened = Run.open(run.folder)
             paths = [opened.scores_path, opened.heads_path, opened.ablation_path]
-            paths += [opened.extras_path(name) for name in run.experiments]
+            paths += [opened.earlier_path(name) for name in run.experiments]
             paths += sorted((run.folder / FINDINGS).glob("*.parquet"))
             for path in paths:
                 if path.is_file():
