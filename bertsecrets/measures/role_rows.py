@@ -1,12 +1,17 @@
 """What the measures of roles find beside their grids, and which heads have a role by it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.results.views import Array, MeasureView
+# Measures need the rows alone.
+if TYPE_CHECKING:
+    from bertsecrets.results.views import Array, MeasureView
 
 LOCAL, BLOCK, DELIMITER, SYNTACTIC = "local", "block", "delimiter", "syntactic"
 SIEVE_ROLES = (LOCAL, SYNTACTIC, BLOCK, DELIMITER)
