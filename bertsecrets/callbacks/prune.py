@@ -2,7 +2,6 @@
 
 import logging
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytorch_lightning as pl
@@ -45,9 +44,9 @@ _BATCHES = (1, 32)
 class PruneHeads(HeadAnalysis):
     """Remove heads when a finished model is validated, and write the smallest model with a guarantee to ``pruned/``.
 
-    The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order. An
-    interrupted search resumes from its finished batches and recovered models. Any number of processes gives the results
-    of one.
+    The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order.
+    An interrupted search resumes from its finished batches and recovered models. Any number of processes gives the
+    results of one.
 
     Args:
         run: The run to write results to.
@@ -115,9 +114,11 @@ class PruneHeads(HeadAnalysis):
         )
         lengths = data.evaluation_dataset(evaluation).lengths
         choosing, testing = min(settings.examples, len(data.encoded(TRAIN))), len(lengths)
-        timed = self._timed(len(check_settings(settings, describe(model))))
+        rounds, models = settings.latency_rounds, len(check_settings(settings, describe(model)))
+        timed = 2 * sum(_BATCHES) * (max(2, rounds) + WARM_UP) * models if rounds else 0
         announce(
-            f"Removing heads in the order of {len(self.scores)} scores, on {choosing:,} training examples and {testing:,} others",
+            f"Removing heads in the order of {len(self.scores)} scores, on {choosing:,} training examples and "
+            f"{testing:,} others",
             self.subject(trainer, model),
             search.evaluations(choosing / testing) + timed / testing,
         )
@@ -136,26 +137,29 @@ class PruneHeads(HeadAnalysis):
     def _finish(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
         """Write the smaller model, then remove what an interrupted search would resume from."""
         if self.settings.save and selection.step is not None:
+            folder, models = self.run.folder / "pruned", selection.order.models
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                self._save(model, selection, data, finished)
+                source = finished.load(model, models[selection.step]) if models else model
+                if source is None:
+                    raise UserError(
+                        f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again "
+                        "in another folder."
+                    )
+                smaller = remove_heads(source, sorted(selection.order.sets[selection.step])).cpu().eval()
+                write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
+            _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
         finished.clear()
-
-    def _timed(self, models: int) -> int:
-        """Examples in all passes that time so many smaller models beside the whole one."""
-        rounds = self.settings.latency_rounds
-        return 2 * sum(_BATCHES) * (max(2, rounds) + WARM_UP) * models if rounds else 0
 
     def _timings(self, trainer: pl.Trainer, model: nn.Module, selection: Selection, length: int) -> list[Timing]:
         """Latencies of the models of the chosen order beside the whole one."""
-        encoder, rounds = describe(model), self.settings.latency_rounds
+        encoder, rounds, timings = describe(model), self.settings.latency_rounds, list[Timing]()
         try:
             check_removable(encoder)
         except UserError:
             return []
         if not rounds:
             return []
-        timings = []
         with progress_over(
             len(selection.order.sets), "timing", visible=shows_progress(trainer), unit="model"
         ) as advance:
@@ -165,18 +169,6 @@ class PruneHeads(HeadAnalysis):
                 timings += compare_latency(encoder.model, smaller, length, _BATCHES, max(2, rounds), attempt)
                 advance()
         return timings
-
-    def _save(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
-        assert selection.step is not None
-        folder: Path = self.run.folder / "pruned"
-        source = finished.load(model, selection.order.models[selection.step]) if selection.order.models else model
-        if source is None:
-            raise UserError(
-                f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again in another folder."
-            )
-        smaller = remove_heads(source, sorted(selection.order.sets[selection.step])).cpu().eval()
-        write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
-        _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
 
     def _columns(self) -> dict[str, Array]:
         """The columns of the head tables at their last step: of ``prune.tables``, this analysis and the analysed run.

@@ -52,8 +52,8 @@ class PruneFirst(HeadAnalysis):
     Args:
         run: The run to write results to.
         keep: Number of heads to keep; None for all, the whole model to compare with.
-        score: What orders the heads, as in ``prune.scores``; the lowest goes first. ``exact`` speaks of the model before
-            fine-tuning, whose classifier is untrained; a column of ``tables`` may speak of a fine-tuned one.
+        score: What orders the heads, as in ``prune.scores``; the lowest goes first. ``exact`` speaks of the model
+            before fine-tuning, whose classifier is untrained; a column of ``tables`` may speak of a fine-tuned one.
         tables: Folders of runs whose columns may serve as scores.
         iterative: Whether the score is computed anew after each tenth of the heads.
         examples: Number of training examples that choose the heads.
@@ -90,8 +90,8 @@ class PruneFirst(HeadAnalysis):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
-        conflicting = [callback for callback in trainer.callbacks if isinstance(callback, (DisableHeads, TrainGates))]  # type: ignore[attr-defined]
-        if conflicting:
+        callbacks: Sequence[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        if any(isinstance(callback, (DisableHeads, TrainGates)) for callback in callbacks):
             raise UserError(
                 "Heads that are removed before fine-tuning cannot be disabled or gated in the same training; leave out "
                 "callbacks.disable and callbacks.gates."
@@ -100,12 +100,13 @@ class PruneFirst(HeadAnalysis):
         total = encoder.num_layers * encoder.num_heads
         if encoder.shares_layers:
             raise UserError(
-                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so a head removed from "
-                "one layer would be gone from all of them; choose a model with layers of its own."
+                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so a head "
+                "removed from one layer would be gone from all of them; choose a model with layers of its own."
             )
         if self.keep is not None and self.keep > total:
             raise UserError(
-                f"callbacks.prune.keep is {self.keep}, but the model has {total} heads; give a number from 1 to {total}."
+                f"callbacks.prune.keep is {self.keep}, but the model has {total} heads; give a number from 1 to "
+                f"{total}."
             )
         if pl_module.head_gates is None:
             pl_module.head_gates = FixedGates(encoder.num_layers, encoder.num_heads)

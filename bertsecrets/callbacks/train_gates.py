@@ -22,8 +22,8 @@ from bertsecrets.results.run import Run
 class TrainGates(HeadAnalysis):
     """Multiply every head by a gate during fine-tuning, with a penalty on the expected number of open gates.
 
-    One draw of the gates for each batch while training, deterministic gates in validation. Checkpoints hold the gates, and a
-    loaded checkpoint has them multiplied into its output projections.
+    One draw of the gates for each batch while training, deterministic gates in validation. Checkpoints hold the gates,
+    and a loaded checkpoint has them multiplied into its output projections.
 
     Args:
         run: The run to write results to.
@@ -34,7 +34,8 @@ class TrainGates(HeadAnalysis):
         initial: Probability with which a gate is open at first.
 
     Raises:
-        UserError: If a setting is out of its range, or the model's layers share their weights, or its weights are sharded.
+        UserError: If a setting is out of its range, or the model's layers share their weights, or its weights are
+        sharded.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class TrainGates(HeadAnalysis):
         assert isinstance(pl_module, SequenceClassifier)
         if isinstance(trainer.strategy, SHARDED):
             raise UserError(
-                "The gates callback needs whole weights, and this strategy shards them; use trainer.strategy=ddp instead."
+                "The gates callback needs whole weights, and this strategy shards them; use trainer.strategy=ddp "
+                "instead."
             )
         if any(isinstance(callback, DisableHeads) for callback in trainer.callbacks):  # type: ignore[attr-defined]
             raise UserError(
@@ -72,8 +74,8 @@ class TrainGates(HeadAnalysis):
         encoder = describe(pl_module.model)
         if encoder.shares_layers:
             raise UserError(
-                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so gates of single "
-                "layers cannot be stored in it; choose a model with layers of its own."
+                f"The layers of model type '{encoder.model.config.model_type}' share one set of weights, so gates of "
+                "single layers cannot be stored in it; choose a model with layers of its own."
             )
         if pl_module.head_gates is None:
             gates = HardConcrete(encoder.num_layers, encoder.num_heads, *self.shape)

@@ -57,7 +57,8 @@ def _frozen_section(view: MeasureView) -> Section | None:
                     "highest": lambda point: percent(point.change.high),
                     "loss": lambda point: number(point.loss),
                 },
-                f"The path: {fits.metric} {number(fits.score)}, loss {number(fits.loss)} with all heads; limits at {fits.level:.0%}",
+                f"The path: {fits.metric} {number(fits.score)}, loss {number(fits.loss)} with all heads; limits at "
+                f"{fits.level:.0%}",
             )
         )
         blocks.append(
@@ -75,13 +76,15 @@ def _frozen_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"Of {counts.total()} heads, the gates of {counts[FACILITATING]} stay open when pushed shut (facilitating), those of "
-            f"{counts[INTERFERING]} shut when pushed open (interfering), and {counts[IRRELEVANT]} follow the push (irrelevant){undecided}."
+            f"Of {counts.total()} heads, the gates of {counts[FACILITATING]} stay open when pushed shut "
+            f"(facilitating), those of {counts[INTERFERING]} shut when pushed open (interfering), and "
+            f"{counts[IRRELEVANT]} follow the push (irrelevant){undecided}."
         ],
         [
-            f"The model is frozen; a penalty of {fits.penalty:g} for each expected open gate pushes shut, its negative pushes open. "
-            f"{times} of {fits.steps} steps on {fits.choosing:,} training examples; a head's gate is their mean, open from 0.5. Gates "
-            "start open: with a stronger or longer push, fewer heads are facilitating."
+            f"The model is frozen; a penalty of {fits.penalty:g} for each expected open gate pushes shut, its "
+            f"negative pushes open. {times} of {fits.steps} steps on {fits.choosing:,} training examples; a head's "
+            "gate is their mean, open from 0.5. Gates start open: with a stronger or longer push, fewer heads are "
+            "facilitating."
         ],
         tables,
         blocks,

@@ -118,7 +118,8 @@ def answer_in_words(pruned: Pruned) -> str:
     )
     removed = f"{search.heads - chosen.kept} of {search.heads} heads"
     if chosen.holds and not chosen.asked:
-        return f"{removed} can go together, {'with fine-tuning' if search.recovery_epochs else 'without training'}: {verdict}"
+        how = "with fine-tuning" if search.recovery_epochs else "without training"
+        return f"{removed} can go together, {how}: {verdict}"
     at_most = f"{search.metric} loses at most {number(rounded_up(chosen.bound), 1)} points; "
     start = f"With {chosen.kept} of {search.heads} heads"
     if not chosen.asked:
@@ -163,12 +164,12 @@ def _needed(pruned: Pruned) -> str:
     if chosen.hopeless or chosen.needed is None:
         return "; the observed loss is the margin or more, so more examples would not help if it stays so"
     if chosen.needed > _OUT_OF_REACH:
-        return f"; the observed loss is so close to the margin that showing it would take more than {_OUT_OF_REACH:,} examples"
+        return f"; the observed loss is so close to the margin that it would take more than {_OUT_OF_REACH:,} examples"
     return f"; about {chosen.needed:,} examples would show it with 80 % power if loss and variance stay as observed"
 
 
 def lost_most_in_words(groups: Sequence[Group], by: str = "class") -> str:
-    """The group of examples that loses most, with the limits of its loss, as the end of a sentence; empty if none loses."""
+    """The group that loses most, with the limits of its loss, as the end of a sentence; empty if none loses."""
     worst = min((group for group in groups if group.by == by), key=lambda group: group.change.value, default=None)
     if worst is None or worst.change.value >= 0:
         return ""
@@ -189,9 +190,10 @@ def search_in_words(search: Search) -> str:
     if not search.number:
         return ""
     return (
-        f"This is search {search.number} for a smaller model on these examples{'' if search.counted else ' as far as is known'}; each "
-        f"spends two thirds of the error that is left, so that all together keep {search.confidence:.0%} confidence: this one is tested "
-        f"at {100 * search.level:.4g}%."
+        f"This is search {search.number} for a smaller model on these "
+        f"examples{'' if search.counted else ' as far as is known'}; each spends two thirds of the error that is "
+        f"left, so that all together keep {search.confidence:.0%} confidence: this one is tested at "
+        f"{100 * search.level:.4g}%."
     )
 
 
@@ -211,12 +213,15 @@ def knee_in_words(pruned: Pruned) -> str:
         return f"{by} no loss of {metric} is shown down to {points[-1].kept} of {total} heads."
     lost = points[start]
     if start == 0:
-        text = f"{by} {metric} falls from the first step on: with {lost.kept} of {total} heads it changes by {lost.change:%} points"
+        text = (
+            f"{by} {metric} falls from the first step on: with {lost.kept} of {total} heads it changes by "
+            f"{lost.change:%} points"
+        )
     else:
         last = points[start - 1]
         text = (
-            f"{by} the loss begins between {last.kept} and {lost.kept} of {total} heads: with {last.kept}, {metric} changes by "
-            f"{last.change:%} points, with {lost.kept} by {lost.change:%}"
+            f"{by} the loss begins between {last.kept} and {lost.kept} of {total} heads: with {last.kept}, {metric} "
+            f"changes by {last.change:%} points, with {lost.kept} by {lost.change:%}"
         )
     random = pruned.random(lost.kept)
     if not random:
@@ -229,7 +234,8 @@ def _how(pruned: Pruned) -> str:
     search = pruned.search
     when = "anew after each step" if search.iterative else "once, on the whole model"
     recovery = (
-        f" After each step the model is fine-tuned for {counted(search.recovery_epochs, 'epoch')} on the examples that choose heads."
+        f" After each step the model is fine-tuned for {counted(search.recovery_epochs, 'epoch')} on the examples "
+        "that choose heads."
         if search.recovery_epochs
         else ""
     )
@@ -239,9 +245,9 @@ def _how(pruned: Pruned) -> str:
         else f"Scores are computed {when}, on {search.choosing:,} training examples; the"
     )
     return (
-        f"{computed} head least worth keeping goes first, and a removed head's output is zero.{recovery} Models are tested from the "
-        "largest to the smallest, up to the first that fails, so that the stated confidence holds for all that passed. "
-        f"{search_in_words(search)}"
+        f"{computed} head least worth keeping goes first, and a removed head's output is zero.{recovery} Models are "
+        "tested from the largest to the smallest, up to the first that fails, so that the stated confidence holds for "
+        f"all that passed. {search_in_words(search)}"
     ).strip()
 
 
@@ -251,8 +257,8 @@ def _source_in_words(pruned: Pruned) -> list[str]:
         return []
     scores, come = ("scores", "come") if len(names) > 1 else ("score", "comes")
     return [
-        f"The {scores} {listed(names)} {come} from a head table. Where a table was measured on the examples of the test, they chose the "
-        "order too, and nothing is guaranteed."
+        f"The {scores} {listed(names)} {come} from a head table. Where a table was measured on the examples of the "
+        "test, they chose the order too, and nothing is guaranteed."
     ]
 
 
@@ -284,9 +290,10 @@ def _costs_table(pruned: Pruned) -> Table:
     return table(
         pruned.order,
         columns,
-        f"Heads removed by {pruned.order[0].label}: parameters and FLOPs (one example of {search.length} tokens) as shares of the whole "
-        f"model's {search.parameters:,} and {search.flops:,}{timed}; {search.metric} {number(search.score)}, loss "
-        f"{number(search.loss)} with all heads; p-value of the test of {pruned.chosen.kept} heads {p_value(pruned.chosen.p_margin)}",
+        f"Heads removed by {pruned.order[0].label}: parameters and FLOPs (one example of {search.length} tokens) as "
+        f"shares of the whole model's {search.parameters:,} and {search.flops:,}{timed}; {search.metric} "
+        f"{number(search.score)}, loss {number(search.loss)} with all heads; p-value of the test of "
+        f"{pruned.chosen.kept} heads {p_value(pruned.chosen.p_margin)}",
     )
 
 
@@ -309,7 +316,8 @@ def _scores_table(pruned: Pruned) -> Table:
     return Table(
         ["heads kept", *by_score],
         rows,
-        f"Change of {pruned.search.metric} in points by score, in parentheses its {pruned.search.confidence:.0%} interval{random}",
+        f"Change of {pruned.search.metric} in points by score, in parentheses its {pruned.search.confidence:.0%} "
+        f"interval{random}",
     )
 
 
@@ -331,8 +339,8 @@ def _costs_figure(pruned: Pruned) -> FigureBlock:
         changes=[point.change for point in points],
         shares=shares,
         margin=search.margin,
-        note=f"costs as shares of the whole model's; band: {search.confidence:.0%} interval over examples; dashed: the loss that "
-        f"matters; {sample_size(search.examples)}",
+        note=f"costs as shares of the whole model's; band: {search.confidence:.0%} interval over examples; dashed: the "
+        f"loss that matters; {sample_size(search.examples)}",
     )
 
 
@@ -367,8 +375,8 @@ def comparison(compared: Comparison) -> Section | None:
         "Pruned heads",
         findings,
         [
-            "Intervals over seeds are Student's t; a run's random orders count as one, their mean. The guarantee of each seed is a test "
-            "over examples, in that run's own report."
+            "Intervals over seeds are Student's t; a run's random orders count as one, their mean. The guarantee of "
+            "each seed is a test over examples, in that run's own report."
         ],
         [Table(header, rows, "Change of score with half of the heads")],
         blocks,
@@ -382,8 +390,9 @@ def _removed_in_words(condition: str, runs: Sequence[Pruned]) -> str:
     if not any(point.from_table for run in runs for point in run.order):
         examples += " that did not choose them"
     return (
-        f"{condition}: {listed(removed)} of {search.heads} heads can go in {f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} "
-        f"with a loss of {search.metric} of {in_points(search.margin)} or more ruled out at {search.confidence:.0%} confidence on "
+        f"{condition}: {listed(removed)} of {search.heads} heads can go in "
+        f"{f'the {len(runs)} seeds' if len(runs) > 1 else 'the only seed'} with a loss of {search.metric} of "
+        f"{in_points(search.margin)} or more ruled out at {search.confidence:.0%} confidence on "
         f"{examples}{' (0: none shown)' if '0' in removed else ''}."
     )
 
@@ -450,8 +459,8 @@ def _first_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"The model was fine-tuned with {removed.kept} of {removed.heads} heads; {removed.label} chose the {gone} that were removed "
-            "before."
+            f"The model was fine-tuned with {removed.kept} of {removed.heads} heads; {removed.label} chose the {gone} "
+            "that were removed before."
             if gone
             else f"The model was fine-tuned with all {removed.heads} heads."
         ],
@@ -505,13 +514,14 @@ def _first_comparison(compared: Comparison) -> Section | None:
     return Section(
         title,
         [
-            f"{name}: mean {metric} {number(points[most].mean)} with {most} heads, {number(points[fewest].mean)} with {fewest} "
-            f"({counted(points[fewest].count, 'seed')})."
+            f"{name}: mean {metric} {number(points[most].mean)} with {most} heads, {number(points[fewest].mean)} with "
+            f"{fewest} ({counted(points[fewest].count, 'seed')})."
             for name, points in drawn.items()
             for most, fewest in [(max(points), min(points))]
         ],
         [
-            "Intervals are over seeds of fine-tuning and, of an accuracy or Pearson's or Spearman's correlation, over examples."
+            "Intervals are over seeds of fine-tuning and, of an accuracy or Pearson's or Spearman's correlation, over "
+            "examples."
         ],
         [Table(["condition", "score", "heads kept", "seeds", metric, "95 % interval"], rows, title)],
         [figure] if drawn else [],

@@ -40,7 +40,8 @@ def section(view: MeasureView) -> Section | None:
             FigureBlock(
                 view.name,
                 _frontier(shrunk, RunScores.read(view.run.scores_path)),
-                "Each point is a smaller model; bars are one-sided limits of the change of score at the stated confidence.",
+                "Each point is a smaller model; bars are one-sided limits of the change of score at the stated "
+                "confidence.",
                 "Chart: change of the score by measured speed-up.",
             )
         ],
@@ -121,10 +122,11 @@ def answer_in_words(shrunk: Shrunk) -> str:
     layers, timing = fastest.layers, fastest.timing(search.batch_size)
     heads, neurons = (sum(counts) for counts in zip(*((layer.count, layer.neurons) for layer in layers), strict=True))
     return (
-        f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of {len(layers) * search.heads} heads and "
-        f"{neurons / (len(layers) * search.neurons):.0%} of the neurons, {'taught' if search.epochs else 'refitted'} after the cut, is "
-        f"{number(timing.speedup, 2)} times as fast at batch {search.batch_size} ({number(timing.whole, 1)} → "
-        f"{number(timing.smaller, 1)} ms) and {number(fastest.timing(1).speedup, 2)} times at batch 1: {_scores(fastest.worst)}; at "
+        f"A model {'with 8-bit weights, ' if fastest.attempt.int8 else 'with '}{heads} of "
+        f"{len(layers) * search.heads} heads and {neurons / (len(layers) * search.neurons):.0%} of the neurons, "
+        f"{'taught' if search.epochs else 'refitted'} after the cut, is {number(timing.speedup, 2)} times as fast at "
+        f"batch {search.batch_size} ({number(timing.whole, 1)} → {number(timing.smaller, 1)} ms) and "
+        f"{number(fastest.timing(1).speedup, 2)} times at batch 1: {_scores(fastest.worst)}; at "
         f"{search.confidence:.0%} confidence on {counted(search.examples, 'example')}, {_verdict(fastest, search)}."
     )
 
@@ -138,7 +140,7 @@ def _command(run: Run, **values: Any) -> str:
 
 
 def _command_of(run: Run, smaller: Smaller) -> str:
-    """The command that gives this model: one whose score failed holds with the smallest loss that will be ruled out as margin."""
+    """The command that gives this model; one that failed holds with the smallest loss that will be ruled out."""
     later = float(np.max([test.bound_later for test in smaller.tests]))
     if smaller.attempt.ruled_out or not math.isfinite(later):
         return _command(run, speedup=smaller.attempt.asked)
@@ -146,7 +148,8 @@ def _command_of(run: Run, smaller: Smaller) -> str:
 
 
 def _steps(run: Run, shrunk: Shrunk) -> list[NextStep]:
-    """How to teach a model that failed untaught, to get another one of the frontier, and 8-bit weights where they were not tried."""
+    """How to teach a model that failed untaught, to get another one of the frontier, and 8-bit weights where they were
+    not tried."""
     attempts, fastest = [smaller.attempt for smaller in shrunk.attempts], shrunk.fastest
     slower = 1.0 if fastest is None else fastest.attempt.asked
     failed = next((other.attempt.asked for other in shrunk.attempts if not (other.holds or other.attempt.int8)), None)
@@ -208,11 +211,12 @@ def how_in_words(search: ShrinkSearch) -> str:
         else ", without training"
     )
     return (
-        f"Heads and neurons with the least Fisher information on {search.choosing:,} training examples go first; how many of each layer, "
-        f"follows from times measured here (batch {search.batch_size}, {search.length} tokens, {counted(search.threads, 'thread')}, "
-        f"{search.device}). What remains is refitted by least squares{taught}. The examples that judge took no part in it. Models are "
-        "tested from the slowest on, up to the first that fails, so that the confidence holds for all that passed (Maurer, Hothorn and "
-        f"Lehmacher 1995); a model passes if every metric does. {search_in_words(search)}"
+        f"Heads and neurons with the least Fisher information on {search.choosing:,} training examples go first; how "
+        f"many of each layer, follows from times measured here (batch {search.batch_size}, {search.length} tokens, "
+        f"{counted(search.threads, 'thread')}, {search.device}). What remains is refitted by least squares{taught}. "
+        "The examples that judge took no part in it. Models are tested from the slowest on, up to the first that "
+        "fails, so that the confidence holds for all that passed (Maurer, Hothorn and Lehmacher 1995); a model "
+        f"passes if every metric does. {search_in_words(search)}"
     ).strip()
 
 

@@ -1,1 +1,1 @@
-"""Models with fewer heads: gates that learn which heads to keep, pruning by any score, and physically smaller models."""
+"""Models with fewer heads: learned gates, pruning by any score, and physically smaller models."""

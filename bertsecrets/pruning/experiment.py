@@ -61,7 +61,7 @@ class LearnedGates(Experiment):
 
 
 class Shrinking(Experiment):
-    """Heads and neurons removed by measured time: speed against score, what was cut, and the fastest model that holds."""
+    """Heads and neurons removed by measured time, down to the fastest model that holds."""
 
     name = "shrinking"
     title = "A smaller, faster model"

@@ -40,7 +40,8 @@ def export_program(model: PreTrainedModel, path: Path, longest: int = 128) -> No
     """Write a model as a ``torch.export`` program (``.pt2``), which needs PyTorch alone.
 
     Load it with ``torch.export.load(path).module()(input_ids=..., attention_mask=...)``; a model with segments takes
-    ``token_type_ids`` too. Batches hold two examples or more, of 2 to ``longest`` tokens; the result is ``[B, C]`` logits.
+    ``token_type_ids`` too. Batches hold two examples or more, of 2 to ``longest`` tokens; the result is ``[B, C]``
+    logits.
 
     Raises:
         UserError: If the model has no classification head, or the file cannot be written.
@@ -55,7 +56,8 @@ def export_onnx(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
     """Write a model as an ONNX graph with the inputs of :func:`export_program` and the output ``logits``.
 
     Raises:
-        UserError: If the package onnx or onnxscript is missing, the model has no classification head, or the file cannot
+        UserError: If the package onnx or onnxscript is missing, the model has no classification head, or the file
+        cannot
             be written.
     """
     check_onnx(("onnx", "onnxscript"))
@@ -97,8 +99,8 @@ def write_smaller(
 
 
 def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
-    """Write a model as the ONNX graph of :func:`export_onnx` with 8-bit weights, a scale for each channel; activations are rounded
-    as they come, so that no examples are needed.
+    """Write a model as the ONNX graph of :func:`export_onnx` with 8-bit weights, a scale for each channel; activations
+    are rounded as they come, so that no examples are needed.
 
     Raises:
         UserError: If the package onnx, onnxscript or onnxruntime is missing, or as for :func:`export_onnx`.
@@ -106,14 +108,21 @@ def export_int8(model: PreTrainedModel, path: Path, longest: int = 128) -> None:
     check_onnx(("onnx", "onnxscript", "onnxruntime"))
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory() as folder, atomic_write(path) as temporary, _quiet_root():
+    with tempfile.TemporaryDirectory() as folder, atomic_write(path) as temporary:
         whole = Path(folder) / "model.onnx"
         export_onnx(model, whole, longest)
-        quantize_dynamic(str(whole), str(temporary), per_channel=True, weight_type=QuantType.QInt8)
+        before = logging.root.manager.disable
+        # It advises a step that exported graphs do not need.
+        logging.disable(logging.WARNING)
+        try:
+            quantize_dynamic(str(whole), str(temporary), per_channel=True, weight_type=QuantType.QInt8)
+        finally:
+            logging.disable(before)
 
 
 class OnnxClassifier:
-    """An exported classifier in ONNX Runtime, on the CPU with PyTorch's number of threads, called like a model of transformers.
+    """An exported classifier in ONNX Runtime, on the CPU with PyTorch's number of threads, called like a model of
+    transformers.
 
     Args:
         path: The file of :func:`export_onnx` or :func:`export_int8`.
@@ -143,24 +152,9 @@ def check_onnx(packages: Sequence[str]) -> None:
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise UserError(
-                f"ONNX needs the Python package '{package}', which is not installed; run pip install -e '.[export]', or export "
-                "a torch.export program instead."
+                f"ONNX needs the Python package '{package}', which is not installed; run pip install -e '.[export]', "
+                "or export a torch.export program instead."
             )
-
-
-@contextmanager
-def _quiet_root() -> Iterator[None]:
-    """Without the advice that ONNX Runtime logs about a step that exported graphs do not need."""
-    logger = logging.getLogger()
-    logger.addFilter(_is_no_advice)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_no_advice)
-
-
-def _is_no_advice(record: logging.LogRecord) -> bool:
-    return "pre-processing before quantization" not in record.getMessage()
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""Hard-concrete gates (Louizos et al. 2018), one for each head (Voita et al. 2019, section 6), and fits of them to a frozen model.
+"""Hard-concrete gates (Louizos et al. 2018), one for each head (Voita et al. 2019, section 6), and fits of them to a
+frozen model.
 
 Causal head gating (NeurIPS 2025, arXiv 2505.13737) fits the gates of a frozen model twice: pushed open and
 pushed shut. A gate that stays open although it is pushed shut belongs to a head that the task needs (facilitating); one
-that shuts although it is pushed open, to a head that harms it (interfering); one that follows the push, to an irrelevant
-head. The path pushes shut with growing strength (Voita et al. 2019, section 6).
+that shuts although it is pushed open, to a head that harms it (interfering); one that follows the push, to an
+irrelevant head. The path pushes shut with growing strength (Voita et al. 2019, section 6).
 """
 
 import math
@@ -56,8 +57,9 @@ class HardConcrete(nn.Module):
         super().__init__()
         if not (temperature > 0 and low < 0 and high > 1 and 0 < initial < 1):
             raise UserError(
-                f"Gates have temperature {temperature:g}, stretch {low:g} to {high:g} and initial probability {initial:g}; "
-                "expected a temperature above 0, ends below 0 and above 1, and a probability between 0 and 1."
+                f"Gates have temperature {temperature:g}, stretch {low:g} to {high:g} and initial probability "
+                f"{initial:g}; expected a temperature above 0, ends below 0 and above 1, and a probability between 0 "
+                "and 1."
             )
         self.temperature, self.low, self.high = temperature, low, high
         # The inverse of open_probability().
@@ -104,8 +106,8 @@ class HardConcrete(nn.Module):
         """Take the gates of a file or checkpoint called ``name``; raises UserError if they are of another shape."""
         if log_alpha_LH.shape != self.log_alpha_LH.shape:
             raise UserError(
-                f"The gates in '{name}' are of {_size(log_alpha_LH)}, but the model has {_size(self.log_alpha_LH)}; give gates "
-                "that were fitted to this model."
+                f"The gates in '{name}' are of {_size(log_alpha_LH)}, but the model has {_size(self.log_alpha_LH)}; "
+                "give gates that were fitted to this model."
             )
         with torch.no_grad():
             self.log_alpha_LH.copy_(log_alpha_LH)
@@ -177,7 +179,8 @@ def fit_gates(
                 loss = task_loss(network(**batch.inputs()).logits, batch.label_B, task)
             if not torch.isfinite(loss):
                 raise UserError(
-                    f"The loss of the gated model is not finite at step {step}; lower the gates' learning_rate or penalty."
+                    f"The loss of the gated model is not finite at step {step}; lower the gates' learning_rate or "
+                    "penalty."
                 )
             strength = penalty * min(1.0, (step + 1) / max(1.0, steps * warmup))
             (loss + strength * gates.expected_open()).backward()

@@ -1,4 +1,4 @@
-"""Tests of non-inferiority of smaller models on unseen examples, and the error that all searches on the same examples share."""
+"""Tests of non-inferiority of smaller models on unseen examples, and the error that several searches share."""
 
 import hashlib
 import json
@@ -24,6 +24,14 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
 
+_log = logging.getLogger(__name__)
+
+_SPENT = 2 / 3
+"""Share of the error left that a search spends: the first one is tested nearly as if it were the only one."""
+
+_RECORDS = "searches"
+"""Folder, within that of the model's run, with a file for each search."""
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -34,9 +42,9 @@ class Guarantee:
         p_V: One-sided p-values of a loss of the margin or more, or of the class margin in any class, of all models.
         bound_V: The largest loss of score that is not ruled out at the confidence, of all models; negative is a gain.
         examples: Number of test examples.
-        needed: Test examples that the first model that failed would need to pass with 80 % power, if loss and variance are as
-            observed; None if every model passed or this one failed by a class alone, infinite if its observed loss is the margin
-            or more.
+        needed: Test examples that the first model that failed would need to pass with 80 % power, if loss and variance
+            are as observed; None if every model passed or this one failed by a class alone, infinite if its observed
+            loss is the margin or more.
     """
 
     passed: int
@@ -52,16 +60,16 @@ def guarantee(
     """Test nested models in a fixed order until the first whose loss may be the margin or more.
 
     Each test is at level 1 - confidence, and stopping at the first failure keeps the probability that any
-    model is passed wrongly at that level (fixed-sequence testing: Maurer, Hothorn and Lehmacher 1995). The order must not
-    depend on the tested examples.
+    model is passed wrongly at that level (fixed-sequence testing: Maurer, Hothorn and Lehmacher 1995). The order must
+    not depend on the tested examples.
 
     Args:
         results: Predictions of the models on examples that chose neither the models nor their order.
         metric: The metric.
         margin: The loss of score that matters, above 0; 0.01 is one point.
         confidence: Between 0 and 1.
-        class_margin: The loss of accuracy within a class that matters, for which a model must pass a test of each class, too; as
-            it must pass all, none is corrected (Berger 1982). None for no such test.
+        class_margin: The loss of accuracy within a class that matters, for which a model must pass a test of each
+            class, too; as it must pass all, none is corrected (Berger 1982). None for no such test.
 
     Raises:
         UserError: If margin or confidence are out of range, or there are fewer than two examples.
@@ -113,7 +121,7 @@ def group_changes(
     confidence: float,
     attempt: int,
 ) -> list[Group]:
-    """Accuracy of the whole model and of the first smaller one within groups of the examples, of each group that has any.
+    """Accuracy of the whole model and of the first smaller one, within each group that has examples.
 
     The limits of their differences hold for all groups together (Bonferroni).
     """
@@ -139,8 +147,9 @@ def class_changes(paired: PairedPredictions, task: Task, confidence: float, atte
 def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:
     """Test examples to show a model's loss below the margin with 80 % power, if loss and variance are as observed.
 
-    The n with n (margin - loss) = (z_confidence + z_power) s sqrt(n) + w, s^2 the variance of the examples' influences on the change of
-    score and w the largest harm of one, which the exact test adds; at least what that needs without any changed prediction.
+    The n with n (margin - loss) = (z_confidence + z_power) s sqrt(n) + w, s^2 the variance of the examples' influences
+    on the change of score and w the largest harm of one, which the exact test adds; at least what that needs without
+    any changed prediction.
 
     Returns:
         A whole number, or infinity if the observed loss is the margin or more.
@@ -154,15 +163,6 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     reach, largest = quantiles * math.sqrt(float((influence_N**2).mean())), max(-float(influence_N.min()), 0.0)
     root = (reach + math.sqrt(reach**2 + 4 * room * largest)) / (2 * room)
     return float(math.ceil(max(root**2, examples_to_rule_out(margin, confidence))))
-
-
-_log = logging.getLogger(__name__)
-
-_SPENT = 2 / 3
-"""Share of the error left that a search spends: the first one is tested nearly as if it were the only one."""
-
-_RECORDS = "searches"
-"""Folder, within that of the model's run, with a file for each search."""
 
 
 def search_level(confidence: float, search: int) -> float:
@@ -226,26 +226,21 @@ class Searches:
             return self.next()
         search = 1 + self._count()
         self.resumed.parent.mkdir(parents=True, exist_ok=True)
-        if self.folder is not None:
-            try:
-                search = self._record(search)
-            except OSError as error:
-                _log.warning(f"This search is not counted for later ones on the same examples: {error}.")
+        try:
+            while self.folder is not None:
+                (self.folder / _RECORDS).mkdir(exist_ok=True)
+                try:
+                    # Fails where another search has just taken the number.
+                    path = self.folder / _RECORDS / f"{self.digest}-{search}.json"
+                    with path.open("x", encoding="utf-8") as file:
+                        json.dump({"analysis": str(self.analysis)}, file)
+                    break
+                except FileExistsError:
+                    search += 1
+        except OSError as error:
+            _log.warning(f"This search is not counted for later ones on the same examples: {error}.")
         self.resumed.write_text(json.dumps({"search": search}), "utf-8")
         return search
 
     def _count(self) -> int:
         return 0 if self.folder is None else len(list((self.folder / _RECORDS).glob(f"{self.digest}-*.json")))
-
-    def _record(self, search: int) -> int:
-        assert self.folder is not None
-        records = self.folder / _RECORDS
-        records.mkdir(exist_ok=True)
-        while True:
-            try:
-                # Fails where another search has just taken the number.
-                with (records / f"{self.digest}-{search}.json").open("x", encoding="utf-8") as file:
-                    json.dump({"analysis": str(self.analysis)}, file)
-                return search
-            except FileExistsError:
-                search += 1

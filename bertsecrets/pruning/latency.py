@@ -52,8 +52,9 @@ def in_turns(
     device: torch.device,
     advance: Callable[[int], object] | None = None,
 ) -> list[list[float]]:
-    """Milliseconds of each call in so many rounds, after :data:`WARM_UP` more; the calls take turns, so that a busy machine slows
-    all alike. On one thread of the CPU it is processor time, which leaves out when other programs ran instead.
+    """Milliseconds of each call in so many rounds, after :data:`WARM_UP` more; the calls take turns, so that a busy
+    machine slows all alike. On one thread of the CPU it is processor time, which leaves out when other programs ran
+    instead.
 
     Args:
         calls: What is timed.

@@ -56,7 +56,8 @@ class MeasuredScore:
 
 @cache
 def measured_scores() -> dict[str, MeasuredScore]:
-    """The scores by ``measure/column``: of measures, with the settings of ``conf/measure`` or their package, and of analyses.
+    """The scores by ``measure/column``: of measures, with the settings of ``conf/measure`` or their package, and of
+    analyses.
 
     Measures that need a reference, annotated words or a masked-language-model head are not among them.
     """

@@ -17,6 +17,7 @@ from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.sets import Context, HeadSet
+from bertsecrets.pruning.settings import PruneSettings
 
 
 def recovered(
@@ -24,10 +25,7 @@ def recovered(
     heads: HeadSet,
     batches: Callable[[], Iterable[Batch]],
     task: Task,
-    *,
-    epochs: int,
-    learning_rate: float,
-    seed: int,
+    settings: PruneSettings,
     context: Context,
 ) -> PreTrainedModel:
     """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to 0.
@@ -37,9 +35,7 @@ def recovered(
         heads: The disabled heads.
         batches: The training examples; each call is an epoch.
         task: Chooses the loss.
-        epochs: Number of epochs.
-        learning_rate: Peak learning rate.
-        seed: Seed of dropout and of the order of batches.
+        settings: Epochs, peak learning rate, and the seed of dropout and of the order of batches.
         context: Entered around every batch, e.g. the trainer's autocast.
     """
     edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
@@ -51,7 +47,8 @@ def recovered(
         return task_loss(network(**batch.inputs()).logits, batch.label_B, task)
 
     with override(network, edits):
-        _train(network, loss, batches, epochs=epochs, learning_rate=learning_rate, seed=seed, context=context)
+        epochs, rate, seed = settings.recovery_epochs, settings.learning_rate, settings.seed
+        _train(network, loss, batches, epochs=epochs, learning_rate=rate, seed=seed, context=context)
     return network
 
 
@@ -69,16 +66,19 @@ def distill(
 ) -> None:
     """Train a smaller model to answer as the whole one does, in place; labels are not used.
 
-    The loss is the divergence of the student's answers from the teacher's (Hinton et al. 2015; squared error for a score), plus the
-    squared error of each layer's output over the variance of the teacher's (Jiao et al. 2020, equation 8, without a map between
-    them, as their widths agree).
+    The loss is the divergence of the student's answers from the teacher's (Hinton et al. 2015; squared error for a
+    score), plus the squared error of each layer's output over the variance of the teacher's (Jiao et al. 2020, equation
+    8, without a map between them, as their widths agree).
 
     Args:
         teacher: Any module that contains the whole model, of a family with an adapter.
         student: The smaller model.
         batches: The training examples; each call is an epoch.
-        epochs, learning_rate, seed, context: As for :func:`recovered`.
-        matched: For each layer of the student the teacher's layer that it imitates; None where both have the same layers.
+        epochs, learning_rate: Number of epochs, and peak learning rate.
+        seed: Seed of dropout and of the order of batches.
+        context: Entered around every batch, e.g. the trainer's autocast.
+        matched: For each layer of the student the teacher's layer that it imitates; None where both have the same
+            layers.
         advance: Called with the number of examples of each finished batch.
     """
     encoder = describe(teacher)
@@ -116,7 +116,7 @@ def _train(
     context: Context,
     advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Minimise a loss of batches with AdamW and a rate that falls linearly to 0; the model is in evaluation mode afterwards."""
+    """Minimise a loss of batches with AdamW and a rate that falls linearly to 0, then set evaluation mode."""
     # Lightning validates in inference mode, in which nothing can be trained.
     with torch.enable_grad(), torch.inference_mode(False):
         network.train()

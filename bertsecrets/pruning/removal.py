@@ -1,9 +1,10 @@
-"""Remove heads and neurons physically: a smaller model with the logits of the gated one, as a folder and one small file.
+"""Remove heads and neurons physically: a smaller model with the logits of the gated one, as a folder and one small
+file.
 
-A head's rows of the query, key and value maps and its columns of the output projection are cut out, and a neuron's rows and
-columns of the feed-forward part. What is left of a removed head is what override mode ``zero`` leaves: nothing, but the output
-projection keeps its bias (Michel et al. 2019 multiply the head's output by zero). A layer without heads adds that bias alone, and so
-does one without neurons.
+A head's rows of the query, key and value maps and its columns of the output projection are cut out, and a neuron's rows
+and columns of the feed-forward part. What is left of a removed head is what override mode ``zero`` leaves: nothing, but
+the output projection keeps its bias (Michel et al. 2019 multiply the head's output by zero). A layer without heads adds
+that bias alone, and so does one without neurons.
 """
 
 import copy
@@ -38,10 +39,11 @@ class Kept:
 
     Args:
         num_heads: Heads of a layer before pruning.
-        layers: For each layer the kept heads by their numbers before pruning, ascending; empty for a layer without heads.
+        layers: For each layer the kept heads by their numbers before pruning, ascending; empty for a layer without
+            heads.
         neurons: The same of the neurons of each feed-forward part; None if all are kept.
-        left_out: Of a uniform cut, the layers that are left out whole, so that their input passes on; all others keep their heads and
-            the same number of neurons. None for any other cut.
+        left_out: Of a uniform cut, the layers that are left out whole, so that their input passes on; all others keep
+            their heads and the same number of neurons. None for any other cut.
 
     Raises:
         UserError: If a head or neuron is not in ascending order or a head out of range, or no head is kept at all.
@@ -66,7 +68,8 @@ class Kept:
                 )
         if self.neurons is not None and len(self.neurons) != len(self.layers):
             raise UserError(
-                f"Neurons are kept of {len(self.neurons)} layers and heads of {len(self.layers)}; give both of every layer."
+                f"Neurons are kept of {len(self.neurons)} layers and heads of {len(self.layers)}; give both of every "
+                "layer."
             )
         if not any(self.layers):
             raise UserError(
@@ -128,8 +131,10 @@ def remove_heads(model: nn.Module, heads: Iterable[Sequence[int]]) -> PreTrained
         heads: ``(layer, head)`` pairs, counted from 0.
 
     Raises:
-        UserError: If ``heads`` are no pairs of whole numbers, a head does not exist, none would be kept, or heads of this family
-            cannot be removed: its layers share their weights, or one matrix mixes queries, keys and values head by head.
+        UserError: If ``heads`` are no pairs of whole numbers, a head does not exist, none would be kept, or heads of
+        this family
+            cannot be removed: its layers share their weights, or one matrix mixes queries, keys and values head by
+                head.
     """
     encoder = describe(model)
     try:
@@ -149,7 +154,8 @@ def keep_only(model: nn.Module, kept: Kept) -> PreTrainedModel:
         kept: What is kept.
 
     Raises:
-        UserError: If it does not fit the model, or heads of this family cannot be removed, as in :func:`remove_heads`; or if the cut
+        UserError: If it does not fit the model, or heads of this family cannot be removed, as in :func:`remove_heads`;
+        or if the cut
             is uniform and the configuration of this family does not describe the result.
     """
     encoder = describe(model)
@@ -201,15 +207,16 @@ def _as_configured(encoder: Encoder, kept: Kept) -> PreTrainedModel:
         reason = ""
     if not same:
         raise UserError(
-            f"The configuration of model type '{config.model_type}' does not describe a model with {len(stay)} of its layers and "
-            f"{getattr(config, width)} neurons in each{reason}; leave out shrink.shape=uniform."
+            f"The configuration of model type '{config.model_type}' does not describe a model with {len(stay)} of its "
+            f"layers and {getattr(config, width)} neurons in each{reason}; leave out shrink.shape=uniform."
         )
     result: PreTrainedModel = plain.train(model.training)
     return result
 
 
 def save_smaller(model: PreTrainedModel, folder: Path) -> None:
-    """Write a model of :func:`keep_only` to a folder: of a uniform cut one that the library loads, else that of :func:`save_pruned`."""
+    """Write a model of :func:`keep_only` to a folder: of a uniform cut one that the library loads, else that of
+    :func:`save_pruned`."""
     if hasattr(model, REMOVED_HEADS):
         save_pruned(model, folder)
         return
@@ -238,8 +245,8 @@ def save_pruned(model: nn.Module, folder: str | Path) -> None:
     kept = getattr(model, REMOVED_HEADS, None)
     if not isinstance(model, PreTrainedModel) or not isinstance(kept, Kept):
         raise UserError(
-            f"No head of this {type(model).__name__} was removed; call remove_heads first, or save the whole model with "
-            "save_pretrained."
+            f"No head of this {type(model).__name__} was removed; call remove_heads first, or save the whole model "
+            "with save_pretrained."
         )
     folder = Path(folder)
     with folder_write(folder):
@@ -269,8 +276,8 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     kind = getattr(transformers, str((config.architectures or [None])[0]), None)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise UserError(
-            f"'{folder / 'config.json'}' names the architecture {shown(config.architectures)}, which transformers does not "
-            "have; save the model again with save_pruned."
+            f"'{folder / 'config.json'}' names the architecture {shown(config.architectures)}, which transformers "
+            "does not have; save the model again with save_pruned."
         )
     make: Any = kind
     model: PreTrainedModel = make(config)
@@ -293,8 +300,8 @@ def load_pruned(folder: str | Path) -> PreTrainedModel:
     # Wrong names or shapes are RuntimeErrors of torch.
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"The weights in '{path}' do not fit '{folder / HEADS}' ({' '.join(str(error).split())[:200]}); give the files "
-            "of one model."
+            f"The weights in '{path}' do not fit '{folder / HEADS}' ({' '.join(str(error).split())[:200]}); give the "
+            "files of one model."
         ) from error
     model.eval()
     return model
@@ -304,8 +311,8 @@ def _read_heads(folder: Path) -> Kept:
     path = folder / HEADS
     if not is_file(path):
         raise UserError(
-            f"'{folder}' has no {HEADS}, which says what heads a pruned model has left; copy it from where the model was "
-            "saved, or load a whole model with from_pretrained."
+            f"'{folder}' has no {HEADS}, which says what heads a pruned model has left; copy it from where the model "
+            "was saved, or load a whole model with from_pretrained."
         )
     try:
         content = json.loads(path.read_text("utf-8"))
@@ -330,19 +337,19 @@ def check_removable(encoder: Encoder) -> None:
     kind = encoder.model.config.model_type
     if encoder.shares_layers:
         raise UserError(
-            f"The layers of model type '{kind}' share one set of weights, so a head removed from one layer would be gone from "
-            "all of them; disable heads of single layers with override mode 'zero' instead."
+            f"The layers of model type '{kind}' share one set of weights, so a head removed from one layer would be "
+            "gone from all of them; disable heads of single layers with override mode 'zero' instead."
         )
     family = encoder.family
     if family is None:
         raise UserError(
-            f"Removing heads needs an adapter, and model type '{kind}' has none; add one in bertsecrets/models/families, or "
-            "disable heads with override mode 'zero' instead."
+            f"Removing heads needs an adapter, and model type '{kind}' has none; add one in "
+            "bertsecrets/models/families, or disable heads with override mode 'zero' instead."
         )
     if family.head_rows(encoder.sites[0], encoder.num_heads) is None:
         raise UserError(
-            f"Heads of model type '{kind}' cannot be removed, for its queries, keys and values are not separate by head; "
-            "disable them with override mode 'zero' instead."
+            f"Heads of model type '{kind}' cannot be removed, for its queries, keys and values are not separate by "
+            "head; disable them with override mode 'zero' instead."
         )
 
 
@@ -438,7 +445,7 @@ class _Bias(nn.Module):
 
 
 class _NoNeurons(nn.Module):
-    """The neurons of a feed-forward part without any: two of width 0 where they are gated, as these are split in halves."""
+    """A feed-forward part without neurons: width 0, also where gated ones are split in halves."""
 
     def forward(self, hidden_BSD: Tensor) -> Tensor:
         return hidden_BSD[..., :0]

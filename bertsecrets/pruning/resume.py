@@ -22,7 +22,8 @@ from bertsecrets.results.files import atomic_write
 class Finished:
     """What an interrupted run has finished: batches of sweeps, recovered models and fitted gates.
 
-    Each is named by a hash of all that it depends on: weights, heads and settings. An unreadable file counts as missing.
+    Each is named by a hash of all that it depends on: weights, heads and settings. An unreadable file counts as
+    missing.
 
     Args:
         folder: Folder of the files.

@@ -18,7 +18,8 @@ class Search:
     """A search for smaller models: what it had to show, and on what.
 
     Args:
-        margin, class_margin: The losses that matter, of score and of accuracy within a class; None where no class was tested.
+        margin, class_margin: The losses that matter, of score and of accuracy within a class; None where no class was
+            tested.
         confidence: Confidence of all searches on the same examples together.
         number: Which search on these examples it is, from 1; 0 if unknown.
         level: Confidence of its own tests.
@@ -152,7 +153,8 @@ class Chosen:
         change: Change of score; NaN where undefined.
         bound: The largest loss that is not ruled out.
         p_margin: Of a loss of a margin or more.
-        needed: Examples that would rule it out, if loss and variance stay as observed; None where none are needed or would help.
+        needed: Examples that would rule it out, if loss and variance stay as observed; None where none are needed or
+            would help.
         hopeless: Whether the observed loss is the margin or more.
     """
 

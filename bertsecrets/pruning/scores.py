@@ -49,8 +49,8 @@ def random_order(situation: Situation) -> Tensor:
 
 
 SCORES: dict[str, Score] = {EXACT: exact, RANDOM: random_order}
-"""The scores of pruning itself; any other is one that an installed package offers, a column of a head table, a measured score,
-``package.module:function`` or ``file.py:function``."""
+"""The scores of pruning itself; any other is one that an installed package offers, a column of a head table, a measured
+score, ``package.module:function`` or ``file.py:function``."""
 
 
 def offered_names() -> tuple[str, ...]:
@@ -122,8 +122,8 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
     Args:
         name: A name of ``SCORES`` or :func:`offered_names`, ``reversed``, a column as :func:`column_of` reads it,
             ``package.module:function`` or ``file.py:function``; after ``-`` its opposite.
-        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping. A column
-            that is not among them is computed if it is one of :func:`measured_scores`.
+        columns: Columns of head tables by ``measure/column``, each ``[layers, heads]``; higher is worth keeping. A
+            column that is not among them is computed if it is one of :func:`measured_scores`.
         first: The score that ``reversed`` reverses.
 
     Raises:
@@ -160,8 +160,8 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
         return score
     valid = dict.fromkeys([*SCORES, REVERSED, *offered_names(), *measured_scores(), *columns])
     raise UserError(
-        f"Unknown pruning score '{name}'; {choices(name, valid)}; other columns are read from prune.tables=[<the folder of "
-        "their analysis>]."
+        f"Unknown pruning score '{name}'; {choices(name, valid)}; other columns are read from prune.tables=[<the "
+        "folder of their analysis>]."
     )
 
 
@@ -216,16 +216,16 @@ def _ranking(score: Score, situation: Situation, num_layers: int, num_heads: int
     score_LH = score(situation)
     if list(score_LH.shape) != [num_layers, num_heads]:
         raise UserError(
-            f"The pruning score has shape {list(score_LH.shape)}; this model needs [{num_layers}, {num_heads}], a number for "
-            "each head."
+            f"The pruning score has shape {list(score_LH.shape)}; this model needs [{num_layers}, {num_heads}], a "
+            "number for each head."
         )
     heads = [(layer, head) for layer in range(num_layers) for head in range(num_heads)]
     open_heads = [head for head in heads if head not in situation.removed]
     for layer, head in open_heads:
         if score_LH[layer, head].isnan():
             raise UserError(
-                f"The pruning score is not a number for head {head} of layer {layer}; choose a score that is defined for all "
-                "heads."
+                f"The pruning score is not a number for head {head} of layer {layer}; choose a score that is defined "
+                "for all heads."
             )
     return sorted(open_heads, key=lambda head: float(score_LH[head]))
 
@@ -247,7 +247,8 @@ def table_of(folder: str) -> Run:
 def columns_of(run: Run) -> dict[str, Array]:
     """The columns of a run's head table at their last step as scores, ``measure/column`` -> ``[layers, heads]``.
 
-    A training's are those of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is negated, so that higher is worth keeping.
+    A training's are those of its validations. A column whose low numbers mark heads worth keeping (``Column.keep``) is
+    negated, so that higher is worth keeping.
     """
     table = run.table()
     stage = CHECKPOINT if table.select(stage=CHECKPOINT).table.num_rows else TRAINING

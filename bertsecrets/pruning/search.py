@@ -110,7 +110,8 @@ class PruningSearch:
     Args:
         model: The model, in evaluation mode.
         task: The task; its first metric is tested.
-        choosing: The examples that choose the heads and train recovered models, the same on every process; each call starts anew.
+        choosing: The examples that choose the heads and train recovered models, the same on every process; each call
+            starts anew.
         share: This process's share of them.
         testing: This process's share of those that test the smaller models.
         split: Those that choose the heads, as a tokenised split.
@@ -221,8 +222,8 @@ class PruningSearch:
         """All orders with their results.
 
         Args:
-            plans: The sets of these sizes, or of all sizes where more are to be added around the knee of each score's curve on the
-                examples that choose the heads.
+            plans: The sets of these sizes, or of all sizes where more are to be added around the knee of each score's
+                curve on the examples that choose the heads.
             sizes: Numbers of removed heads.
             refines: Whether to add any.
         """
@@ -278,10 +279,8 @@ class PruningSearch:
                     heads,
                     self.choosing,
                     self.task,
-                    epochs=settings.recovery_epochs,
-                    learning_rate=settings.learning_rate,
-                    seed=settings.seed,
-                    context=self.context,
+                    settings,
+                    self.context,
                 ),
             )
             tested.append(self._results(network, [heads], self.testing))
@@ -339,8 +338,8 @@ def _count(batches: Batches) -> int:
 def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selection:
     """The smallest model with the guarantee, or the one that ``settings.keep`` asks for, with its test.
 
-    Candidates are the models whose loss is below the margin on the examples that chose the heads. With several scores, each
-    one's tests share the level (Bonferroni).
+    Candidates are the models whose loss is below the margin on the examples that chose the heads. With several scores,
+    each one's tests share the level (Bonferroni).
 
     Args:
         orders: All orders with their results.

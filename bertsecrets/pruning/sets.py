@@ -1,4 +1,4 @@
-"""Sets of removed heads: what scores may look at, and a model without each: its answers in one exact sweep, its parameters and FLOPs."""
+"""Sets of removed heads: what scores may look at, and the answers, parameters and FLOPs of a model without each."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import describe
 from bertsecrets.results.components import GROUP
 
 Context = Callable[[], AbstractContextManager[Any]]
@@ -39,12 +39,13 @@ class Situation:
         task: The task.
         batches: The examples that may choose heads, the same on every process; each call starts anew.
         share: This process's share of them; None for all.
-        split: The same examples as a tokenised split; None if there are only batches, which is not enough for a measure.
+        split: The same examples as a tokenised split; None if there are only batches, which is not enough for a
+            measure.
         removed: Heads that are already removed.
         seed: Seed of a random score.
         context: Entered around every batch, e.g. the trainer's autocast.
-        computed: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its opposite and
-            other columns of the experiment use the same numbers.
+        computed: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its
+            opposite and other columns of the experiment use the same numbers.
         parts: Where finished batches of exact sweeps are saved.
         progress: Called with numbers of newly finished passes of an example.
     """
@@ -169,21 +170,9 @@ def cost(model: nn.Module, length: int) -> Cost:
     """The cost of a model for one example of ``length`` tokens.
 
     A head of width d in a model of width D has 4 D d weights, 3 d biases, and 8 S D d + 4 S^2 d FLOPs for S tokens;
-    position terms (DeBERTa) are not counted. Where layers
-    share their weights, a removed head saves no parameter.
+    position terms (DeBERTa) are not counted. Where layers share their weights, a removed head saves no parameter.
     """
     encoder = describe(model)
-    return Cost(
-        sum(parameter.numel() for parameter in encoder.model.parameters()),
-        _flops(encoder, length),
-        # A head of one layer is in the weights of all layers that share them.
-        0 if encoder.shares_layers else _head_parameters(encoder),
-        _head_flops(encoder, length),
-        length,
-    )
-
-
-def _flops(encoder: Encoder, length: int) -> int:
     # Fused attention is not counted on every device.
     network = copy.deepcopy(encoder.model).eval()
     network.set_attn_implementation("eager")
@@ -194,18 +183,20 @@ def _flops(encoder: Encoder, length: int) -> int:
     }
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network(**inputs)
-    return int(counter.get_total_flops())
-
-
-def _head_parameters(encoder: Encoder) -> int:
-    assert encoder.family is not None
-    site, heads = encoder.sites[0], encoder.num_heads
-    weights = sum(parameter.numel() for parameter, _, _ in encoder.family.head_weights(site, heads))
-    rows = encoder.family.head_rows(site, heads) or ()
-    biases = sum(linear.bias.numel() for linear, _, _ in rows if linear.bias is not None)
-    return (weights + biases) // heads
-
-
-def _head_flops(encoder: Encoder, length: int) -> int:
+    head_parameters = 0
+    # A head of one layer is in the weights of all layers that share them.
+    if not encoder.shares_layers:
+        assert encoder.family is not None
+        site, heads = encoder.sites[0], encoder.num_heads
+        weights = sum(parameter.numel() for parameter, _, _ in encoder.family.head_weights(site, heads))
+        rows = encoder.family.head_rows(site, heads) or ()
+        biases = sum(linear.bias.numel() for linear, _, _ in rows if linear.bias is not None)
+        head_parameters = (weights + biases) // heads
     width: int = encoder.base.config.hidden_size
-    return 8 * length * width * encoder.head_dim + 4 * length**2 * encoder.head_dim
+    return Cost(
+        sum(parameter.numel() for parameter in encoder.model.parameters()),
+        int(counter.get_total_flops()),
+        head_parameters,
+        8 * length * width * encoder.head_dim + 4 * length**2 * encoder.head_dim,
+        length,
+    )

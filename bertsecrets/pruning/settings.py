@@ -21,12 +21,13 @@ class PruneSettings(Settings):
 
     Args:
         max_loss: The loss of score that matters, in points (hundredths of the score).
-        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses most, and test none.
-        confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together, and level of
-            the intervals.
+        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses
+            most, and test none.
+        confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together,
+            and level of the intervals.
         scores: Which scores choose the heads to remove, the first one for ``keep``: names of
-            :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns of head
-            tables, or functions. The controls are always added.
+            :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns
+            of head tables, or functions. The controls are always added.
         tables: Folders of other analyses of the checkpoint, whose columns serve as scores.
         iterative: Whether scores are computed anew after each step; else once (Michel et al. 2019).
         step: Share of all heads removed in each step.
@@ -69,19 +70,20 @@ class ShrinkSettings(Settings):
     """The ``shrink`` section of the configuration.
 
     Args:
-        speedup: How many times as fast the smaller models are to be, tested in this order up to the first that fails; None for
-            :data:`SPEEDUPS`.
-        shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width, which the
-            library can load.
+        speedup: How many times as fast the smaller models are to be, tested in this order up to the first that fails;
+            None for :data:`SPEEDUPS`.
+        shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width,
+            which the library can load.
         max_loss: The loss of score that matters, in points (hundredths of the score), of every metric.
-        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses most, and test none.
+        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses
+            most, and test none.
         confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together.
         examples: Number of training examples that choose what goes, and that what remains is fitted to.
         epochs: Passes of distillation for each model; 0 for none.
         distilled_on: Number of training examples of a pass.
         learning_rate: Peak learning rate of distillation, which then falls linearly to 0.
-        batch_size, length: Examples of a batch whose time is measured, and tokens of each; None for the mean length of the
-            evaluation set.
+        batch_size, length: Examples of a batch whose time is measured, and tokens of each; None for the mean length of
+            the evaluation set.
         latency_rounds: Timed passes of each shape.
         evaluation: Evaluation set of the test; None for the task's first.
         export: Programs to write beside the smaller model.
@@ -115,5 +117,6 @@ def check_class_loss(section: str, max_class_loss: float | None, task: Task) -> 
     """Raise UserError if a loss within classes is to be tested, and the task has none."""
     if max_class_loss is not None and task.is_regression:
         raise UserError(
-            f"{section}.max_class_loss is {max_class_loss:g}, but task '{task.name}' predicts a score and has no classes; leave it out."
+            f"{section}.max_class_loss is {max_class_loss:g}, but task '{task.name}' predicts a score and has no "
+            "classes; leave it out."
         )

@@ -35,8 +35,8 @@ def earlier_lines(folder: Path, experiment: str, kind: str, content: Content) ->
         return list(EARLIER[experiment, kind](content)) if content else []
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise RecordError(
-            f"'{name}' holds no valid {kind} ({type(error).__name__}: {error}), so it is damaged or of another version; "
-            "repeat the analysis."
+            f"'{name}' holds no valid {kind} ({type(error).__name__}: {error}), so it is damaged or of another "
+            "version; repeat the analysis."
         ) from error
 
 
@@ -335,7 +335,8 @@ def _weights(content: Content) -> Iterator[Content]:
 
 
 def _checks(content: Content, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The modes of the records of one kind beside the ablation table, and the records; ``<kind>_<mode>`` are their keys."""
+    """The modes of the records of one kind beside the ablation table, and the records; ``<kind>_<mode>`` are their
+    keys."""
     for key, record in content.items():
         if key.startswith(f"{kind}_") and record:
             yield key.removeprefix(f"{kind}_"), record

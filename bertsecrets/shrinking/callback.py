@@ -63,13 +63,14 @@ _ROUNDS = 20
 
 
 class ShrinkModel(HeadAnalysis):
-    """Remove heads and neurons when a finished model is validated, and write the fastest model that is shown to be good enough.
+    """Remove heads and neurons when a finished model is validated, and write the fastest model that is shown to be good
+    enough.
 
     Where none is, the one that failed is written, to a folder whose name says so.
 
-    What goes is chosen, and what remains is fitted and taught, on training examples; the evaluation set takes no part in it and
-    judges each smaller model once, from the slowest on up to the first that fails. An interrupted search takes up the models that
-    it had made.
+    What goes is chosen, and what remains is fitted and taught, on training examples; the evaluation set takes no part
+    in it and judges each smaller model once, from the slowest on up to the first that fails. An interrupted search
+    takes up the models that it had made.
 
     Args:
         run: The run to write results to.
@@ -94,7 +95,8 @@ class ShrinkModel(HeadAnalysis):
             check_onnx(("onnx", "onnxscript", "onnxruntime"))
         if trainer.world_size > 1:
             raise UserError(
-                f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1 and trainer.num_nodes=1."
+                f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1 "
+                "and trainer.num_nodes=1."
             )
         data, settings = data_of(trainer), self.settings
         check_class_loss("shrink", settings.max_class_loss, data.task)
@@ -208,7 +210,8 @@ class _Search:
         return [*heads, *(Cost("neurons", kept, float(cost)) for kept, cost in neurons)]
 
     def finish(self, shrunk: Shrunk) -> None:
-        """Write the fastest model that holds, or the first that failed, with its card; then remove what an interrupted search would take up."""
+        """Write the fastest model that holds, or the first that failed, with its card; then remove what an interrupted
+        search would take up."""
         made = self.folders[shrunk.written.attempt.attempt]
         # Weights made in inference mode could be neither trained nor exported.
         with torch.inference_mode(False):
@@ -247,8 +250,8 @@ class _Search:
     def _planned(
         self, planner: Callable[[], Callable[[LatencyTable, float], Kept]], speedup: float
     ) -> tuple[Kept, float]:
-        """What a model keeps that is measured to be as fast as asked, and its predicted speed-up; of the interrupted search if it had
-        come so far.
+        """What a model keeps that is measured to be as fast as asked, and its predicted speed-up; of the interrupted
+        search if it had come so far.
         """
         settings = self.settings
         path = self.finished.folder / f"plan-{settings.shape}-{speedup:g}-{settings.seed}-{settings.examples}.json"

@@ -31,13 +31,13 @@ def most_informative(score_G: Tensor, count: int) -> tuple[int, ...]:
 def fisher_information(
     model: nn.Module, batches: Iterable[Batch], *, context: Context, seed: int = 0
 ) -> ComponentScores:
-    """Mean over examples of the Fisher information of each gate (Kwon et al. 2022, section 4.1, with the true instead of the
-    empirical information).
+    """Mean over examples of the Fisher information of each gate (Kwon et al. 2022, section 4.1, with the true instead
+    of the empirical information).
 
     A gate multiplies the output of a head or a neuron and is 1 in the whole model. The information of its removal is
-    E_y[(d log p(y | x) / d gate)²], with answers y as the model gives them, so that no labels are needed and examples that
-    training has learned by heart still count; of a score, of unit variance. The expectation is estimated by one random
-    combination of classes for each example, with which it is unbiased.
+    E_y[(d log p(y | x) / d gate)²], with answers y as the model gives them, so that no labels are needed and examples
+    that training has learned by heart still count; of a score, of unit variance. The expectation is estimated by one
+    random combination of classes for each example, with which it is unbiased.
 
     Args:
         model: Any module that contains a sequence classifier of a family with an adapter.
@@ -87,8 +87,8 @@ def _record(values: list[Tensor], _: nn.Module, args: tuple[Any, ...]) -> tuple[
 def _random_log_likelihood(logits_BC: Tensor, generator: torch.Generator) -> Tensor:
     """A sum over examples whose squared derivatives have the Fisher information as their expectation.
 
-    Of classes, sum_c e_c sqrt(p_c) log p_c with random signs e: squares remain, sum_c p_c (d log p_c)², and products of different
-    classes vanish in expectation. A score has one output, whose square needs no sign.
+    Of classes, sum_c e_c sqrt(p_c) log p_c with random signs e: squares remain, sum_c p_c (d log p_c)², and products of
+    different classes vanish in expectation. A score has one output, whose square needs no sign.
     """
     if logits_BC.shape[1] == 1:
         return logits_BC.sum()

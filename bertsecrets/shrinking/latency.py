@@ -4,7 +4,7 @@ import copy
 import logging
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,6 @@ _CALIBRATED = 0.2
 
 _LEAST = 0.02
 """Least share of a pass that is fixed; layers timed alone may take longer than in the model."""
-
 
 _SCATTER = 0.2
 """Excess of the median over the fastest time that is reported; on a machine without other work it is below 0.1."""
@@ -87,7 +86,8 @@ class LatencyTable:
         return milliseconds + float(np.interp(counts, self.widths, self.neurons_W).sum())
 
     def calibrated(self, kept: Kept, speedup: float) -> "LatencyTable":
-        """The table with all that heads and neurons take scaled alike, so that it predicts the measured speed-up of one smaller model.
+        """The table with all that heads and neurons take scaled alike, so that it predicts the measured speed-up of one
+        smaller model.
 
         A layer timed alone finds its weights in the cache, which it does not in a model.
 
@@ -131,8 +131,8 @@ def measure_latency(
 ) -> LatencyTable:
     """Time one layer with every number of heads and with several numbers of neurons, in turns, and the whole model.
 
-    One layer stands for all, as they have the same shapes. Times that fall as more is kept are noise, which isotonic regression
-    evens out.
+    One layer stands for all, as they have the same shapes. Times that fall as more is kept are noise, which isotonic
+    regression evens out.
 
     Args:
         model: Any module that contains a model of a family with an adapter.
@@ -162,7 +162,13 @@ def measure_latency(
             narrow_layer(encoder.family, layer, heads, range(head_count), range(neuron_count))
             calls.append(partial(layer, first.hidden_BSD, **first.arguments))
         times = in_turns(calls, rounds, device, advance)
-    warn_of_scatter(times[0])
+    excess = statistics.median(times[0]) / min(times[0]) - 1
+    if excess > _SCATTER:
+        _log.warning(
+            f"Times scatter: half of the passes took {excess:.0%} longer than the fastest, so speed-ups may differ "
+            "from what is planned. Repeat it when nothing else runs, with more rounds (shrink.latency_rounds) or on "
+            "one thread (OMP_NUM_THREADS=1)."
+        )
     # What else the machine does only adds to a time.
     whole, *milliseconds = [min(times_of_call) for times_of_call in times]
     heads_H = _ascending(np.array(milliseconds[: heads + 1]))
@@ -191,13 +197,3 @@ def _ascending(milliseconds_N: Array) -> Array:
     index_N = np.arange(len(milliseconds_N))
     even_N = IsotonicRegression().fit_transform(index_N, milliseconds_N)
     return np.asarray(even_N - even_N[0], np.float64)
-
-
-def warn_of_scatter(times: Sequence[float]) -> None:
-    """Say so where repeated times of one call scatter too much for a plan to rest on them."""
-    excess = statistics.median(times) / min(times) - 1
-    if excess > _SCATTER:
-        _log.warning(
-            f"Times scatter: half of the passes took {excess:.0%} longer than the fastest, so speed-ups may differ from what is planned. "
-            "Repeat it when nothing else runs, with more rounds (shrink.latency_rounds) or on one thread (OMP_NUM_THREADS=1)."
-        )

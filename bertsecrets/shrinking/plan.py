@@ -71,7 +71,8 @@ def allocate(losses: Sequence[Array], costs: Sequence[Array], budget: float) -> 
 
 
 def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
-    """What a model of this speed keeps: the heads and neurons whose removal loses least information, by dynamic programming.
+    """What a model of this speed keeps: the heads and neurons whose removal loses least information, by dynamic
+    programming.
 
     Of each layer the most informative heads and neurons stay; how many is divided among the layers.
 
@@ -90,7 +91,8 @@ def plan(scores: ComponentScores, table: LatencyTable, speedup: float) -> Kept:
     choice = allocate(losses, costs, table.whole / speedup - table.fixed)
     if choice is None:
         raise UserError(
-            f"No smaller model is {speedup:g} times as fast here; the fastest is {table.fastest:.1f} times. Ask for less."
+            f"No smaller model is {speedup:g} times as fast here; the fastest is {table.fastest:.1f} times. Ask for "
+            "less."
         )
     kept_heads = tuple(most_informative(scores.head_LH[layer], choice[2 * layer]) for layer in range(layers))
     if not any(kept_heads):
@@ -110,8 +112,8 @@ def as_fast_as_asked(
 ) -> tuple[Kept, float]:
     """What a model keeps that is measured to be as fast as asked and as predicted, and the prediction.
 
-    Where it is not, the table is calibrated by what was measured and the plan made again. If none is as fast, the fastest is taken; if
-    none that is fast enough was predicted to be, the slowest of them.
+    Where it is not, the table is calibrated by what was measured and the plan made again. If none is as fast, the
+    fastest is taken; if none that is fast enough was predicted to be, the slowest of them.
 
     Args:
         planner: From a table and a speed-up to a plan.
@@ -185,7 +187,8 @@ class Answered:
 def layers_in_turn(answered: Answered, advance: Callable[[int], object] | None = None) -> list[tuple[int, ...]]:
     """Sets of no layer, one, two and so on up to all but one: each adds the layer without which answers change least.
 
-    Layers are left out one after another and not by one ranking, for of two layers that do the same work either can go, but not both.
+    Layers are left out one after another and not by one ranking, for of two layers that do the same work either can go,
+    but not both.
 
     Args:
         answered: The model and its answers.
@@ -212,8 +215,8 @@ def uniform_plan(
     table: LatencyTable,
     speedup: float,
 ) -> Kept:
-    """What a model of this speed keeps where all its layers are alike: of each number of layers the widest, and of these the one whose
-    answers are nearest to the whole model's.
+    """What a model of this speed keeps where all its layers are alike: of each number of layers the widest, and of
+    these the one whose answers are nearest to the whole model's.
 
     Args:
         answered: The whole model and its answers.
@@ -235,8 +238,8 @@ def uniform_plan(
     if not plans:
         fastest = table.whole / table.predict(_kept(scores, layer_sets[-1], table.widths[1]))
         raise UserError(
-            f"No model whose layers are alike is {speedup:g} times as fast here; the fastest is {fastest:.1f} times. Ask for less, or "
-            "leave out shrink.shape=uniform."
+            f"No model whose layers are alike is {speedup:g} times as fast here; the fastest is {fastest:.1f} times. "
+            "Ask for less, or leave out shrink.shape=uniform."
         )
     if len(plans) == 1:
         return plans[0]

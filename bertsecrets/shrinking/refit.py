@@ -1,4 +1,4 @@
-"""Refit what a smaller model keeps: its output maps, from the first layer on, so that each part adds what it added before."""
+"""Refit the output maps that a smaller model keeps, from the first layer on, so that each adds what it did before."""
 
 import copy
 from collections.abc import Iterable
@@ -36,18 +36,14 @@ class _Rows:
 
 
 @torch.no_grad()
-def refitted(
-    model: nn.Module,
-    kept: Kept,
-    batches: Iterable[Batch],
-    *,
-    context: Context,
-) -> PreTrainedModel:
-    """A copy of a model of the same shape, in which removed heads and neurons are read with weight 0 and all others anew.
+def refitted(model: nn.Module, kept: Kept, batches: Iterable[Batch], *, context: Context) -> PreTrainedModel:
+    """A copy of a model of the same shape, in which removed heads and neurons are read with weight 0 and all others
+    anew.
 
-    Layer by layer, the map that reads the heads and the one that reads the neurons are fitted by ridge regression to what they gave
-    in the whole model, from what they are fed in the smaller one, so that later layers make up for earlier ones (Kwon et al. 2022,
-    section 4.3, who fit one factor for each head and neuron; ZipLM, Kurtic et al. 2023, section 3, who fit all weights).
+    Layer by layer, the map that reads the heads and the one that reads the neurons are fitted by ridge regression to
+    what they gave in the whole model, from what they are fed in the smaller one, so that later layers make up for
+    earlier ones (Kwon et al. 2022, section 4.3, who fit one factor for each head and neuron; ZipLM, Kurtic et al. 2023,
+    section 3, who fit all weights).
 
     Args:
         model: Any module that contains a model of a family with an adapter.
@@ -59,17 +55,15 @@ def refitted(
     smaller = describe(copy.deepcopy(whole.model))
     device = next(whole.model.parameters()).device
     with evaluating(whole.model), evaluating(smaller.model), context():
-        rows = [_start(whole, batch.to(device)) for batch in batches]
+        rows = []
+        for batch in batches:
+            inputs = batch.to(device).inputs()
+            _, layers = clean_pass(whole, inputs)
+            hidden_BSD, real_BS = layers[0].hidden_BSD, inputs["attention_mask"].bool()
+            rows.append(_Rows(hidden_BSD, hidden_BSD, real_BS, [layer.arguments for layer in layers]))
         for layer in range(whole.num_layers):
             _refit_layer(whole, smaller, layer, kept, rows)
     return smaller.model
-
-
-def _start(whole: Encoder, batch: Batch) -> _Rows:
-    _, layers = clean_pass(whole, batch.inputs())
-    hidden_BSD = layers[0].hidden_BSD
-    real_BS = batch.inputs()["attention_mask"].bool()
-    return _Rows(hidden_BSD, hidden_BSD, real_BS, [layer.arguments for layer in layers])
 
 
 def _refit_layer(whole: Encoder, smaller: Encoder, layer: int, kept: Kept, rows: list[_Rows]) -> None:

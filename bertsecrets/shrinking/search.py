@@ -55,8 +55,9 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
         raise UserError(f"shrink.speedup is {requested}; expected ascending numbers above 1, tested in this order.")
     if requested[-1] >= table.fastest:
         raise UserError(
-            f"shrink.speedup is {requested[-1]:g}, but with one head left and nothing else this model is {table.fastest:.1f} times as fast "
-            f"at batch {table.batch_size} with {table.length} tokens; ask for less, or start from a model of fewer layers."
+            f"shrink.speedup is {requested[-1]:g}, but with one head left and nothing else this model is "
+            f"{table.fastest:.1f} times as fast at batch {table.batch_size} with {table.length} tokens; ask for less, "
+            "or start from a model of fewer layers."
         )
     return list(requested)
 
@@ -76,8 +77,9 @@ def check_examples(count: int, margin: float, confidence: float) -> str:
     changed = np.array([round(_CHANGED * count / 2)])
     (loss,) = smallest_ruled_out(paired_loss(changed, changed, count), 1 - confidence, 1.0)
     return (
-        f"With {count:,} examples, a loss of {rounded_up(float(loss)):.1f} points or more is ruled out if {_CHANGED:.0%} of the answers "
-        f"change, half of them for the better; of {rounded_up(loss_ruled_out(count, confidence)):.1f} points if none changes."
+        f"With {count:,} examples, a loss of {rounded_up(float(loss)):.1f} points or more is ruled out if "
+        f"{_CHANGED:.0%} of the answers change, half of them for the better; of "
+        f"{rounded_up(loss_ruled_out(count, confidence)):.1f} points if none changes."
     )
 
 
@@ -95,8 +97,8 @@ def check_can_rule_out(what: str, count: int, setting: str, margin: float, confi
     if least >= margin:
         needed = math.floor(examples_to_rule_out(margin, confidence)) + 1
         raise UserError(
-            f"{what} cannot rule out a loss of {100 * margin:g} points at {100 * confidence:.4g}% confidence, even if no answer "
-            f"changes: they rule out {rounded_up(least):.1f}. Judge on {needed:,} or more, or give {setting}="
+            f"{what} cannot rule out a loss of {100 * margin:g} points at {100 * confidence:.4g}% confidence, even if "
+            f"no answer changes: they rule out {rounded_up(least):.1f}. Judge on {needed:,} or more, or give {setting}="
             f"{rounded_up(least):g} or more."
         )
 
@@ -211,7 +213,8 @@ def metric_tests(
 def length_changes(
     whole: Answers, smaller: Answers, task: Task, lengths: Sequence[int], confidence: float, attempt: int = 0
 ) -> list[Group]:
-    """:func:`bertsecrets.pruning.guarantee.group_changes` by thirds of the lengths; empty for a task that predicts a score.
+    """:func:`bertsecrets.pruning.guarantee.group_changes` by thirds of the lengths; empty for a task that predicts a
+    score.
 
     Args:
         whole, smaller: Their answers.

@@ -149,8 +149,9 @@ def test_the_time_is_announced(
 
     monkeypatch.setattr(PruningSearch, "evaluations", counting)
     validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
-    # By hand, of 3 layers of 4 heads whose last layer costs nothing, on 16 of 24 examples for the score: its sweep takes 4 passes on them;
-    # then five sizes in three orders, of which one on these examples, too, each from the first layer's 1.75 / 3 of a pass.
+    # By hand, of 3 layers of 4 heads whose last layer costs nothing, on 16 of 24 examples for the score: its sweep
+    # takes 4 passes on them; then five sizes in three orders, of which one on these examples, too, each from the first
+    # layer's 1.75 / 3 of a pass.
     assert counted == pytest.approx([4 * 16 / 24 + 5 * 1.75 / 3 * (16 / 24 + 3)])
     assert caplog.messages[-1:] == [
         "Removing heads in the order of 3 scores, on 16 training examples and 24 others: about 27 s."

@@ -1,4 +1,5 @@
-"""Pruning and gates through the doors: the command of the documentation, two processes, heads removed before training."""
+"""Pruning and gates through the doors: the command of the documentation, two processes, heads removed before
+training."""
 
 from pathlib import Path
 

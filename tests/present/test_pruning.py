@@ -35,7 +35,7 @@ def pruned(outcome: Chosen, **facts: object) -> Pruned:
     ("needed", "hopeless", "expected"),
     [
         (5825, False, "; about 5,825 examples would show it with 80 % power"),
-        (4_714_200, False, "so close to the margin that showing it would take more than 100,000 examples"),
+        (4_714_200, False, "so close to the margin that it would take more than 100,000 examples"),
         (None, True, "more examples would not help"),
         (None, False, "a loss above 1.9 ruled out)."),
     ],
@@ -65,8 +65,8 @@ def test_a_head_table_may_be_of_the_tested_examples(from_table: bool, expected: 
         (
             False,
             False,
-            "With 14 of 72 heads removed together and no training, accuracy loses at most 1.9 points; a loss of accuracy of 1 point or "
-            "more is not",
+            "With 14 of 72 heads removed together and no training, accuracy loses at most 1.9 points; a loss of "
+            "accuracy of 1 point or more is not",
         ),
         (True, True, "With 58 of 72 heads, a loss of accuracy of 1 point or more is"),
         (
@@ -90,8 +90,8 @@ def test_the_title_of_the_page_is_the_outcome(asked: bool, holds: bool, expected
 def test_a_class_that_fails_alone_is_said_in_the_title() -> None:
     found = pruned(chosen("exact", 58, bound=0.007), class_margin=0.05, recovery_epochs=1)
     assert answer_in_words(found) == (
-        "With 14 of 72 heads removed together and fine-tuning, a loss of accuracy of 1 point or more is ruled out, one of 5 points "
-        "of accuracy within a class is not."
+        "With 14 of 72 heads removed together and fine-tuning, a loss of accuracy of 1 point or more is ruled out, "
+        "one of 5 points of accuracy within a class is not."
     )
 
 
@@ -110,14 +110,14 @@ def test_the_search_is_said_with_what_it_spends() -> None:
     [
         (
             [(-0.01, 0.01), (-0.05, -0.01), (-0.02, 0.01), (-0.2, -0.1), (-0.4, -0.3)],
-            "the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with 4 by −15.0 (−20.0 "
-            "to −10.0); 2 random orders there: −9.0 to −8.0.",
+            "the loss begins between 6 and 4 of 12 heads: with 6, accuracy changes by −0.5 (−2.0 to 1.0) points, with "
+            "4 by −15.0 (−20.0 to −10.0); 2 random orders there: −9.0 to −8.0.",
         ),
         ([(-0.01, 0.01)] * 5, "no loss of accuracy is shown down to 2 of 12 heads."),
         (
             [(-0.3, -0.1)] * 5,
-            "accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; 2 random orders "
-            "there: −9.0 to −8.0.",
+            "accuracy falls from the first step on: with 10 of 12 heads it changes by −20.0 (−30.0 to −10.0) points; "
+            "2 random orders there: −9.0 to −8.0.",
         ),
     ],
 )
@@ -171,8 +171,8 @@ def test_gates_that_follow_no_push_are_undecided(tmp_path: Path) -> None:
     section = FROZEN.section(view)
     assert section is not None
     assert section.findings == [
-        "Of 4 heads, the gates of 1 stay open when pushed shut (facilitating), those of 1 shut when pushed open (interfering), and 1 "
-        "follow the push (irrelevant); 1 are undecided."
+        "Of 4 heads, the gates of 1 stay open when pushed shut (facilitating), those of 1 shut when pushed open "
+        "(interfering), and 1 follow the push (irrelevant); 1 are undecided."
     ]
     assert list(section.tables[0].rows) == [["0.1", "2", "−1.0", "−3.0", "2.0", "0.700"]]
     assert all(block.figure.axes for block in section.figures)

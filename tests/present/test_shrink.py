@@ -92,9 +92,9 @@ def test_the_card_says_what_was_tested_and_what_loads_the_model() -> None:
 
 def test_the_answer_names_speed_score_and_what_is_ruled_out() -> None:
     assert answer_in_words(SHRUNK) == (
-        "A model with 3 of 8 heads and 31% of the neurons, refitted after the cut, is 2.00 times as fast at batch 8 (30.0 → 15.0 ms) and "
-        "2.00 times at batch 1: accuracy 0.900 → 0.895; at 95% confidence on 400 examples, a loss of 1 point or more is ruled out; "
-        "class no loses most, 0.900 → 0.860, −4.0 points (−12.0 to 3.0)."
+        "A model with 3 of 8 heads and 31% of the neurons, refitted after the cut, is 2.00 times as fast at batch 8 "
+        "(30.0 → 15.0 ms) and 2.00 times at batch 1: accuracy 0.900 → 0.895; at 95% confidence on 400 examples, a "
+        "loss of 1 point or more is ruled out; class no loses most, 0.900 → 0.860, −4.0 points (−12.0 to 3.0)."
     )
     failed = answer_in_words(Shrunk(SEARCH, [attempt(False, needed=900.0)]))
     assert "No smaller model holds: 2.00 times as fast at batch 8: accuracy" in failed

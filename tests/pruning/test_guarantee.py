@@ -40,7 +40,8 @@ def results(lost_V: list[float], won: float, examples: int, seed: int, right: fl
 def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
     # The true loss is exactly the margin: passing is an error.
     passed = int((guarantee(results([0.04] * 1000, 0.02, 600, 0), "accuracy", 0.02, 0.9).p_V <= 0.1).sum())
-    # The models share their labels: how many examples can be lost varies a little with them. An exact test passes fewer than a tenth.
+    # The models share their labels: how many examples can be lost varies a little with them. An exact test passes fewer
+    # than a tenth.
     assert 40 <= passed <= 120
 
 

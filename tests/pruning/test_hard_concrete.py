@@ -78,7 +78,8 @@ def test_a_wrong_temperature_would_be_noticed() -> None:
 def test_expected_number_of_open_gates(log_alpha: float, temperature: float) -> None:
     gate = HardConcrete(3, 4, temperature)
     torch.nn.init.constant_(gate.log_alpha_LH, log_alpha)
-    # P(g > 0) = P(s > -low / (high - low)), and s > t where the logistic noise exceeds temperature logit(t) - log alpha.
+    # P(g > 0) = P(s > -low / (high - low)), and s > t where the logistic noise exceeds temperature logit(t) - log
+    # alpha.
     threshold = temperature * math.log((0.1 / 1.2) / (1 - 0.1 / 1.2)) - log_alpha
     assert gate.expected_open().item() == pytest.approx(12 * stats.logistic.sf(threshold), rel=1e-4)
     is_kept = stats.logistic.sf(-threshold - 2 * log_alpha) > stats.logistic.cdf(threshold)

@@ -30,7 +30,8 @@ for _seed, _change in zip(OURS, (-0.03, 0.0, 0.03), strict=True):
 def test_the_table_has_means_over_seeds_and_says_where_ours_loses() -> None:
     rows = [*OURS, row("layers", 3, 0.83, 1.9), row("int8", 1, 0.855, 2.5)]
     table = table_of(rows)
-    # Limits over seeds and examples, from each seed's of 90 % on two sides: not the mean of the seeds' limits, which is −1.0.
+    # Limits over seeds and examples, from each seed's of 90 % on two sides: not the mean of the seeds' limits, which is
+    # −1.0.
     found = interval_over_seeds([[-3.0, -4.0, -2.0], [0.0, -1.0, 1.0], [3.0, 2.0, 4.0]], 0.9)
     assert found.low < -3
     bound = math.ceil(-10 * found.low) / 10
@@ -38,8 +39,8 @@ def test_the_table_has_means_over_seeds_and_says_where_ours_loses() -> None:
     assert "| layers | 1 | 3,000 | 1.90; 0.95 | 0.830 | −2.0 | 3.0 |" in table
     assert table.endswith(
         "Where ours loses:\n\n"
-        "- minilm on sst2 (0.850), to int8: +0.5 points, 2.50 in place of 2.00 times as fast, losses above 1.0 in place of "
-        f"{bound:.1f} points ruled out."
+        "- minilm on sst2 (0.850), to int8: +0.5 points, 2.50 in place of 2.00 times as fast, losses above 1.0 in "
+        f"place of {bound:.1f} points ruled out."
     )
     assert "loses" not in table_of(rows[:4])
     # A lower score, but less of a loss left open and no less speed.

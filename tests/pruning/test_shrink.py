@@ -97,7 +97,8 @@ UNIFORM = Kept(
 @pytest.mark.parametrize("family", [family for family in (*REMOVABLE, *NARROWABLE) if family not in ("deberta", "esm")])
 def test_a_uniform_cut_is_a_folder_that_the_library_loads(family: str, tmp_path: Path) -> None:
     model, batch = tiny_model(family), tiny_batch()
-    wide = Kept(HEADS, (tuple(range(HEADS)),) * LAYERS, (UNIFORM.neurons[0], tuple(range(NEURONS)), UNIFORM.neurons[2]))  # type: ignore[index]
+    neurons: Any = UNIFORM.neurons
+    wide = Kept(HEADS, (tuple(range(HEADS)),) * LAYERS, (neurons[0], tuple(range(NEURONS)), neurons[2]))
     with gate(model, wide), without_parts(describe(model), [(1, "block")]):
         expected = model(**batch).logits
     smaller = keep_only(model, UNIFORM)
@@ -156,7 +157,8 @@ def test_a_uniform_plan_is_as_fast_as_asked_and_nearest_to_the_whole_model() -> 
         heads = [() if layer in left_out else tuple(range(HEADS)) for layer in range(LAYERS)]
         return Kept(HEADS, tuple(heads), tuple(own), left_out)
 
-    # Of 32 ms, three layers of 24 neurons take 23, two whole ones 21.5, two of 24 neurons 15.5, one whole one 11, of 24 neurons 8.
+    # Of 32 ms, three layers of 24 neurons take 23, two whole ones 21.5, two of 24 neurons 15.5, one whole one 11, of 24
+    # neurons 8.
     for speedup, candidates in (
         (1.2, [cut((), 24), cut(sets[1], 48), cut(sets[2], 48)]),
         (2.0, [cut(sets[1], 24), cut(sets[2], 48)]),
