@@ -205,7 +205,8 @@ def make(folder: Path, code: Path, only: str) -> None:
                 ["-m", f"hydra.sweep.dir={folder / name}"] if name == "sweep" else [f"hydra.run.dir={folder / name}"]
             )
             _command(code, folder, name, [command, *target, *_QUIET, *words])
-    runs = ",".join(str(folder / name) for name in commands(folder) if (folder / name).exists())
+    # A page of heads is of models of one size.
+    runs = ",".join(str(folder / name) for name in commands(folder) if name != "three_layers")
     for page in PAGES:
         if fnmatch(page, only) and not (folder / "pages" / page).exists():
             words = ["compare", f"runs=[{runs}]", f"paper={page}", f"hydra.run.dir={folder / 'pages' / page}"]
