@@ -371,9 +371,9 @@ class Said:
 def said(page: str) -> Said:
     """What an HTML page says.
 
-    >>> found = said("<p>Without 1,024 of them accuracy is −3.4 points (two seeds, .5).</p><td>can be spared</td>")
+    >>> found = said("<p>Without 1,024 of them accuracy is −3.4 points (two seeds, .5).</p><tr><td>needed</td></tr>")
     >>> sorted(found.numbers), dict(found.verdicts)
-    (['0.5', '1024', '2', '3.4'], {'can be spared': 1})
+    (['0.5', '1024', '2', '3.4'], {'needed': 1})
     """
     text = _PageText()
     text.feed(page)
