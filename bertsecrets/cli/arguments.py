@@ -106,27 +106,30 @@ def with_texts(arguments: Sequence[str]) -> list[str]:
     >>> with_texts(["data.label=stars, 1 to 5", "checkpoint=runs/a (1)", "seed=1,2", "data.text=[a,b]"])
     ["data.label='stars, 1 to 5'", "checkpoint='runs/a (1)'", 'seed=1,2', 'data.text=[a,b]']
     """
-    return [
-        argument if argument.startswith("~") or "=" not in argument else _with_text(argument) for argument in arguments
-    ]
-
-
-def _with_text(argument: str) -> str:
-    key, _, value = argument.partition("=")
-    name = key_of(argument)
-    try:
-        read = parse_overrides([argument])[0]
-        text = value if read.is_sweep_override() else read.value()
-    except UserError:
-        # Parsing all settings reports a mistake in the key.
-        text, argument = value, f"{key}={quoted(value)}"
-    if name in _COLUMN_NAMES and value and value[0] not in "[{'\"" and value.lower() != "null" and "${" not in value:
-        return f"{key}={quoted(value)}"
-    if name in PATHS and text not in (None, "") and "${" not in str(text):
-        path = os.path.expanduser(str(text))
-        if os.path.exists(path):
-            return f"{key}={quoted(os.path.abspath(path))}"
-    return argument
+    completed = []
+    for argument in arguments:
+        key, separator, value = argument.partition("=")
+        name = key_of(argument)
+        if separator and not argument.startswith("~"):
+            try:
+                read = parse_overrides([argument])[0]
+                text = value if read.is_sweep_override() else read.value()
+            except UserError:
+                # Parsing all settings reports a mistake in the key.
+                text, argument = value, f"{key}={quoted(value)}"
+            if (
+                name in _COLUMN_NAMES
+                and value
+                and value[0] not in "[{'\""
+                and value.lower() != "null"
+                and "${" not in value
+            ):
+                argument = f"{key}={quoted(value)}"
+            elif name in PATHS and text not in (None, "") and "${" not in str(text):
+                path = os.path.expanduser(str(text))
+                argument = f"{key}={quoted(os.path.abspath(path))}" if os.path.exists(path) else argument
+        completed.append(argument)
+    return completed
 
 
 def with_resume(invocation: Invocation) -> Invocation:

@@ -104,7 +104,11 @@ def _run_command(command: str) -> None:
             return
         config = check(invocation)
         if is_multirun(invocation, config):
-            sweep = _open_sweep(invocation, config)
+            options = ["-m", *(option for option in invocation.options if option not in ("-m", "--multirun"))]
+            # The sweep's file names its command apart.
+            recorded = [option for option in options if not option.startswith("--config-name=")]
+            sweep = open_sweep(invocation, config, [*recorded, *invocation.overrides])
+            sys.argv[1:] = [*options, *invocation.overrides, *sweep.overrides()]
             folder = sweep.folder
             records = _run_sweep(sweep, command)
             if any(record.status == FAILED for record in records):
@@ -176,15 +180,6 @@ def _perform(command: str, config: DictConfig) -> None:
 def _start_job(config: DictConfig) -> float | None:
     """Start one job of a sweep, for Hydra and its launchers."""
     return start_job(with_run_settings(config, HydraConfig.get().overrides.task))
-
-
-def _open_sweep(invocation: Invocation, first: DictConfig) -> Sweep:
-    options = ["-m", *(option for option in invocation.options if option not in ("-m", "--multirun"))]
-    # The sweep's file names its command apart.
-    recorded = [option for option in options if not option.startswith("--config-name=")]
-    sweep = open_sweep(invocation, first, [*recorded, *invocation.overrides])
-    sys.argv[1:] = [*options, *invocation.overrides, *sweep.overrides()]
-    return sweep
 
 
 def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:

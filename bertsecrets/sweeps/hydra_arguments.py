@@ -3,9 +3,8 @@
 This is the only module that uses ``hydra._internal``.
 """
 
-from argparse import ArgumentError, Namespace
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from argparse import ArgumentError
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +124,12 @@ def parse_arguments(arguments: Sequence[str], config_dir: Path, config_name: str
         UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, an option of Hydra's lacks its value, or
             ``--experimental-rerun`` is given.
     """
-    parsed, remaining = _parsed(arguments)
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        parsed, remaining = parser.parse_known_intermixed_args(arguments)
+    except ArgumentError as error:
+        raise UserError(f"{str(error).rstrip('.')}; --hydra-help lists the options.") from error
     if parsed.experimental_rerun:
         raise UserError(
             "--experimental-rerun reads a pickle, which can run code; repeat the command, or give resume=<run folder>."
@@ -141,6 +145,9 @@ def parse_arguments(arguments: Sequence[str], config_dir: Path, config_name: str
         raise UserError(
             f"--config-dir is '{parsed.config_dir}', which is not a folder; give a folder of configurations."
         )
+    options = list(arguments)
+    for setting in parsed.overrides:
+        options.remove(setting)
     return Invocation(
         overrides=list(parsed.overrides),
         multirun=parsed.multirun,
@@ -149,31 +156,9 @@ def parse_arguments(arguments: Sequence[str], config_dir: Path, config_name: str
         search=Path(parsed.config_dir).resolve() if parsed.config_dir else None,
         shows=bool(parsed.cfg or parsed.info),
         help=parsed.help,
-        options=_without(arguments, parsed.overrides),
+        options=tuple(options),
         unknown=tuple(word for word in remaining if word.startswith("-")),
     )
-
-
-def _parsed(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
-    """Hydra's options and settings, and the words that it does not know."""
-    parser = get_args_parser()
-    parser.exit_on_error = False
-    try:
-        return parser.parse_known_intermixed_args(arguments)
-    except ArgumentError as error:
-        raise UserError(f"{str(error).rstrip('.')}; --hydra-help lists the options.") from error
-
-
-def _without(arguments: Sequence[str], settings: Iterable[str]) -> tuple[str, ...]:
-    """The arguments other than the settings, which they hold in this order."""
-    options: list[str] = []
-    remaining = deque(settings)
-    for argument in arguments:
-        if remaining and argument == remaining[0]:
-            remaining.popleft()
-        else:
-            options.append(argument)
-    return tuple(options)
 
 
 def key_of(argument: str) -> str:

@@ -107,13 +107,12 @@ def end_with_process(process: int) -> None:
 
 
 def _end_unless(is_wanted: Callable[[], bool]) -> None:
-    threading.Thread(target=_watch, args=(is_wanted,), daemon=True, name="end-with-parent").start()
+    def watch() -> None:
+        while is_wanted():
+            time.sleep(_POLL_PROCESS_S)
+        end_at_once("The process that started this one has ended, and this one ends with it.")
 
-
-def _watch(is_wanted: Callable[[], bool]) -> None:
-    while is_wanted():
-        time.sleep(_POLL_PROCESS_S)
-    end_at_once("The process that started this one has ended, and this one ends with it.")
+    threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
 
 
 def end_at_once(sentence: str) -> NoReturn:

@@ -23,7 +23,6 @@ from bertsecrets.sweeps.hydra_arguments import parse_overrides
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
 
 PLUGIN = "hydra_plugins.bertsecrets.Search"
 """The ``_target_`` of this sweeper. Hydra instantiates plugins only from below ``hydra_plugins``."""
@@ -181,18 +180,14 @@ def _fits(value: Any, values: "BaseDistribution") -> bool:
 
 def ask(study: "Study", settings: SearchSettings, space: Mapping[str, "BaseDistribution"], number: int) -> "Trial":
     """The trial of a number, of a sampler of its own."""
-    study.sampler = _sampler(settings, number)
-    return study.ask(dict(space))
-
-
-def _sampler(settings: SearchSettings, number: int) -> "BaseSampler":
     import numpy as np
     from optuna import samplers
 
-    seed = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])
-    if settings.sampler == "gp":
-        return samplers.GPSampler(seed=seed)
-    return samplers.TPESampler(seed=seed) if settings.sampler == "tpe" else samplers.RandomSampler(seed=seed)
+    kinds = {"gp": samplers.GPSampler, "tpe": samplers.TPESampler, "random": samplers.RandomSampler}
+    study.sampler = kinds[settings.sampler](
+        seed=int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0])
+    )
+    return study.ask(dict(space))
 
 
 def tell(study: "Study", trial: "Trial", score: float | None) -> None:

@@ -50,27 +50,20 @@ _NONE = r"(?!)"
 _COUNT = r"\d{1,9}|None"
 _FOLDER_NAME = r"\w[\w.=,+ -]*"
 _OPTION = r"[\w*][\w*.-]*"
+_COUNTS = (
+    *("array_parallelism", "cpus_per_task", "gpus_per_node", "mem_gb", "nodes", "tasks_per_node", "timeout_min"),
+    *("ray.remote.num_cpus", "ray.remote.num_gpus"),
+)
 _HYDRA_SETTINGS = {
-    "hydra.launcher.array_parallelism": _COUNT,
-    "hydra.launcher.cpus_per_task": _COUNT,
-    "hydra.launcher.gpus_per_node": _COUNT,
-    "hydra.launcher.mem_gb": _COUNT,
+    **{f"hydra.launcher.{name}": _COUNT for name in _COUNTS},
+    **{f"hydra.sweeper.{name}": _COUNT for name in ("max_batch_size", "n_jobs", "n_trials", "seed")},
     "hydra.launcher.n_jobs": rf"-1|{_COUNT}",
-    "hydra.launcher.nodes": _COUNT,
     "hydra.launcher.ray.init.address": "auto|None",
-    "hydra.launcher.ray.remote.num_cpus": _COUNT,
-    "hydra.launcher.ray.remote.num_gpus": _COUNT,
     "hydra.launcher.partition": r"[\w.,-]+|None",
-    "hydra.launcher.tasks_per_node": _COUNT,
-    "hydra.launcher.timeout_min": _COUNT,
     "hydra.mode": "MULTIRUN",
     "hydra.sweep.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
     "hydra.sweeper.direction": "minimize|maximize",
-    "hydra.sweeper.max_batch_size": _COUNT,
-    "hydra.sweeper.n_jobs": _COUNT,
-    "hydra.sweeper.n_trials": _COUNT,
     "hydra.sweeper.sampler": "tpe|gp|random",
-    "hydra.sweeper.seed": _COUNT,
 }
 """Hydra's settings that a sweep's folder may bring along, and what they can be. Others run shell commands, import modules or move
 files."""
