@@ -47,7 +47,7 @@ def section(view: MeasureView) -> Section | None:
         rows,
         lambda row: _NAMES[row.mention],
         lambda row: row.rules,
-        rival="rule-based",
+        rival="the rules",
         unit=_UNIT,
         texts=f"{counted(documents.documents, 'document')} of {documents.corpus}",
         splits=documents.splits,

@@ -45,7 +45,7 @@ def section(view: MeasureView) -> Section | None:
         rows[:_ROWS],
         lambda row: row.relation,
         lambda row: row.baseline,
-        rival="best fixed offset",
+        rival="the best fixed offset",
         unit=_UNIT,
         texts=f"{counted(treebank.sentences, 'sentence')} of {treebank.corpus}",
         splits=treebank.splits,

@@ -106,7 +106,7 @@ def best_heads_figure(
         name,
         title,
         intervals,
-        f"The best heads, and {rival}.",
+        f"The best heads beside {rival}.",
         rows=rows,
         label=lambda row: f"{thing(row)} (layer {row.layer} · {row.head})",
         value=lambda row: row.accuracy,

@@ -16,6 +16,7 @@ from bertsecrets.results.earlier import HEADS, earlier_lines
 from bertsecrets.results.rows import Row, as_rows, kind_name, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
+from bertsecrets.statistics.corrections import LEVEL as LEVEL
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero, mean_exceeds_zero
 
@@ -23,9 +24,6 @@ Array = NDArray[np.float64]
 
 MODEL_KEY = "model"
 """Key of what runs of version 0.1 found of the model itself; other models have their stages as keys."""
-
-LEVEL = 0.05
-"""Level of tests of heads, mostly their false discovery rate."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ from scipy.stats import false_discovery_control
 
 Array = NDArray[np.float64]
 
+LEVEL = 0.05
+"""Level of tests of heads, mostly their false discovery rate."""
+
 
 def holm(p_V: Array) -> Array:
     """P-values adjusted to the family-wise error rate, step-down (Holm 1979)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -11,8 +11,6 @@ from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed, once_per_batch
@@ -22,6 +20,10 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
 from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p, ratios, scored_ratios
+
+if TYPE_CHECKING:
+    from bertsecrets.data.module import TaskData
+    from bertsecrets.data.tokenization import EncodedSplit
 
 KINDS = ("all", "pronoun", "proper", "nominal")
 Windows = Literal["all", "first"]
@@ -92,11 +94,11 @@ class Coreference(Measure):
         self._position: dict[int, int] = {}
         self._document_E: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
-    def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+    def dataset(self, data: "TaskData", progress: bool = False) -> "EncodedSplit | None":
         self.task = data.task.name
         return None
 
-    def prepare(self, split: EncodedSplit) -> None:
+    def prepare(self, split: "EncodedSplit") -> None:
         """Find the mentions that have an antecedent in their window.
 
         Raises:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.views import LEVEL
+from bertsecrets.statistics.corrections import LEVEL
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -12,8 +12,6 @@ from pytorch_lightning.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed, once_per_batch
@@ -28,10 +26,13 @@ from bertsecrets.measures.dependency.words import (
     word_maps,
 )
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.views import LEVEL
 from bertsecrets.settings import typed
-from bertsecrets.statistics.corrections import holm
+from bertsecrets.statistics.corrections import LEVEL, holm
 from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p
+
+if TYPE_CHECKING:
+    from bertsecrets.data.module import TaskData
+    from bertsecrets.data.tokenization import EncodedSplit
 
 ALL = "all"
 FROM_HEAD = "_from_head"
@@ -117,11 +118,11 @@ class Dependency(Measure):
         self.task = ""
         self._position: dict[int, int] = {}
 
-    def dataset(self, data: TaskData, progress: bool = False) -> EncodedSplit | None:
+    def dataset(self, data: "TaskData", progress: bool = False) -> "EncodedSplit | None":
         self.task = data.task.name
         return None
 
-    def prepare(self, split: EncodedSplit) -> None:
+    def prepare(self, split: "EncodedSplit") -> None:
         """Find the relations.
 
         Raises:

@@ -45,8 +45,8 @@ from bertsecrets.measures.frame_relations.rows import (
     Token,
     Weight,
 )
-from bertsecrets.results.views import LEVEL
 from bertsecrets.settings import typed
+from bertsecrets.statistics.corrections import LEVEL
 
 _MOVED: dict[str, Moved] = {"position": "together", "received": "attending"}
 """What the baselines within a sentence move; the other one takes the links of other sentences."""
