@@ -36,7 +36,8 @@ from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import ModelSpec, check_init
 from bertsecrets.papers.names import LEDGER, page_name
 from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings, check_class_loss
-from bertsecrets.results.run import Run, check_name
+from bertsecrets.results.experiment import check_name
+from bertsecrets.results.run import Run
 from bertsecrets.settings import Section, Settings, check_numbers, configurations, shown
 
 # Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.

@@ -14,8 +14,7 @@ from torchmetrics import Metric
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid
-from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.run import INITIAL
+from bertsecrets.results.experiment import INITIAL, Experiment
 from bertsecrets.settings import LONGEST, SHORTEST, typed
 
 if TYPE_CHECKING:

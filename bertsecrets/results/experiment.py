@@ -1,10 +1,46 @@
 """Experiments: sources of numbers of heads, with their names, columns and how pages show them."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, Shown
-from bertsecrets.results.run import Declaration, check_name
+from bertsecrets.settings import shown
+
+INITIAL, RANDOM = "initial", "random"
+"""Stages of models to compare with: the model before fine-tuning, and one with random weights."""
+
+_RUN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
+"""Names of JSON files of the run's folder, beside which experiments write theirs."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A run's record of an experiment, from which pages are made without a model.
+
+    Args:
+        name: Name of the measure in the head table.
+        title: Heading of its section.
+        experiment: The class that made it, ``module:class``.
+        columns: The columns.
+        shown: How pages show them; None in a run of version 0.1, whose class says so.
+        presenter: What makes its pages, ``module:object``; empty for those of any grid.
+    """
+
+    name: str
+    title: str
+    experiment: str
+    columns: tuple[Column, ...] = ()
+    shown: Shown | None = None
+    presenter: str = ""
+
+
+def check_name(name: str) -> None:
+    """Raise UserError if an experiment of this name would write over files of the run, or outside of its folder."""
+    if not name or name in _RUN_FILES or Path(name).name != name or name.startswith("."):
+        reason = "which is a file of the run's folder" if name in _RUN_FILES else "which is not the name of a file"
+        raise UserError(f"An experiment is called {shown(name)}, {reason}; give its class another name.")
 
 
 class Experiment:

@@ -11,10 +11,14 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Column, HeadGrid, Shown
+from bertsecrets.grid import HeadGrid
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.config_copy import CONFIG_COPY, read_config
+from bertsecrets.results.experiment import INITIAL as INITIAL
+from bertsecrets.results.experiment import RANDOM as RANDOM
+from bertsecrets.results.experiment import Declaration as Declaration
+from bertsecrets.results.experiment import check_name
 from bertsecrets.results.files import copied, on_page, write_text
 from bertsecrets.results.rows import Identity, write_rows
 from bertsecrets.results.table import HeadTable
@@ -38,12 +42,6 @@ SWEEP_FILE = "sweep.json"
 MERGED = "merged"
 """Name of the run in a sweep's folder that its jobs are merged into."""
 
-_RUN_FILES = frozenset({"begun", "experiments", "finished", "scores", "sweep", "wandb"})
-"""Names of JSON files of the run's folder, beside which experiments write theirs."""
-
-INITIAL, RANDOM = "initial", "random"
-"""Stages of models to compare with: the model before fine-tuning, and one with random weights."""
-
 
 def difference_stage(stage: str, other: str) -> str:
     """The stage of paired differences between the numbers of two stages, e.g. ``checkpoint-initial``."""
@@ -58,27 +56,6 @@ def is_first_process() -> bool:
     if "LOCAL_RANK" in os.environ:
         return os.environ["LOCAL_RANK"] == "0" and os.environ.get("NODE_RANK", "0") == "0"
     return os.environ.get("SLURM_PROCID", "0") == "0"
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """A run's record of an experiment, from which pages are made without a model.
-
-    Args:
-        name: Name of the measure in the head table.
-        title: Heading of its section.
-        experiment: The class that made it, ``module:class``.
-        columns: The columns.
-        shown: How pages show them; None in a run of version 0.1, whose class says so.
-        presenter: What makes its pages, ``module:object``; empty for those of any grid.
-    """
-
-    name: str
-    title: str
-    experiment: str
-    columns: tuple[Column, ...] = ()
-    shown: Shown | None = None
-    presenter: str = ""
 
 
 class _Place:
@@ -287,13 +264,6 @@ def _is_of(folder: Path, trained: Mapping[str, Any]) -> bool:
         return False
     config = read_config(folder)
     return all(config.get(key) == trained.get(key) for key in ("name", "init", "seed"))
-
-
-def check_name(name: str) -> None:
-    """Raise UserError if an experiment of this name would write over files of the run, or outside of its folder."""
-    if not name or name in _RUN_FILES or Path(name).name != name or name.startswith("."):
-        reason = "which is a file of the run's folder" if name in _RUN_FILES else "which is not the name of a file"
-        raise UserError(f"An experiment is called {shown(name)}, {reason}; give its class another name.")
 
 
 _DECLARATIONS = TypeAdapter(list[Declaration])
