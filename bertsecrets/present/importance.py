@@ -15,7 +15,7 @@ from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
 from bertsecrets.present.report.content import FigureBlock, Section, Table
-from bertsecrets.results.formatting import counted, head_label, metric_label, number, p_value, with_error
+from bertsecrets.results.formatting import counted, head_label, lower_first, metric_label, number, p_value, with_error
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
 _CONFIDENT = 0.8
@@ -81,66 +81,53 @@ def _rises(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
     ).strip(), top
 
 
-_LOSSES = {
-    "gradient_importance": (
-        "The loss",
-        "that of the task; the paper's is that of masked words (masked_lm_gradient)",
-    ),
-    "masked_lm_gradient": ("The loss of masked words", "that of masked words, as in the paper"),
-}
-"""The loss that a measure differentiates, at the start of a sentence, and what it is."""
-
 _SPECIAL = {"sep_total": "[SEP]", "cls": "[CLS]"}
-_PRODUCT = "attention × gradient, "
+_DRAWN = ("cls", "sep_total", "punctuation", "all")
 
 
 def gradient(view: MeasureView) -> Section | None:
     """Figure 3 of Clark et al.: gradients by layer for each class of tokens, with attention times gradient, and a test by head."""
     if not view.has("gradient_all"):
         return None
-    loss, meaning = _LOSSES[view.name]
+    loss, meaning = (
+        ("The loss of masked words", "that of masked words, as in the paper")
+        if view.name == "masked_lm_gradient"
+        else ("The loss", "that of the task; the paper's is that of masked words (masked_lm_gradient)")
+    )
     labels = {
-        column.name.removeprefix("product_"): column.label.removeprefix(_PRODUCT)
+        column.name.removeprefix("product_"): column.label.removeprefix("attention × gradient, ")
         for column in view.columns
         if column.name.startswith("product_")
     }
     note = sample_size(view.count("gradient_all"))
     gradients, products = ({name: view.value(prefix + name) for name in labels} for prefix in ("gradient_", "product_"))
-    p_values = view.differs([f"{name}_minus_other" for name in _SPECIAL])
+    tested = view.differs([f"{name}_minus_other" for name in _SPECIAL])
+    p_values = dict(zip(_SPECIAL, tested.values(), strict=True))
+    title = f"Gradient of {lower_first(loss)} with respect to attention"
     figures = [
         block(
             name,
             f"{title}, by layer",
             layer_scatter,
             f"{caption} A dot for each head.",
-            panels={"": [LayerLine(labels[each], values[each]) for each in ("cls", "sep_total", "punctuation", "all")]},
-            unit=view.column(f"{column}_all").unit,
+            panels={"": [LayerLine(labels[each], values[each]) for each in _DRAWN]},
+            unit=view.column(column).unit,
             note=note,
         )
-        for name, title, caption, column, values in (
+        for values, column, name, title, caption in (
+            (gradients, "gradient_all", view.name, title, "Figure 3 of Clark et al."),
             (
-                view.name,
-                f"Gradient of {loss[0].lower()}{loss[1:]} with respect to attention",
-                "Figure 3 of Clark et al.",
-                "gradient",
-                gradients,
-            ),
-            (
+                products,
+                "product_all",
                 f"{view.name}_product",
                 "Attention times gradient",
-                "Each class's share of the first-order effect.",
-                "product",
-                products,
+                "Shares of the first-order effect.",
             ),
         )
     ]
     with np.errstate(divide="ignore", invalid="ignore"):
         panels = [
-            HeadPanel(
-                f"{label} ÷ other tokens",
-                np.log2(gradients[name] / gradients["other"]),
-                p_values[f"{name}_minus_other"] <= LEVEL,
-            )
+            HeadPanel(f"{label} ÷ other tokens", np.log2(gradients[name] / gradients["other"]), p_values[name] <= LEVEL)
             for name, label in _SPECIAL.items()
         ]
     figures.append(
@@ -158,26 +145,23 @@ def gradient(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            _less_and_more(view, label, p_values[f"{name}_minus_other"], name, gradients, loss)
-            for name, label in _SPECIAL.items()
+            _less_and_more(view, name, p_values[name], gradients, loss)
+            for name in _SPECIAL
             if np.isfinite(gradients[name]).any()
         ],
         [
-            "The gradient of an example's loss with respect to a head's attention from one token to another, all other "
-            "weights held fixed, in absolute value, averaged over all pairs with a token of the class, then over "
-            f"examples (Clark et al. 2019, section 3.2). The loss is {meaning}. Layers differ in scale, so that only classes "
-            "within a layer can be compared. A small gradient says that a small change of the attention hardly changes the "
-            "loss; analysis=sinks turns all of it away."
+            "Absolute gradient of an example's loss with respect to a head's attention from one token to another, all other weights "
+            "held fixed, averaged over the pairs with a token of the class, then over examples (Clark et al. 2019, section 3.2). "
+            f"The loss is {meaning}. Compare classes within a layer: layers differ in scale. A small gradient says that a "
+            "small change of the attention hardly changes the loss; analysis=sinks turns all of it away."
         ],
         [_classes_by_layer(labels, gradients, products)],
         figures,
     )
 
 
-def _less_and_more(
-    view: MeasureView, label: str, p_LH: Array, name: str, gradients: Mapping[str, Array], loss: str
-) -> str:
-    delta_LH = view.value(f"{name}_minus_other")
+def _less_and_more(view: MeasureView, name: str, p_LH: Array, gradients: Mapping[str, Array], loss: str) -> str:
+    delta_LH, label = view.value(f"{name}_minus_other"), _SPECIAL[name]
     less, more = (int(((p_LH <= LEVEL) & (sign * delta_LH > 0)).sum()) for sign in (-1, 1))
     sentence = (
         f"{loss} depends significantly less on attention to {label} than on attention to other tokens in {less} of {delta_LH.size} "
@@ -284,9 +268,9 @@ def shapley(view: MeasureView) -> Section | None:
         [_adds_up(view, worth, p_values[worth.quantity]) for worth in worths],
         [
             f"Heads are disabled (mode {worths[0].mode}) one after another in random orders; a head's value is the mean fall of the "
-            "model's worth when its turn comes, minus the mean loss or the score. The values of all heads add up to the worth "
-            "of the whole model minus that of the model without heads, in every single order. Errors are those of sampling "
-            f"orders on these {counted(worths[0].examples, 'example')} (Held and Yang 2023, who truncate; here no order is)."
+            "score, or rise of the mean loss, when its turn comes. In every order the values add up to the difference between "
+            "the whole model and the model without heads. Errors are those of sampling orders on these "
+            f"{counted(worths[0].examples, 'example')} (Held and Yang 2023, who truncate orders; here none is)."
         ],
         [
             _by_head(
@@ -355,9 +339,9 @@ def direct_effects(view: MeasureView) -> Section | None:
         [sentence],
         [
             f"Each head is disabled alone{f' (mode {early.mode})' if early else ''}. For its direct effect, later layers add to the "
-            "residual stream what they add in the unedited model, so that they neither repair nor worsen what the head's absence "
-            "does; the layer's own feed-forward network does react. Layer normalisation rescales the changed stream after each "
-            "sum, which is part of the direct effect. Direct minus total is what later layers undo."
+            "residual stream what they add in the unedited model, so that they neither repair nor worsen the harm; the layer's own "
+            "feed-forward network reacts, and layer normalisation rescales the changed stream. Direct minus total is what later "
+            "layers undo."
         ],
         [_by_head(direct_LH.shape[1], largest, columns, caption)],
         [_panels(view, names, title, p_values, f"{view.count('direct'):,} examples")],
@@ -381,7 +365,7 @@ def _panels(
     unit = view.column(names[0]).unit
     pale = f"pale: may be 0 (t test, false discovery rate {LEVEL:.0%}); " if p_values else ""
     note = f"{pale}{count}"
-    name = f"{view.name}_{names[0]}"
+    name = view.name if len(names) > 1 else f"{view.name}_{names[0]}"
     return block(name, title, head_panels, panels=panels, unit=unit, note=note, signed=signed)
 
 

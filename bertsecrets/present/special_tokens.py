@@ -88,13 +88,12 @@ def sinks(view: MeasureView) -> Section | None:
             for token, heads in heads_of.items()
         ],
         [
-            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis compares the "
-            "norm of the token's value after the output projection with that of words (Kobayashi et al. 2020): nop, "
-            f"below {limits.value_ratio:g} times; broadcast, if not, and the token adds at least half of the output's norm; "
-            "content, if other tokens do. Intervention redirects the attention to the other tokens in proportion, or cuts it, "
-            "which takes the token's value away. Broadcast: cutting "
-            f"changes the answers by {limits.change:g} or more on average (total variation of the predicted probabilities, or "
-            "share of the range of scores); content: only redirecting does; nop: neither does."
+            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis, by the norm of the "
+            f"token's value after the output projection (Kobayashi et al. 2020): nop, below {limits.value_ratio:g} times that of words; "
+            "broadcast, if not, and the token adds at least half of the output's norm; content, if other tokens do. Intervention "
+            "redirects the attention to the other tokens, or cuts it, which takes the token's value away: broadcast, if cutting "
+            f"changes the answers by {limits.change:g} or more on average (total variation of the predicted probabilities, or share of the "
+            "range of scores); content, if only redirecting does; nop, if neither does."
         ],
         tables,
         [figure] if found else [],
@@ -231,9 +230,9 @@ def blocking(view: MeasureView) -> Section | None:
             for row in rows
         ],
         [
-            "Blocked to a token: in every head no token attends to it, and the other weights are scaled to sum to one. "
-            "Blocked from a token: in every head it attends only to itself, so that it gathers nothing from the text. "
-            "Verdicts are those of disabled heads, corrected over the rows."
+            "Attention to a token blocked: no token attends to it, and the other weights are scaled to sum to one. Attention from a "
+            "token blocked: it attends only to itself, so that it gathers nothing from the text. Verdicts are those of disabled "
+            "heads, corrected over the rows."
         ],
         [blocking_table(rows)],
         [blocking_figure(view.name, rows)],
