@@ -97,7 +97,7 @@ def in_bf16(context: Context, device: str) -> Context:
 
 
 def by_onednn(context: Context) -> Context:
-    """The context of a pass with linear layers in fp32 by oneDNN. Gradients reach their inputs, not the weights."""
+    """The context of a pass with linear layers in fp32 by oneDNN, except where gradients are needed."""
     return _within(context, OneDnnLinear)
 
 
@@ -125,29 +125,13 @@ class OneDnnLinear(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is F.linear and not kwargs and _fits(*args):
-            constants = (value if value is None else value.detach() for value in args[1:])
-            return _Linear.apply(args[0], *constants)  # type: ignore[no-untyped-call]
+        # The operator has no gradient, which slopes need.
+        if func is F.linear and not kwargs and not torch.is_grad_enabled() and _fits(*args):
+            return _product(*args)
         return func(*args, **(kwargs or {}))
 
 
-class _Linear(torch.autograd.Function):
-    """A linear layer by oneDNN whose weights are constants."""
-
-    @staticmethod
-    def forward(ctx: Any, input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
-        """The outputs."""
-        ctx.save_for_backward(weight_ED)
-        return _product(input_XD, weight_ED, bias_E)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient with respect to the inputs."""
-        (weight_ED,) = ctx.saved_tensors
-        return _product(gradients[0], weight_ED.t(), None), None, None
-
-
-def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
     rows = input_XD.numel() // input_XD.shape[-1]
     # Rows of zeros: what is padded does not change the others.
     filled_RD = F.pad(input_XD.reshape(rows, -1), (0, 0, 0, -rows % _ROWS))

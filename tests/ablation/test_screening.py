@@ -592,7 +592,7 @@ def test_only_plain_fp32_layers_go_to_onednn(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_onednn
-def test_gradients_through_onednn_reach_the_inputs_alone() -> None:
+def test_gradients_do_not_go_through_onednn() -> None:
     layer, input_BD = torch.nn.Linear(48, 80), torch.randn(5, 48, requires_grad=True)
     slope_BE = torch.randn(5, 80)
     with OneDnnLinear():
@@ -601,7 +601,6 @@ def test_gradients_through_onednn_reach_the_inputs_alone() -> None:
     np.testing.assert_allclose(
         input_BD.grad.numpy(), slope_BE.double().numpy() @ layer.weight.detach().double().numpy(), atol=1e-5
     )
-    assert layer.weight.grad is None
 
 
 @needs_onednn
