@@ -1,18 +1,13 @@
 """Attention patterns on pages: figure 2 of Kovaleva et al. 2019, the pattern of each head, and how both moved."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from bertsecrets.patterns.classes import NAMES, PATTERNS, Array, dominant_patterns, over_seeds, pattern_label
-from bertsecrets.present.figures.patterns import (
-    ShareBar,
-    pattern_bars,
-    pattern_grid,
-    pattern_steps,
-    pattern_transitions,
-)
+from bertsecrets.present.figures.patterns import ShareBar, pattern_bars, pattern_grid
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import grid_comparison, highest
 from bertsecrets.present.kit import block
@@ -33,6 +28,9 @@ ANNOTATED = (
 )
 """What the names of patterns are worth."""
 
+_MOMENTS = 20
+"""At most so many validations have a bar."""
+
 _WIDEST = (
     "bars at the end of a share: 95% intervals of the mean over heads, at their widest (as if all heads' errors went the "
     "same way)"
@@ -47,31 +45,32 @@ def section(view: MeasureView) -> Section | None:
     if np.isnan(share_LHC).all():
         return Section(view.title, paragraphs=["No example has the 8 tokens that a map needs to show a pattern."])
     note = f"{NAMED}; {sample_size(view.grid(NAMES[0])[2])}"
-    share_C, reach_C = over_seeds(share_LHC[None], error_LHC[None])
-    bars = [ShareBar("all heads", share_C, reach_C)]
-    for layer, (share_HC, error_HC) in enumerate(zip(share_LHC, error_LHC, strict=True)):
-        bars.append(ShareBar(f"layer {layer}", *over_seeds(share_HC[None, None], error_HC[None, None])))
-    moved, sentences = _movement(view, note)
+    every = _bar("all heads", share_LHC, error_LHC)
+    layers = [_bar(f"layer {at}", share_LHC[at : at + 1], error_LHC[at : at + 1]) for at in range(len(share_LHC))]
+    sentences, transitions, steps = _movement(view, note)
     rows = [
-        [pattern_label(name), f"{share_C[index]:.1%} ± {reach_C[index]:.1%}", _highest(share_LHC[..., index])]
-        for index, name in enumerate(NAMES)
+        [pattern_label(name), f"{every.share_C[at]:.1%} ± {every.error_C[at]:.1%}", _highest(share_LHC[..., at])]
+        for at, name in enumerate(NAMES)
     ]
     return Section(
         view.title,
-        [_main(share_LHC, share_C), *sentences],
+        [_main(share_LHC, every.share_C), *sentences],
         [f"{ANNOTATED} Shares depend on the classifier as well as on the model."],
-        [Table(["pattern", "share of maps", "head that shows it most"], rows, "± half of a 95% interval")],
+        [
+            Table(["pattern", "share of maps", "head that shows it most"], rows, "± half of a 95% interval"),
+            *transitions,
+        ],
         [
             block(
                 "patterns_shares",
                 "Attention patterns, over all heads and by layer",
                 pattern_bars,
                 "Share of each pattern (figure 2 of the paper).",
-                bars=bars,
+                bars=[every, *layers],
                 note=f"{note}; {_WIDEST}",
             ),
             block("patterns_heads", "The pattern of each head", pattern_grid, share_LHC=share_LHC, note=note),
-            *moved,
+            *steps,
         ],
     )
 
@@ -140,6 +139,10 @@ def _shares(view: MeasureView) -> tuple[Array, Array]:
     return np.stack([view.value(name) for name in NAMES], -1), np.stack([view.stderr(name) for name in NAMES], -1)
 
 
+def _bar(name: str, share_LHC: Array, error_LHC: Array) -> ShareBar:
+    return ShareBar(name, *over_seeds(share_LHC[None], error_LHC[None]))
+
+
 def _main(share_LHC: Array, share_C: Array) -> str:
     main_LH = dominant_patterns(share_LHC)
     counts = {pattern_label(name): int((main_LH == index).sum()) for index, name in enumerate(PATTERNS)}
@@ -157,39 +160,36 @@ def _highest(share_LH: Array) -> str:
     return f"{head_label(*head)} ({share_LH[head]:.0%})" if share_LH[head] > 0 else MISSING
 
 
-def _movement(view: MeasureView, note: str) -> tuple[list[FigureBlock], list[str]]:
+def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], list[FigureBlock]]:
     """From the model before its fine-tuning, or the first step at which patterns were named, up to now; empty without either."""
     before = view.at(INITIAL)
     steps = [step for step in view.rows.steps(view.name, NAMES[0], TRAINING) if view.step is None or step < view.step]
     training = [view.at(TRAINING, step) for step in steps]
     moments = [moment for moment in (before, *training, view) if moment is not None]
     if len(moments) == 1:
-        return [], []
+        return [], [], []
     shares = [_shares(moment) for moment in moments]
-    steps = [moment.step or 0 for moment in moments]
-    over_S2C = np.stack([over_seeds(share_LHC[None], error_LHC[None]) for share_LHC, error_LHC in shares])
+    names = [*(["before fine-tuning"] if before is not None else []), *(f"step {step}" for step in (*steps, view.step))]
+    bars = [_bar(name, *pair) for name, pair in zip(names, shares, strict=True)]
     before_LH, after_LH = (dominant_patterns(shares[place][0]) for place in (0, -1))
-    start = f"at step {steps[0]}" if before is None else "before fine-tuning"
-    lines = block(
+    start = names[0] if before is not None else f"at {names[0]}"
+    labels = [*map(pattern_label, PATTERNS), "none"]
+    counts = np.zeros((len(labels), len(labels)), int)
+    np.add.at(counts, (before_LH.ravel(), after_LH.ravel()), 1)
+    transitions = Table(
+        [f"{start} (rows), at step {view.step}", *labels],
+        [[label, *map(str, count_C)] for label, count_C in zip(labels, counts.tolist(), strict=True)],
+        "Heads by the pattern that at least half of their maps show",
+    )
+    figure = block(
         "patterns_steps",
         "Patterns during training",
-        pattern_steps,
-        "Shares over all heads, step by step.",
-        steps=steps,
-        share_SC=over_S2C[:, 0],
-        error_SC=over_S2C[:, 1],
-        note=f"{note}; bands: 95% intervals at their widest",
+        pattern_bars,
+        # From the end: the last one counts.
+        bars=bars[:: -math.ceil(len(bars) / _MOMENTS)][::-1],
+        note=f"{note}; {_WIDEST}",
     )
-    table = block(
-        "patterns_transitions",
-        f"Heads by pattern, {start} and at step {steps[-1]}",
-        pattern_transitions,
-        "How many heads kept their pattern and how many changed it.",
-        before_LH=before_LH,
-        after_LH=after_LH,
-        note=f"a head's pattern is the one that at least half of its maps show; {note}",
-    )
-    change_C = over_S2C[-1, 0] - over_S2C[0, 0]
+    change_C = bars[-1].share_C - bars[0].share_C
     most = int(np.abs(change_C).argmax())
     named_LH = (before_LH >= 0) & (after_LH >= 0)
     sentence = (
@@ -197,4 +197,4 @@ def _movement(view: MeasureView, note: str) -> tuple[list[FigureBlock], list[str
         f"pattern both times changed it; the share that moved most is {pattern_label(NAMES[most])}, by "
         f"{number(100 * change_C[most], 1, signed=True)} percentage points."
     )
-    return [lines, table] if len(steps) > 2 else [table], [sentence]
+    return [sentence], [transitions], [figure] * (len(moments) > 2)

@@ -4,14 +4,7 @@ import numpy as np
 
 from bertsecrets.patterns.classes import NAMES, dominant_patterns
 from bertsecrets.present.figures.maps import TitledMap, map_sheet
-from bertsecrets.present.figures.patterns import (
-    ShareBar,
-    count_table,
-    pattern_bars,
-    pattern_grid,
-    pattern_steps,
-    pattern_transitions,
-)
+from bertsecrets.present.figures.patterns import ShareBar, pattern_bars, pattern_grid
 
 
 def shares(layers: int = 3, heads: int = 4, seed: int = 0) -> np.ndarray:
@@ -48,23 +41,9 @@ def test_a_head_has_the_pattern_of_half_its_maps_or_none() -> None:
     assert [each.get_text() for each in legend.get_texts()] == ["diagonal", "no pattern in half the maps"]
 
 
-def test_transitions_count_heads() -> None:
-    before, after = np.array([[0, 0, 1], [2, -1, 4]]), np.array([[0, 1, 1], [2, 0, -1]])
-    axes = pattern_transitions(before, after, title="t", note="n").axes[0]
-    table = np.array(texts(axes), int).reshape(6, 6)
-    expected = np.zeros((6, 6), int)
-    for row, column in ((0, 0), (0, 1), (1, 1), (2, 2), (5, 0), (4, 5)):
-        expected[row, column] = 1
-    assert np.array_equal(table, expected)
-
-
 def test_every_figure_can_be_drawn() -> None:
-    counts = np.arange(25).reshape(5, 5)
-    steps = shares(2, 1).reshape(2, len(NAMES))
     figures = [
         pattern_grid(shares(12, 16), title="t", note="n"),
-        pattern_steps([0, 10], steps, steps * 0.1, title="t", note="n"),
-        count_table(counts, NAMES[:5], title="t", rows="r", columns="c", note="n", unit="u"),
         map_sheet([TitledMap("x\ny", np.eye(9))] * 6, title="t", note="n"),
     ]
     for figure in figures:

@@ -57,8 +57,22 @@ def test_the_section_has_shares_heads_and_movement() -> None:
         "patterns_shares",
         "patterns_heads",
         "patterns_steps",
-        "patterns_transitions",
     }
+    bars = section.figures[-1].figure.axes[0]
+    assert [label.get_text() for label in bars.get_yticklabels()] == ["before fine-tuning", "step 5", "step 9"]
+    transitions = section.tables[1]
+    assert list(transitions.header) == [
+        "before fine-tuning (rows), at step 9",
+        "vertical",
+        "diagonal",
+        "vertical + diagonal",
+        "block",
+        "heterogeneous",
+        "none",
+    ]
+    counts = {row[0]: list(row[1:]) for row in transitions.rows}
+    assert counts["vertical"] == ["1", "1", "0", "0", "0", "0"]
+    assert counts["none"] == ["0", "0", "0", "0", "0", "1"]
     # Diagonal: (0.1 + 0.7 + 0.7 + 0.1) / 4 = 40%, vertical (0.8 + 0.3) / 4 = 27.5%.
     assert "the most frequent pattern of maps is diagonal (40%); of 4 heads 3 show one pattern" in lead[0]
     assert "diagonal 2, vertical 1" in lead[0]

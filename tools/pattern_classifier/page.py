@@ -4,13 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.present.figures.grids import draw_grid, write_in_cells
 from bertsecrets.present.figures.maps import TitledMap, map_sheet
-from bertsecrets.present.figures.patterns import count_table
 from bertsecrets.present.figures.saving import save_figure
+from bertsecrets.present.figures.style import colour_bar, footnote, house_style, new_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
 from bertsecrets.present.report.page import write_report
 from tools.pattern_classifier.annotated_maps import AnnotatedMaps
@@ -76,15 +78,23 @@ def _figures(
     note = f"n = {len(label_N)} maps of {evaluation.heads} heads and {len(evaluation.tasks)} tasks"
 
     def confusion_table(classifier: str, predicted_N: NDArray[np.int64]) -> Figure:
-        return count_table(
-            confusion(label_N, predicted_N).astype(int),
-            labels,
-            title=f"Confusion of the {classifier}, heads held out",
-            rows="annotators",
-            columns=classifier,
-            note=note,
-            unit="share of the row's maps",
-        )
+        """A square table of counts, shaded by their share of their row."""
+        counts_CC = confusion(label_N, predicted_N).astype(int)
+        share_CC = counts_CC / np.maximum(counts_CC.sum(1, keepdims=True), 1)
+        with house_style():
+            size = 0.62 * len(labels) + 2.6, 0.5 * len(labels) + 2.2
+            figure = new_figure(*size, f"Confusion of the {classifier}, heads held out")
+            axes = figure.add_subplot()
+            mesh = draw_grid(
+                axes, share_CC, Normalize(0, 1), "Blues", coloured_RC=counts_CC > 0, rows=labels, columns=labels
+            )
+            write_in_cells(axes, mesh, {cell: f"{value:.0f}" for cell, value in np.ndenumerate(counts_CC)})
+            axes.set_xticks(axes.get_xticks(), labels, rotation=40, ha="right", rotation_mode="anchor")
+            axes.set_xlabel(classifier)
+            axes.set_ylabel("annotators")
+            colour_bar(figure, mesh, axes, "share of the row's maps")
+            footnote(figure, note)
+        return figure
 
     uncalibrated_NP = torch.from_numpy(answers.logit_NP).softmax(-1).numpy()
     return {

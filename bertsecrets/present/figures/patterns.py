@@ -1,4 +1,4 @@
-"""Patterns of attention maps: shares as stacked bars, heads by pattern, and how both change.
+"""Patterns of attention maps: shares as stacked bars, and heads by pattern.
 
 In every figure ``title`` is what it shows.
 """
@@ -14,19 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
-from bertsecrets.patterns.classes import NAMES, PATTERNS, UNCERTAIN, dominant_patterns, pattern_label
+from bertsecrets.patterns.classes import NAMES, UNCERTAIN, dominant_patterns, pattern_label
 from bertsecrets.present.figures.grids import NO_VALUE, draw_grid, one_grid, write_in_cells
 from bertsecrets.present.figures.style import (
     PAGE_WIDTH,
-    QUIET,
     SMALL,
-    colour_bar,
     footnote,
     house_style,
     ink_on,
     new_figure,
     row_names,
-    step_axis,
 )
 
 COLOURS = {
@@ -154,86 +151,4 @@ def pattern_grid(share_LHC: ArrayLike, *, title: str, note: str) -> Figure:
             handles.append(Patch(**NO_VALUE, label="no pattern in half the maps"))
         _legend(axes, handles, [str(handle.get_label()) for handle in handles])
         footnote(figure, f"numbers: share of the head's maps, in percent; {note}; layers and heads count from 0")
-    return figure
-
-
-def pattern_transitions(before_LH: ArrayLike, after_LH: ArrayLike, *, title: str, note: str) -> Figure:
-    """Number of heads by pattern before (rows) and after (columns); heads that kept their pattern are on the diagonal.
-
-    Args:
-        before_LH, after_LH: Patterns as :func:`dominant_patterns` returns them, -1 for none.
-        note: Footnote.
-    """
-    before_N, after_N = np.asarray(before_LH).ravel(), np.asarray(after_LH).ravel()
-    count_CC = np.zeros((len(PATTERNS) + 1, len(PATTERNS) + 1), np.int64)
-    np.add.at(count_CC, (before_N, after_N), 1)
-    labels = [*(name.replace("_", " +\n") for name in PATTERNS), "none"]
-    return count_table(
-        count_CC, labels, title=title, rows="before", columns="after", note=note, unit="share of the row's heads"
-    )
-
-
-def count_table(
-    count_CC: ArrayLike, labels: Sequence[str], *, title: str, rows: str, columns: str, note: str, unit: str
-) -> Figure:
-    """A square table of counts, shaded by their share of their row.
-
-    Args:
-        count_CC: The counts.
-        labels: Names of the rows, and of the columns.
-        rows, columns: Labels of the axes.
-        note: Footnote.
-        unit: Label of the colour bar.
-    """
-    counts_CC = np.asarray(count_CC)
-    total_C1 = counts_CC.sum(1, keepdims=True)
-    share_CC = counts_CC / np.maximum(total_C1, 1)
-    with house_style():
-        figure = new_figure(0.62 * len(labels) + 2.6, 0.5 * len(labels) + 2.2, title)
-        axes = figure.add_subplot()
-        mesh = draw_grid(
-            axes, share_CC, Normalize(0, 1), "Blues", coloured_RC=counts_CC > 0, rows=labels, columns=labels
-        )
-        write_in_cells(axes, mesh, {cell: f"{value:.0f}" for cell, value in np.ndenumerate(counts_CC)})
-        axes.set_xticks(axes.get_xticks(), labels, rotation=40, ha="right", rotation_mode="anchor")
-        axes.set_xlabel(columns)
-        axes.set_ylabel(rows)
-        colour_bar(figure, mesh, axes, unit)
-        footnote(figure, note)
-    return figure
-
-
-def pattern_steps(steps: Sequence[int], share_SC: ArrayLike, error_SC: ArrayLike, *, title: str, note: str) -> Figure:
-    """The share of each pattern over all heads at each step, with its interval as a band.
-
-    Args:
-        steps: The S training steps, ascending.
-        share_SC: Shares ``[steps, patterns]``.
-        error_SC: Half-widths of their intervals.
-        note: Footnote: sample size, and what the bands are.
-    """
-    shares_SC, errors_SC = np.asarray(share_SC, np.float64), np.asarray(error_SC, np.float64)
-    with house_style():
-        figure = new_figure(PAGE_WIDTH, 3.6, title)
-        axes = figure.add_subplot()
-        for c, name in enumerate(NAMES):
-            colour = COLOURS[name] if name != UNCERTAIN else QUIET
-            low_S, high_S = shares_SC[:, c] - errors_SC[:, c], shares_SC[:, c] + errors_SC[:, c]
-            axes.fill_between(steps, low_S, high_S, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(
-                steps,
-                shares_SC[:, c],
-                color=colour,
-                marker="o",
-                markersize=3,
-                linestyle="--" if name == UNCERTAIN else "-",
-                label=pattern_label(name),
-            )
-        axes.set_ylim(0, None)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-        axes.set_ylabel(_SHARE)
-        axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        step_axis(axes, steps)
-        _legend(axes, *axes.get_legend_handles_labels())
-        footnote(figure, note)
     return figure
