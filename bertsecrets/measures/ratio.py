@@ -2,12 +2,15 @@
 
 from abc import abstractmethod
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure
+from bertsecrets.statistics.splits import ratios
 
 
 class RatioMeasure(Measure):
@@ -64,3 +67,31 @@ class RatioMeasure(Measure):
             stderr_LHC.masked_fill(self.count_LHC < 2, torch.nan),
             self.count_LHC,
         )
+
+
+def ratio_grid(
+    measure: Measure,
+    part_NLHC: Tensor,
+    total_NC: NDArray[np.float64],
+    counts_N: NDArray[np.bool_] | None = None,
+) -> HeadGrid:
+    """Shares of what N units, such as documents, have in all, with standard errors over the units (ratio estimator).
+
+    Args:
+        measure: The measure, whose columns they are.
+        part_NLHC: What each head gets of each unit, of any type.
+        total_NC: What each unit has; the counts of the grid are its sums.
+        counts_N: The units of the sample; None for those that have something in a column.
+    """
+    shape = part_NLHC.shape[1:]
+    # Column by column: the whole state in float64 may be eight times its size.
+    columns = [
+        ratios(part_NLHC[..., column].cpu().flatten(1).numpy(), total_N, counts_N)
+        for column, total_N in enumerate(total_NC.T)
+    ]
+    share_LHC, stderr_LHC = (
+        torch.from_numpy(np.concatenate(rows).T.reshape(shape))
+        for rows in ([column.value_SX for column in columns], [column.stderr_SX for column in columns])
+    )
+    counts_C = torch.from_numpy(total_NC.sum(0).astype(np.int64))
+    return HeadGrid(measure.name, measure.columns, share_LHC, stderr_LHC, counts_C.expand(shape))

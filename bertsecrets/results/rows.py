@@ -74,8 +74,9 @@ def kind_name(kind: type) -> str:
 def write_rows(folder: Path, experiment: str, identity: Identity, rows: Sequence[Any], key: Sequence[str] = ()) -> None:
     """Write an experiment's rows, a file for each kind; those of the same stage, step and fields ``key`` replace earlier ones."""
     by_kind: dict[type, list[dict[str, Any]]] = defaultdict(list)
+    of_all = asdict(identity)
     for row in rows:
-        by_kind[type(row)].append({**asdict(identity), **asdict(row)})
+        by_kind[type(row)].append({**of_all, **asdict(row)})
     for kind, content in by_kind.items():
         path, schema = rows_path(folder, experiment, kind_name(kind)), arrow_schema(kind)
         kept = read_parquet(path).to_pylist() if path.is_file() else []

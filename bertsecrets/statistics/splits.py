@@ -22,7 +22,7 @@ class Ratios:
     Args:
         value_SX: The ratios; NaN without such units.
         stderr_SX: Their standard errors (ratio estimator); NaN with fewer than two units.
-        count_S: Units whose total is above 0.
+        count_S: Units that count.
         moved_SX: Units that are not 0 in the numerator.
     """
 
@@ -122,24 +122,23 @@ def choose_and_score(right_NC: Array, rival_NX: Array, total_N: Array, chooses_S
     )
 
 
-def ratios(part_NX: ArrayLike, total_N: ArrayLike) -> Ratios:
-    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none
-    chooses.
-    """
+def ratios(part_NX: ArrayLike, total_N: ArrayLike, counts_N: Flags | None = None) -> Ratios:
+    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none chooses."""
     part_NX = np.asarray(part_NX, np.float64)
-    return scored_ratios(part_NX[:, None], total_N, np.zeros((1, len(part_NX)), dtype=bool))
+    return scored_ratios(part_NX[:, None], total_N, np.zeros((1, len(part_NX)), dtype=bool), counts_N)
 
 
-def scored_ratios(part_NSX: ArrayLike, total_N: ArrayLike, chooses_SN: Flags) -> Ratios:
+def scored_ratios(part_NSX: ArrayLike, total_N: ArrayLike, chooses_SN: Flags, counts_N: Flags | None = None) -> Ratios:
     """Sums of parts over sums of totals, over the units that do not choose.
 
     Args:
         part_NSX: Part of each unit, for the candidate of each split and X comparisons.
-        total_N: Total of each unit; units of total 0 do not count.
+        total_N: Total of each unit.
         chooses_SN: From :func:`choosing_units`.
+        counts_N: The units of the sample; None for those whose total is above 0.
     """
     part_NSX, total_N = np.asarray(part_NSX, np.float64), np.asarray(total_N, np.float64)
-    scores_SN = (~chooses_SN & (total_N > 0)).astype(np.float64)
+    scores_SN = (~chooses_SN & (total_N > 0 if counts_N is None else counts_N)).astype(np.float64)
     count_S, total_S = scores_SN.sum(1), scores_SN @ total_N
     with np.errstate(invalid="ignore", divide="ignore"):
         value_SX = np.einsum("sn,nsx->sx", scores_SN, part_NSX) / total_S[:, None]

@@ -16,6 +16,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Count, MaxExamples, Measure, Need, Passed, once_per_batch
 from bertsecrets.measures.coreference.questions import BASELINES, Candidates, Question, TextQuestions, ask
 from bertsecrets.measures.coreference.rows import Baseline, Documents, Mentions
+from bertsecrets.measures.ratio import ratio_grid
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import holm
@@ -179,18 +180,7 @@ class Coreference(Measure):
         """Shares of mentions over all documents, reduced over all processes, with standard errors by documents."""
         if not self._texts:
             return super().compute()
-        mentions_NT, _ = self._mentions(self.seen_E.tolist())
-        by_kind = [
-            ratios(self.correct_NLHT[..., kind].cpu().flatten(1).numpy(), mentions_NT[:, kind])
-            for kind in range(len(KINDS))
-        ]
-        shape = (*self.correct_NLHT.shape[1:3], len(KINDS))
-        share_LHT, stderr_LHT = (
-            torch.from_numpy(np.stack([getattr(of_kind, name)[0] for of_kind in by_kind], -1)).reshape(shape)
-            for name in ("value_SX", "stderr_SX")
-        )
-        count_T = torch.from_numpy(mentions_NT.sum(0).astype(np.int64))
-        return HeadGrid(self.name, self.columns, share_LHT, stderr_LHT, count_T.expand(shape))
+        return ratio_grid(self, self.correct_NLHT, self._mentions(self.seen_E.tolist())[0])
 
     def _mentions(self, seen: Sequence[float]) -> tuple[Array, Array]:
         """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the windows seen so often."""

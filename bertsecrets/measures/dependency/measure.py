@@ -25,6 +25,7 @@ from bertsecrets.measures.dependency.words import (
     relation_counts,
     word_maps,
 )
+from bertsecrets.measures.ratio import ratio_grid
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.settings import typed
 from bertsecrets.statistics.corrections import LEVEL, holm
@@ -226,27 +227,8 @@ class Dependency(Measure):
         """Shares of words over all sentences, reduced over all processes, with standard errors by sentences."""
         if self.counting is None:
             return super().compute()
-        words_NR = self.words_NR.cpu().to(torch.float64)
-        seen = words_NR[:, 0] > 0
-        sentences = int(seen.sum())
-        scale = sentences / (sentences - 1) if sentences > 1 else float("nan")
-        shares, errors = [], []
-        # Relation by relation: the whole state in float64 would be eight times its size.
-        for column in range(words_NR.shape[1]):
-            correct_NLHD = self.correct_NLHDR[..., column].cpu().to(torch.float64)
-            words_N = words_NR[:, column]
-            shares.append(correct_NLHD.sum(0) / words_N.sum())
-            residual_NLHD = correct_NLHD - shares[-1] * words_N[:, None, None, None]
-            errors.append((scale * residual_NLHD.square().sum(0)).sqrt() / words_N.sum())
-        share_LHDR, stderr_LHDR = torch.stack(shares, -1), torch.stack(errors, -1)
-        count_LHDR = words_NR.sum(0).expand_as(share_LHDR)
-        return HeadGrid(
-            self.name,
-            self.columns,
-            share_LHDR.flatten(2),
-            stderr_LHDR.flatten(2),
-            count_LHDR.flatten(2).to(torch.int64),
-        )
+        words_NR = self.words_NR.cpu().numpy().astype(np.float64)
+        return ratio_grid(self, self.correct_NLHDR.flatten(3), np.tile(words_NR, 2), words_NR[:, 0] > 0)
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[Relation | Treebank]:
         """Table 1 of the paper: all words first, then relations in descending order of frequency."""
