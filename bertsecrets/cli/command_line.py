@@ -57,7 +57,7 @@ _FUNCTIONS = {
     "merge": ("bertsecrets.cli.merge", "merge_runs"),
     "view": ("bertsecrets.cli.view", "view"),
     "export": ("bertsecrets.cli.export", "export_model"),
-    "plan": ("bertsecrets.cli.plan", "plan"),
+    "plan": ("bertsecrets.cli.pages", "plan"),
     "workspace": ("bertsecrets.cli.workspace", "save_workspace"),
 }
 _RUNS = ("compare", "merge")

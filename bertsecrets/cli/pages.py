@@ -1,4 +1,4 @@
-"""Pages of finished runs, made without a model: reports, comparisons, and a paper's page."""
+"""Pages of finished runs, made without a model: reports, comparisons, a paper's page, and the power of larger sweeps."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +9,19 @@ from omegaconf import DictConfig
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
-from bertsecrets.keys import ReportKeys
+from bertsecrets.keys import PlanKeys, ReportKeys
 from bertsecrets.papers.names import LEDGER, page_files, page_name
 from bertsecrets.papers.page import find_page
 from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
+from bertsecrets.reporting.power_page import PowerPlan, plan_runs
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config
 from bertsecrets.results.files import in_command
 from bertsecrets.results.run import SWEEP_FILE, Run
+from bertsecrets.sweeps.output_folder import keep_results
 from bertsecrets.sweeps.run_folder import check_unchanged
 from bertsecrets.sweeps.trust import check_links
 
@@ -129,3 +131,18 @@ def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None 
                 check_sizes(runs)
             pages.append(page.write(runs, target, unfinished))
     return pages
+
+
+def plan(config: DictConfig) -> PowerPlan:
+    """Simulate the power of larger sweeps, and write the page and its numbers to Hydra's output folder.
+
+    Raises:
+        UserError: If a run cannot serve as a pilot.
+    """
+    keys = PlanKeys.read("", plain(config))
+    page = plan_runs([keys.runs] if isinstance(keys.runs, str) else keys.runs, keys.margin, keys.repeats)
+    keep_results()
+    run_folder().mkdir(parents=True, exist_ok=True)
+    path = page.write(run_folder())
+    print_lines(*page.report.lead, f"Plan: {path}")
+    return page
