@@ -2,14 +2,13 @@
 
 import math
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from data.toy import pairs, wordpiece
-from families import tiny_batch, tiny_model
+from families import tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measures import toy
@@ -33,7 +32,6 @@ from bertsecrets.measures.clusters.geometry import (
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space
 from bertsecrets.measures.one_pass import measure_pass
-from bertsecrets.present.clusters import PRESENTER
 
 Array = NDArray[np.float64]
 
@@ -256,20 +254,3 @@ def test_layers_of_close_heads_are_significant_and_random_heads_are_not() -> Non
     random = generator.normal(size=16)
     assert same_label_is_close(np.abs(random[:, None] - random), layer_N, 499, seed=1)[2] > 0.05
     assert np.isnan(same_label_is_close(np.zeros((3, 3)), np.zeros(3, np.int64), 9, seed=0)).all()
-
-
-def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
-    model, other = tiny_model("bert"), tiny_model("bert", seed=1)
-    for reference, names in ((other, ["clusters", "clusters_moved"]), (tiny_model("bert"), ["clusters"])):
-        measure = Clusters(3, 4, replicates=5, groups=3)
-        [grid] = measure_pass(model, [measure], [toy.batch_of(tiny_batch())], {"initial": reference})
-        found = measure.findings(grid, model)
-        section = PRESENTER.section(toy.view_of(tmp_path / names[-1], measure, grid, found=found))
-        assert section is not None
-        assert [block.name for block in section.figures] == names
-        assert all(block.figure.axes for block in section.figures)
-        assert sum(int(row[1]) for row in section.tables[0].rows) == 12
-        nearest = sorted(row.nats for row in found if isinstance(row, Distance) and not row.before)[:5]
-        assert [row[2] for row in section.tables[1].rows] == [f"{nats:.4f}" for nats in nearest]
-        assert "of one layer" in section.findings[0]
-        assert len(section.findings) == (3 if reference is other else 2)
