@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import screened
-from bertsecrets.papers.kovaleva2019 import Scores, score_table
+from bertsecrets.papers.scores import Scores, score_table
 from bertsecrets.papers.shows import published
 from bertsecrets.papers.statements.judge import FAILS, HOLDS, UNTOLD, VERDICTS
 from bertsecrets.papers.statements.statement import read_statements

@@ -27,6 +27,8 @@ Show = Callable[..., Section | None]
 """Makes the figures and tables of a section from the models and its settings; None where no run has what it shows."""
 
 _SHOWS = "bertsecrets.papers."
+_SECTION = "section"
+"""What shows the figures and tables of another page's section."""
 
 
 class SectionSettings(Settings):
@@ -36,7 +38,8 @@ class SectionSettings(Settings):
         title: The title.
         paragraphs: Text before the statements.
         statements: Names of the statements, in order.
-        show: Figures and tables: for each the function that makes them (``show``) and its settings.
+        show: Figures and tables: for each the function that makes them (``show``) and its settings, or ``section``, with ``page``
+            and the beginning of a ``title`` there.
         missing: What to run if no run has anything of the section; empty to leave the section out.
         settings: How the paper measured, for :func:`~bertsecrets.papers.shows.unlike_the_paper`.
     """
@@ -159,11 +162,7 @@ class StatementsPage:
 
     def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
         entries = [judgement[name] for name in part.statements]
-        shows = [
-            shown_section
-            for settings in part.show
-            if (shown_section := self._shown(part.title, models, settings)) is not None
-        ]
+        shows = self.shown(part, models)
         commands = list(dict.fromkeys(command for entry in entries for command in entry.commands))
         if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
             if not part.missing:
@@ -189,6 +188,17 @@ class StatementsPage:
             summary=_summary(entries, shows),
         )
 
+    def shown(self, part: SectionSettings, models: Studied) -> list[Section]:
+        """The figures and tables of a section of the page."""
+        shown = []
+        for settings in part.show:
+            if settings.get("show") == _SECTION:
+                page, part_there = _section_there(settings, self.path)
+                shown += page.shown(part_there, models)
+            elif (section := self._shown(part.title, models, settings)) is not None:
+                shown.append(section)
+        return shown
+
     def _shown(self, title: str, models: Studied, settings: Mapping[str, Any]) -> Section | None:
         values = dict(settings)
         function = self._function(str(values.pop("show", "")))
@@ -210,6 +220,23 @@ class StatementsPage:
         except (ImportError, AttributeError) as error:
             raise UserError(f"'{self.path}' shows '{name}', which does not exist ({error_text(error)}).") from error
         return function
+
+
+def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[StatementsPage, SectionSettings]:
+    """The page of the package and its section that a section of another page shows, as ``{page: <name>, title: <its beginning>}``.
+
+    Raises:
+        UserError: If there is none.
+    """
+    name, title = str(settings.get("page")), str(settings.get("title"))
+    if name not in page_files():
+        raise UserError(f"'{path}' shows a section of the page '{name}'; {choices(name, page_files())}.")
+    page = read_page(page_files()[name])
+    titles = {part.title: part for part in page.settings.sections}
+    fitting = [part for own, part in titles.items() if own.startswith(title)]
+    if len(fitting) != 1:
+        raise UserError(f"'{path}' shows the section '{title}' of '{name}'; {choices(title, titles)}.")
+    return page, fitting[0]
 
 
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:

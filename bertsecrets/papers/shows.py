@@ -1,26 +1,34 @@
 """Figures and tables that any page can show, from its settings."""
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from bertsecrets.ablation.effects import Effects
 from bertsecrets.errors import UserError, choices
+from bertsecrets.papers import sources
+from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER
+from bertsecrets.papers.sources import states
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
+from bertsecrets.present.figures.layers import LayerLine, LayerPanel, layer_panels, layer_scatter
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
-from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.present.presenter import presenter_of
+from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.components import KINDS
-from bertsecrets.results.formatting import MISSING, low_to_high, number
+from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.verdicts import BETTER, DISPENSABLE, NEEDED, WORDS
+from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.settings import configurations
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @cache
@@ -69,14 +77,14 @@ def _measured_with(models: Studied, name: str, mode: str | None) -> Iterator[tup
         yield task, chosen[view.run.folder].get(name) or {}
 
 
-def without_counterpart(theirs: Iterable[str], ours: Collection[str]) -> list[str]:
+def _without_counterpart(theirs: Iterable[str], ours: Collection[str]) -> list[str]:
     """A sentence on what the paper has numbers of and these runs have not; none where they have all of it."""
     missing = [name for name in theirs if name not in ours]
     return [f"Of the paper, without a counterpart here: {', '.join(missing)}."] if missing else []
 
 
 def _other_tasks(theirs: Collection[str], ours: Collection[str]) -> list[str]:
-    """:func:`without_counterpart` of tasks.
+    """:func:`_without_counterpart` of tasks.
 
     Raises:
         UserError: If there is no such task.
@@ -85,7 +93,197 @@ def _other_tasks(theirs: Collection[str], ours: Collection[str]) -> list[str]:
     for task in theirs:
         if task not in known:
             raise UserError(f"A page has published numbers of the unknown task '{task}'; {choices(task, known)}.")
-    return without_counterpart(theirs, ours)
+    return _without_counterpart(theirs, ours)
+
+
+def table(
+    models: Studied,
+    of: str,
+    columns: Columns,
+    caption: str,
+    *,
+    apart: bool = False,
+    paragraphs: Sequence[str] = (),
+    summary: str = "",
+    summary_of: Mapping[str, float] = _NONE,
+    published: Mapping[str, Any] = _NONE,
+    by: Sequence[str] = (),
+    called: Mapping[str, str] = _NONE,
+    all_published: bool = False,
+    paper: Sequence[Line] = (),
+    intervals: Mapping[str, Any] = _NONE,
+    **settings: Any,
+) -> Section | None:
+    """A table of lines, the published numbers in their field ``paper``; None without lines.
+
+    Args:
+        models: The models.
+        of: What makes the lines: a function of :mod:`bertsecrets.papers.sources`, or of another module ``<module>.<function>``.
+        columns, caption, apart: Of the table, as :func:`~bertsecrets.papers.lines.tables` takes them.
+        paragraphs: Text before it.
+        summary: What the first line of the first task says in a few words, a format as of a cell; empty for nothing.
+        summary_of: A field with a number: the line nearest to that says it instead.
+        published: The paper's numbers, by the values of fields.
+        by: These fields, one for each level of ``published``.
+        called: Value of the first of these fields -> what the paper calls it, where it differs.
+        all_published: Whether to name what the paper has and these runs have not.
+        paper: Further lines, of the paper.
+        intervals: A figure of a field with intervals, a row for each line of the first model, as :func:`_intervals` takes it.
+        settings: Of what makes the lines.
+    """
+    made = list(_source(of)(models, **settings))
+    if not made:
+        return None
+    lines = []
+    for line in made:
+        theirs: Any = published
+        for field in by:
+            key: Any = line.get(field)
+            theirs = theirs.get(called.get(key, key)) if isinstance(theirs, Mapping) else None
+        lines.append({**line, "paper": theirs} if by else line)
+    check_fields([*lines, *paper], columns, ["paper"])
+    of_first = [line for line in lines if line.get("task") == lines[0].get("task")]
+    said = min(of_first, key=lambda line: sum(abs(line[name] - number) for name, number in summary_of.items()))
+    first = by[0] if by else ""
+    missing = _without_counterpart(published, {called.get(line[first], line[first]) for line in made}) if first else []
+    return Section(
+        paragraphs=[*paragraphs, *(missing if all_published else [])],
+        tables=tables([*lines, *paper], columns, caption, apart=apart),
+        figures=[_intervals([line for line in lines if line["model"] == lines[0]["model"]], **intervals)]
+        if intervals
+        else [],
+        summary=cell(summary, said) if summary else "",
+    )
+
+
+def _source(name: str) -> Callable[..., Iterable[Line]]:
+    """A function that makes lines; raises ``AttributeError`` or ``ImportError`` if there is none."""
+    module, _, attribute = name.rpartition(".")
+    source: Callable[..., Iterable[Line]] = getattr(
+        import_module(f"bertsecrets.papers.{module or 'sources'}"), attribute
+    )
+    return source
+
+
+_MOST_INTERVALS = 40
+
+
+def _intervals(
+    lines: Sequence[Line],
+    *,
+    name: str,
+    caption: str,
+    label: str,
+    value: str,
+    baseline: str,
+    paper: str,
+    title: str,
+    unit: str,
+    value_name: str,
+    baseline_name: str,
+    paper_name: str,
+) -> FigureBlock:
+    """A dot with its interval for each line, beside a baseline and the paper's number in percent.
+
+    Args:
+        lines: The lines, of one model.
+        name, caption, title, unit: Of the figure.
+        label, paper: Formats of the label and of the paper's number.
+        value, baseline: Fields of the number and of what it is compared with.
+        value_name, baseline_name, paper_name: What the three are called in the legend.
+    """
+    rows = []
+    for line in lines[:_MOST_INTERVALS]:
+        estimate, theirs = Estimate(**line[value]), cell(paper, line)
+        share = float(theirs) / 100 if theirs.replace(".", "").isdigit() else np.nan
+        rows.append(
+            IntervalRow(cell(label, line), estimate.value, estimate.low, estimate.high, line[baseline], published=share)
+        )
+    note = f"{lines[0]['model']}; bars: 95 % intervals; layers and heads count from 0"
+    figure = interval_rows(
+        rows,
+        title=title,
+        unit=unit,
+        note=note,
+        reference=None,
+        limits=(0, 1),
+        value=value_name,
+        baseline=baseline_name,
+        published=paper_name,
+    )
+    return FigureBlock(name, figure, f"{caption} ({lines[0]['model']}).", "Dots with intervals, one row each.")
+
+
+def layers(
+    models: Studied,
+    columns: Mapping[str, Mapping[str, Any]],
+    caption: str,
+    name: str = "token",
+    *,
+    tuned: bool = True,
+    over: str = "",
+) -> Section | None:
+    """A table of means by layer, theirs beside ours.
+
+    Args:
+        models: The models.
+        columns: Column, ``measure/column``, -> its ``label``, and the paper's means (``published``), by task of fine-tuned models.
+        caption: Of the table.
+        name: Heading of the labels; they are left out where there is one column.
+        tuned: Whether rows are fine-tuned models, means over seeds; else the states of models, before fine-tuning first.
+        over: A column by which the means are divided; empty for none.
+    """
+    lines = list(sources.layers(models, columns, tuned=tuned, over=over))
+    if not lines:
+        return None
+    theirs = {task: 0 for about in columns.values() if tuned for task in about.get("published", {})}
+    who = {"task": "{task}"} if tuned else {"model": "{model}"}
+    label = {name: "{label}"} if len(columns) > 1 else {}
+    cells = {**label, **who, "mean by layer": "{mean:layers}", "paper (figure)": "{paper:layers}"}
+    return Section(
+        paragraphs=_other_tasks(theirs, {line["task"] for line in lines if tuned}),
+        tables=tables(lines, cells, caption),
+    )
+
+
+def layer_dots(
+    models: Studied,
+    columns: Mapping[str, Mapping[str, Any]],
+    name: str,
+    title: str,
+    unit: str,
+    top: float | None = None,
+    *,
+    theirs: bool = True,
+) -> Section | None:
+    """A dot for each head by layer, of the first state of a model with some columns.
+
+    Args:
+        models: The models.
+        columns: Column, ``measure/column``, -> its ``panel``, its ``line`` there, and the paper's means (``published``).
+        name, title, unit, top: Of the figure; the upper end of its axis.
+        theirs: Whether to draw the paper's means.
+    """
+    first_measure, _, first_column = next(iter(columns)).partition("/")
+    state = next((state for state in states(models, first_measure) if state.view.has(first_column)), None)
+    if state is None:
+        return None
+    panels: dict[str, list[LayerLine]] = {}
+    for column, about in columns.items():
+        measured = column.partition("/")[2]
+        if "panel" in about and state.view.has(measured):
+            published_L = about.get("published") if theirs else None
+            line = LayerLine(about.get("line", about["panel"]), state.view.value(measured), published_L)
+            panels.setdefault(about["panel"], []).append(line)
+    # A panel of one line has no legend.
+    panels = {
+        f"{panel} {series[0].name}" if len(series) == 1 and series[0].name != panel else panel: series
+        for panel, series in panels.items()
+    }
+    note = f"{state.name}; {sample_size(state.view.count(first_column))}"
+    figure = layer_scatter(panels, title=title, unit=unit, note=note, top=top)
+    caption = f"{title} ({state.name}): a dot for each head."
+    return Section(figures=[FigureBlock(name, figure, caption, "Scatter of heads by layer.")])
 
 
 def heatmaps(
@@ -111,8 +309,30 @@ def heatmaps(
     return Section(figures=[FigureBlock(name, figure, caption, "Heatmaps by layer and head.")])
 
 
+_BY_HEAD: Columns = {
+    "task": "{task}",
+    "metric (mode)": "{what}",
+    "examples": "{examples:,}",
+    "score": ["{score}", "{paper[0]}"],
+    "lowest and highest, one head disabled": ["{lowest} to {highest}", "{paper[1]} to {paper[2]}"],
+    "mean change, points": "{mean:+.2}",
+    "heads with a significant change": "{certain}",
+    WORDS[NEEDED]: "{needed}",
+    WORDS[DISPENSABLE]: "{dispensable}",
+    WORDS[BETTER]: "{better}",
+    "paper (figure)": "{theirs[0]}: {theirs[1]} to {theirs[2]}",
+}
+_BY_LAYER: Columns = {
+    "task": "{task}",
+    "examples": "{examples:,}",
+    "score": "{score}",
+    "change by layer, points": "{change:+.1}",
+    "paper (figure)": "{theirs:+.1}",
+}
+
+
 def disabled_heads(
-    models: Studied, mode: str, name: str, caption: str, scores: Mapping[str, Sequence[float]] = MappingProxyType({})
+    models: Studied, mode: str, name: str, caption: str, scores: Mapping[str, Sequence[float]] = _NONE
 ) -> Section | None:
     """Scores with one head disabled, by task; None if no run disabled every head.
 
@@ -125,33 +345,33 @@ def disabled_heads(
     measured = models.effects("head", mode)
     if not measured:
         return None
-    rows = []
+    lines: list[dict[str, Any]] = []
     for group, effect in measured:
         score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
-        theirs = scores.get(group.task)
-        rows.append(
-            [
-                group.name,
-                effect.what,
-                f"{effect.count:,}",
-                number(effect.baseline_R.mean()),
-                low_to_high(np.nanmin(score_LH), np.nanmax(score_LH)),
-                number(100 * float(np.nanmean(effect.delta_RLH)), 2, signed=True),
-                *(
-                    number(float(mask_RLH.sum() / len(mask_RLH)), int(len(mask_RLH) > 1))
-                    for mask_RLH in _heads(effect).values()
-                ),
-                MISSING if theirs is None else f"{number(theirs[0])}: {low_to_high(theirs[1], theirs[2])}",
-            ]
+        counts = {
+            name: round(float(mask_RLH.sum() / len(mask_RLH)), 1) if len(mask_RLH) > 1 else int(mask_RLH.sum())
+            for name, mask_RLH in _heads(effect).items()
+        }
+        lines.append(
+            {
+                "task": group.name,
+                "what": effect.what,
+                "examples": effect.count,
+                "seeds": len(effect.delta_RLH),
+                "score": float(effect.baseline_R.mean()),
+                "lowest": float(np.nanmin(score_LH)),
+                "highest": float(np.nanmax(score_LH)),
+                "mean": 100 * float(np.nanmean(effect.delta_RLH)),
+                **{name: f"{count}" for name, count in counts.items()},
+                "theirs": scores.get(group.task),
+            }
         )
     counterparts = _other_tasks(scores, {group.task for group, _ in measured})
-    if all(row[-1] == MISSING for row in rows):
+    if not any(line["theirs"] for line in lines) and scores:
         # Rows of the paper's own tasks say more than their names would.
         counterparts = []
-        for task, (whole, low, high) in scores.items():
-            theirs_of_task = [f"paper: {task}", MISSING, MISSING, number(whole), low_to_high(low, high)]
-            rows.append([*theirs_of_task, *[MISSING] * (len(rows[0]) - len(theirs_of_task))])
-    replicated = [len(effect.delta_RLH) for _, effect in measured]
+        lines += [{"task": f"paper: {task}", "paper": [float(n) for n in theirs]} for task, theirs in scores.items()]
+    seeds = [len(effect.delta_RLH) for _, effect in measured]
     figure = head_panels(
         [
             HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
@@ -159,82 +379,89 @@ def disabled_heads(
         ],
         title="Change of score when one head is disabled",
         unit="change of score (points)",
-        note=f"{seeds_in_words(replicated, pale=True)}; {sample_size([effect.count for _, effect in measured])}",
+        note=f"{seeds_in_words(seeds, pale=True)}; {sample_size([effect.count for _, effect in measured])}",
         effects=True,
     )
-    header = ["task", "metric (mode)", "examples", "score", "lowest and highest, one head disabled"]
-    header += ["mean change, points", *_heads(measured[0][1]), "paper (figure)"]
-    means = "; numbers of heads are means" * (max(replicated) > 1)
+    means = "; numbers of heads are means" * (max(seeds) > 1)
     rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
+    told = f"One head disabled, {{seeds}}{means}; significant: false discovery rate {rate}, however small the change"
     return Section(
         paragraphs=counterparts,
-        tables=[
-            filled_table(
-                Table(
-                    header,
-                    rows,
-                    f"One head disabled, {seeds_in_words(replicated)}{means}; significant: false discovery rate {rate}, "
-                    "however small the change",
-                )
-            )
-        ],
+        tables=tables(lines, _BY_HEAD, told),
         figures=[FigureBlock(name, figure, caption, "Heatmaps of changes by layer and head.")],
     )
 
 
-def _heads(effect: Effects) -> dict[str, NDArray[np.bool_]]:
-    """Which heads change the score significantly, and which have each verdict that is told, by heading, ``[replicates, layers, heads]``."""
+def _heads(effect: Effects) -> dict[str, Any]:
+    """Which heads change the score significantly, and which have each verdict that is told, ``[replicates, layers, heads]``."""
     gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
     return {
-        "heads with a significant change": effect.certain_RLH,
-        WORDS[NEEDED]: effect.needed_RLH,
-        WORDS[DISPENSABLE]: effect.dispensable_RLH & ~gain_RLH,
-        WORDS[BETTER]: gain_RLH,
+        "certain": effect.certain_RLH,
+        "needed": effect.needed_RLH,
+        "dispensable": effect.dispensable_RLH & ~gain_RLH,
+        "better": gain_RLH,
     }
 
 
-def layers(
-    models: Studied, columns: Mapping[str, Mapping[str, Any]], caption: str, name: str = "token"
+def disabled_layers(
+    models: Studied,
+    mode: str,
+    name: str,
+    caption: str,
+    scores: Mapping[str, Sequence[float]] = _NONE,
+    whole: Mapping[str, Sequence[float]] = _NONE,
 ) -> Section | None:
-    """A table of means by layer, theirs beside ours.
+    """Changes of score with one layer's heads disabled, by task; None if no run disabled layers.
 
     Args:
         models: The models.
-        columns: Column, ``measure/column``, -> its ``label``, and the paper's means by task (``published``).
-        caption: Of the table.
-        name: Heading of the labels; they are left out where there is one column.
+        mode: The paper's mode of disabling; where no model has it, any.
+        name, caption: Of the figure.
+        scores: The paper's scores by task, with each layer disabled.
+        whole: The paper's scores by task, of the whole model first.
     """
-    rows: list[list[str]] = []
-    tasks: set[str] = set()
-    for column, about in columns.items():
-        measure, _, measured = column.partition("/")
-        for group in models.tuned:
-            mean_L = group.layer_means(measure, measured)
-            if mean_L is not None:
-                tasks.add(group.task)
-                theirs = about.get("published", {}).get(group.task)
-                row = [group.name, by_layer(mean_L), MISSING if theirs is None else by_layer(theirs)]
-                rows.append(row if len(columns) == 1 else [str(about["label"]), *row])
-    header = ["task", "mean by layer", "paper (figure)"]
-    if not rows:
+    measured = models.effects("layer", mode)
+    if not measured:
         return None
+    lines = [
+        {
+            "task": group.name,
+            "examples": effect.count,
+            "score": float(effect.baseline_R.mean()),
+            "change": 100 * effect.delta_RLH[:, :, 0].mean(axis=0),
+            "theirs": 100 * (np.array(scores[group.task]) - whole[group.task][0]) if group.task in scores else None,
+        }
+        for group, effect in measured
+    ]
+    figure = layer_panels(
+        [
+            LayerPanel(group.title, 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
+            for group, effect in measured
+        ],
+        title="Change of score when a whole layer is disabled",
+        note="dots: seeds; bars: their mean, pale where significant in at most half of them; "
+        f"{sample_size([effect.count for _, effect in measured])}",
+    )
     return Section(
-        paragraphs=_other_tasks({task: 0 for about in columns.values() for task in about.get("published", {})}, tasks),
-        tables=[filled_table(Table(header if len(columns) == 1 else [name, *header], rows, caption))],
+        tables=tables(lines, _BY_LAYER, "Change of score by disabled layer, from layer 0"),
+        figures=[FigureBlock(name, figure, caption, "Bar charts of changes by layer.")],
     )
 
 
-def by_layer(values: Sequence[float] | NDArray[np.float64], *, signed: bool = False) -> str:
-    """One number per layer for a table cell, without leading zeros: ``.90 .50 1.00``, or ``+.10 −.53`` with signs."""
-    return " ".join(_short(number(float(value), 2, signed=signed)) for value in values)
+def compared(models: Studied, experiment: str, caption: str = "") -> Section | None:
+    """What an experiment's presenter makes of the fine-tuned models as conditions; None if no run has it.
 
-
-def _short(text: str) -> str:
-    return re.sub(r"^([+−]?)0(?=[.])", r"\1", text)
-
-
-def filled_table(table: Table) -> Table:
-    """A table without the columns that no row fills."""
-    shown = [column for column in range(len(table.header)) if any(row[column] != MISSING for row in table.rows)]
-    header, *rows = [[cells[column] for column in shown] for cells in (table.header, *table.rows)]
-    return Table(header, rows, table.caption)
+    Args:
+        models: The models.
+        experiment: The experiment.
+        caption: Begins the captions of its tables; empty for their own.
+    """
+    replicates = {group.name: Replicates(views) for group in models.tuned if (views := group.views(experiment))}
+    declarations = (run.experiments[experiment][0] for run in models.runs if experiment in run.experiments)
+    declaration = next(declarations, None)
+    if declaration is None or not replicates:
+        return None
+    section = presenter_of(declaration).comparison(Comparison(replicates))
+    if section is None:
+        return None
+    return Section(paragraphs=[*section.findings, *section.paragraphs], tables=section.tables, figures=section.figures)

@@ -37,14 +37,18 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.importance.sinks.rows import Agreement, Limits, SinkHead
 from bertsecrets.measures.coreference.rows import Baseline, Mentions
+from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.rows import LinkedPair, Links, Offset, Token, Weight
 from bertsecrets.measures.surface import Surface
 from bertsecrets.measures.voita_roles import VoitaRoles
-from bertsecrets.papers import clark2019, kovaleva2019, michel2019, shows, voita2019
+from bertsecrets.papers import fewer_heads, figures, shows
 from bertsecrets.papers.ledger import MARKDOWN, STORED, Ledger
+from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import page_files, page_name
 from bertsecrets.papers.page import find_page, read_page
+from bertsecrets.papers.scores import Scores, score_table
+from bertsecrets.papers.sources import states
 from bertsecrets.papers.statements.judge import HOLDS, judge, judged
 from bertsecrets.papers.statements.statement import files, read_statements
 from bertsecrets.patterns.measure import Patterns
@@ -180,7 +184,7 @@ def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
     columns = {name: by_layer(0.4, 0.2, 0.1) for name in ("cls", "sep_total", "punctuation")}
     columns |= {name: by_layer(0.5, 0.5, 0.5) for name in ("sep_to_sep", "other_to_sep")}
     make_run(tmp_path / "run", measured=[("initial", "surface", columns)])
-    section = clark2019.special_tokens(models_in(tmp_path))
+    section = shown("clark2019", "Section 3.2, figure 2", models_in(tmp_path))
     assert section is not None
     [first, _] = section.figures[0].figure.axes
     dotted = [line for line in first.get_lines() if line.get_linestyle() == ":"]
@@ -197,7 +201,7 @@ def test_two_models_before_fine_tuning_are_told_apart_and_the_paper_stands_once_
         numbers = {"measured": [("checkpoint", "entropy", columns)], "count": 200}
         model = {"name": name, "path": name}
         make_run(tmp_path / name, checkpoint="initial", trained=trained, model=model, **numbers)
-    section = clark2019.entropy(models_in(tmp_path))
+    section = shown("clark2019", "Section 3.3", models_in(tmp_path))
     names = [f"mrpc · {name}, before fine-tuning" for name in ("minilm", "mpnet")]
     rows = [row[:2] for row in rows_of(section)]
     assert rows[:3] == [["all tokens", names[0]], ["all tokens", names[1]], ["all tokens", "paper (figure)"]]
@@ -208,7 +212,7 @@ def test_two_models_before_fine_tuning_are_told_apart_and_the_paper_stands_once_
 def test_panels_of_one_line_are_named_after_it_and_have_room_for_the_papers(tmp_path: Path) -> None:
     columns = {"bits": by_layer(1.0, 2.0), "cls_bits": by_layer(1.0, 0.5)}
     make_run(tmp_path / "run", measured=[("initial", "entropy", columns)])
-    section = clark2019.entropy(models_in(tmp_path))
+    section = shown("clark2019", "Section 3.3", models_in(tmp_path))
     assert section is not None
     axes = section.figures[0].figure.axes
     assert [panel.get_title() for panel in axes] == ["all tokens", "from [CLS]"]
@@ -369,6 +373,19 @@ def test_a_section_without_numbers_says_what_to_run(tmp_path: Path) -> None:
                 assert set(chosen.split(",")) <= configurations(group).keys(), part.missing
 
 
+def shown(name: str, title: str, models: Studied) -> Section:
+    """The figures and tables that a page shows in the section with a title of this beginning, as one section."""
+    page = read_page(page_files()[name])
+    [part] = [part for part in page.settings.sections if part.title.startswith(title)]
+    sections = page.shown(part, models)
+    return Section(
+        paragraphs=[text for section in sections for text in section.paragraphs],
+        tables=[table for section in sections for table in section.tables],
+        figures=[block for section in sections for block in section.figures],
+        summary="; ".join(filter(None, (section.summary for section in sections))),
+    )
+
+
 def rows_of(section: Section | None, table: int = 0) -> list[list[str]]:
     """The rows of a table of a section that must exist."""
     assert section is not None
@@ -391,7 +408,7 @@ def test_table_1_has_every_seeds_score_and_their_interval(tmp_path: Path) -> Non
     for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.68)):
         for seed in (1, 2):
             make_run(tmp_path / f"{init}{seed}", init=init, seed=seed, model=BERT, accuracy=accuracy + 0.01 * seed)
-    (row,) = rows_of(kovaleva2019.initialisation(models_in(tmp_path)))
+    (row,) = rows_of(shown("kovaleva2019", "Section 3, table 1", models_in(tmp_path)))
     # Mean of 0.81 and 0.82: Student's t with one degree of freedom times 0.00707 / √2 over seeds, and a normal error of 408 examples that
     # both share, 0.0206 below and 0.0176 above (Wilson).
     low, high = (81.5 + sign * 100 * reach_of_sum(0.005, 1, error) for sign, error in ((-1, 0.0206), (1, 0.0176)))
@@ -406,7 +423,7 @@ def test_table_1_has_the_pretrained_encoder_with_an_untrained_classifier(tmp_pat
         trained = {"name": "x", "init": "pretrained", "seed": 1}
         make_run(tmp_path / f"{task}0", task=task, checkpoint="initial", trained=trained, accuracy=untrained)
     make_run(tmp_path / "sst2", task="sst2", accuracy=0.9)
-    section = kovaleva2019.initialisation(models_in(tmp_path))
+    section = shown("kovaleva2019", "Section 3, table 1", models_in(tmp_path))
     assert section is not None
     place = list(section.tables[0].header).index("pre-trained, untrained classifier")
     *rows, gain = rows_of(section)
@@ -429,8 +446,8 @@ def test_a_score_differs_from_the_papers_where_their_intervals_do_not_meet(
     metric: str, pretrained: list[float], untrained: list[float], against: str | None
 ) -> None:
     # By Wilson: 0.77 of 1,000 is 0.743 to 0.795, the paper's 0.786 of 9,815 0.778 to 0.794.
-    scores = kovaleva2019.Scores("mnli", metric, pretrained, [], untrained, 0.35, (31.7, 61.0, 78.6), 1000, 9815)
-    table = kovaleva2019.score_table([[scores]])
+    scores = Scores("mnli", metric, pretrained, [], untrained, 0.35, (31.7, 61.0, 78.6), 1000, 9815)
+    table = score_table([[scores]])
     row = dict(zip(table.header, table.rows[0], strict=True))
     assert row.get("against the paper, beyond both intervals") == against
     assert row["paper"] == "78.6 / 61.0 / 31.7"
@@ -454,10 +471,10 @@ def test_heads_of_relations_are_listed_with_their_tests(
     for name, value in zip(("position", "received", "other_links"), p, strict=True):
         columns[f"p_{name}_corrected"] = np.where(np.isclose(WEIGHT, 0.7), value, 0.001)
     make_run(tmp_path / "run", model=BERT, measured=[("initial", "frame_relations", columns)])
-    [row] = rows_of(kovaleva2019.relations(models_in(tmp_path)))
+    row, paper = rows_of(shown("kovaleva2019", "Section 4.2", models_in(tmp_path)))
     assert row[2].startswith(f"layer 0 · head 1: 0.700 ({verdict}); layer 1 · head 1: 0.300 (relation)")
     assert row[4] == f"{count} of 4"
-    assert row[6] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
+    assert paper[2] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
 
 
 def test_the_same_sentences_before_fine_tuning_make_one_panel(tmp_path: Path) -> None:
@@ -469,8 +486,8 @@ def test_the_same_sentences_before_fine_tuning_make_one_panel(tmp_path: Path) ->
         weights = [Weight(0, 1, query, key, float(query == key)) for query in range(3) for key in range(3)]
         links = Links(source, 1, 0, "all", "both", "offsets", 99, "he left .")
         run.write_rows("frame_relations", INITIAL, 0, [links, Offset(1, 1), *tokens, LinkedPair(0, 1), *weights])
-    section = kovaleva2019.relations(models_in(tmp_path))
-    assert {row[0] for row in rows_of(section)} == {"FrameNet 1.5", "its own"}
+    section = shown("kovaleva2019", "Section 4.2", models_in(tmp_path))
+    assert {row[0] for row in rows_of(section)} == {"FrameNet 1.5", "its own", "paper (figure)"}
     assert section is not None
     assert [block.name for block in section.figures] == ["paper_figure3", "paper_figure3_maps"]
     assert "he → left" in section.figures[1].caption
@@ -484,7 +501,7 @@ def test_changes_of_features_stand_beside_the_notebook(tmp_path: Path) -> None:
     measured = [(stage, "features", columns) for stage, columns in stages]
     make_run(tmp_path / "run", task="qqp", model=BERT, measured=measured, stderr=0.002)
     # The authors' notebook on QQP has nouns at 0.031 before and 0.052 after fine-tuning.
-    assert rows_of(kovaleva2019.features_before_and_after(models_in(tmp_path))) == [
+    assert rows_of(shown("kovaleva2019", "Section 4.4", models_in(tmp_path))) == [
         ["qqp", "nouns", "0.025", "0.045", "0.050", "4", "0", "0.031 → 0.052"]
     ]
 
@@ -500,7 +517,7 @@ def test_figure_7_is_what_cls_attends_to_in_the_last_layer(tmp_path: Path) -> No
     columns = {"cls_to_sep": np.array([[0.9, 0.9], [0.4, 0.2]]), "cls_to_nouns": np.array([[0.1, 0.1], [0.05, 0.15]])}
     columns |= pair("subject_to_verb", 0.9, 0.3, 0.2)
     make_run(tmp_path / "run", task="qqp", model=BERT, measured=[("training", "token_to_token", columns)])
-    section = kovaleva2019.token_to_token(models_in(tmp_path))
+    section = shown("kovaleva2019", "Section 4.5", models_in(tmp_path))
     # As in the authors' notebook.
     theirs = "[SEP] 0.250, verbs 0.101, nouns 0.064, subjects 0.040, objects 0.037, negation 0.031, pronouns 0.028, [CLS] 0.002"
     assert rows_of(section) == [["qqp", "[SEP] 0.300, nouns 0.100", theirs]]
@@ -538,7 +555,7 @@ def test_a_map_of_each_pattern_is_the_one_that_was_drawn_so(tmp_path: Path) -> N
         make_run(tmp_path / task, task=task, measured=[("training", "patterns", columns)])
     write_maps(tmp_path / "mrpc" / "captures", step_name(0), {3: even.expand(2, 3, length, length)})
     write_maps(tmp_path / "mrpc" / "captures", step_name(9), {3: map_LHQK})
-    section = kovaleva2019.patterns(models_in(tmp_path))
+    section = shown("kovaleva2019", "Section 4.1", models_in(tmp_path))
     assert section is not None
     sheet: Figure = section.figures[0].figure
     titles = [axes.get_title().split("\n") for axes in sheet.axes]
@@ -561,7 +578,7 @@ def test_a_kept_text_is_drawn_in_the_head_that_changed_most(tmp_path: Path) -> N
         after[5][0, 1] = torch.eye(4).flip(0)
         write_maps(folder, step_name(0), before)
         write_maps(folder, step_name(9), after)
-    section = kovaleva2019.examples(models_in(tmp_path), ["sst2", "qnli"])
+    section = figures.examples(models_in(tmp_path), ["sst2", "qnli"], "blog", "A text of each task.")
     assert section is not None
     # One of the three ones of the diagonal stays.
     assert section.figures[0].caption.endswith("sst2: “text / 3” (yes), cosine 0.33.")
@@ -569,13 +586,13 @@ def test_a_kept_text_is_drawn_in_the_head_that_changed_most(tmp_path: Path) -> N
     drawn = [axes.images[0].get_array() for axes in sheet.axes if axes.images and len(axes.get_xticks()) == 3]
     assert (np.asarray(drawn[0]) == np.eye(3)).all()
     assert (np.asarray(drawn[1]) == np.eye(3)[::-1]).all()
-    assert kovaleva2019.examples(models_in(tmp_path), ["mnli"]) is None
+    assert figures.examples(models_in(tmp_path), ["mnli"], "blog", "A text of each task.") is None
 
 
 def test_heads_that_attend_to_neighbours_stand_beside_the_papers(tmp_path: Path) -> None:
     columns = {"previous": np.array([[0.9, 0.1], [0.1, 0.1]]), "same": by_layer(0.01, 0.01), "next": by_layer(0.1, 0.1)}
     make_run(tmp_path / "run", model=BERT, measured=[("initial", "offsets", columns)])
-    assert rows_of(clark2019.positions(models_in(tmp_path)))[0] == [
+    assert rows_of(shown("clark2019", "Section 3.1", models_in(tmp_path)))[0] == [
         "previous token",
         "layer 0 · head 0: 0.900",
         "layer 0 · head 0",
@@ -587,7 +604,7 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     scores = [relation(name, 0.9, 0.3) for name in ("all", "obj", "cc")]
     columns = {"all": np.full((2, 2), 0.3)}
     with_rows(tmp_path / "dependency", "dependency", [TREEBANK, *scores], columns)
-    section = clark2019.dependency(models_in(tmp_path / "dependency"))
+    section = shown("clark2019", "Section 4.2", models_in(tmp_path / "dependency"))
     rows = {row[0]: row for row in rows_of(section)}
     # Universal Dependencies call dobj obj, and have no prep.
     assert section is not None
@@ -601,22 +618,18 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
         *(Baseline("all", name, 4, 3, half, half, 0.5) for name in ("nearest", "rule_based")),
     ]
     with_rows(tmp_path / "coreference", "coreference", found, columns)
-    rows_2 = rows_of(clark2019.coreference(models_in(tmp_path / "coreference")))
-    assert [row[-1] for row in rows_2] == ["65", "27", "69"]
+    section = shown("clark2019", "Section 4.3", models_in(tmp_path / "coreference"))
+    assert [[row[-1] for row in rows_of(section, table)] for table in (0, 1)] == [["65"], ["27", "69"]]
     probed = Probed("treebank", 100, 100, 900, False, 0, 0, "glove.txt", 30, 50, False, 1, 0.1, 32, 0, 0, 0.0)
     states = [HiddenState(state, half if state == 2 else fifth, state == 2) for state in range(3)]
     scores_3 = [ProbeScore("attention", half, half, None, None, 1, 0.0)]
     structural = Structural(9, 64, 10, half, fifth, 0.0)
     with_rows(tmp_path / "probes", "probes", [probed, *scores_3, structural, *states], columns)
-    section = clark2019.probes(models_in(tmp_path / "probes"))
+    section = shown("clark2019", "Section 5", models_in(tmp_path / "probes"))
     assert section is not None
-    assert section.paragraphs == ["Word vectors: glove.txt; 30 of 900 scored words have none."]
-    assert [(row[0], row[1], row[-1]) for row in rows_of(section)] == [
-        ("attention", "50.0 (45.0 to 55.0)", "61"),
-        ("neighbouring words", "20.0 (15.0 to 25.0)", "–"),
-        ("structural, vectors of the embeddings", "20.0 (15.0 to 25.0)", "–"),
-        ("structural, vectors of layer 1", "50.0 (45.0 to 55.0)", "80"),
-    ]
+    assert [(row[0], row[1], row[-1]) for row in rows_of(section)] == [("attention", "50.0 (45.0 to 55.0)", "61")]
+    assert rows_of(section, 1) == [["0", "20.0 (15.0 to 25.0)", "–"], ["2", "50.0 (45.0 to 55.0)", "80"]]
+    assert (rows_of(section, 2), rows_of(section, 3)) == ([["20.0 (15.0 to 25.0)"]], [["glove.txt", "900", "30"]])
 
 
 def test_sinks_and_roles_are_counted(tmp_path: Path) -> None:
@@ -627,12 +640,12 @@ def test_sinks_and_roles_are_counted(tmp_path: Path) -> None:
         for head, redirect in enumerate((0.002, 0.05))
     ]
     run.write_rows("sinks", "checkpoint", 0, [Limits(), *heads, Agreement("sep", "cutting", Estimate(0.5), 0, 2)])
-    [row] = rows_of(clark2019.sinks(models_in(tmp_path / "sinks")))
+    [row] = rows_of(shown("clark2019", "Section 3.2: is", models_in(tmp_path / "sinks")))
     assert row == ["[SEP]", "2", "2", "0", "1", "1", "layer 1 · head 1: 0.050"]
     roles = {"local": by_layer(1.0, 1.0), "delimiter": by_layer(4.0, 1.0)}
     run = Run.open(make_run(tmp_path / "roles" / "run", measured=[("initial", "roles", roles)]))
     run.write_json(run.earlier_path("roles"), {"initial": {"thresholds": {"local": 3.0, "delimiter": 3.0}}})
-    rows = {row[0]: row[2] for row in rows_of(clark2019.roles(models_in(tmp_path / "roles")))}
+    rows = {row[0]: row[2] for row in rows_of(shown("clark2019", "Section 3 by", models_in(tmp_path / "roles")))}
     assert rows == {"local": "0", "delimiter": "2"}
 
 
@@ -653,17 +666,20 @@ def test_figures_1_and_5_take_the_kept_maps_of_the_chosen_heads(
     write_examples(run.captures, [CapturedExample(3, ["[CLS]", "a", "cat", "[SEP]"], ["a cat"], "none", pairs)])
     write_maps(run.captures, step_name(0), {3: maps})
     drawn: list[Any] = []
-    monkeypatch.setattr("bertsecrets.papers.clark2019.gallery", lambda panels, title: drawn.extend(panels))
-    section = clark2019.typical_heads(models_in(tmp_path))
+    monkeypatch.setattr("bertsecrets.papers.figures.gallery", lambda panels, title: drawn.extend(panels))
+    section = shown("clark2019", "Section 3, figure 1", models_in(tmp_path))
     assert section is not None
     assert [
         np.argwhere((maps == torch.tensor(panel.attention_QK)).all(-1).all(-1).numpy()).tolist() for panel in drawn
     ] == [[[0, 0]], [[1, 0]], [[1, 0]], [[0, 1]]]
     assert "next token, layer 1 · head 0: 90 % of its attention" in section.figures[0].caption
     drawn.clear()
-    [state] = clark2019.states(models_in(tmp_path), "offsets")
-    scores = [replace(relation(name, 0.9, 0.3, from_head=True), layer=1, head=1) for name in ("all", "det", "obj")]
-    assert len(clark2019.heads_of_relations([(state, scores)])) == 1
+    best = [replace(relation(name, 0.9, 0.3, from_head=True), layer=1, head=1) for name in ("all", "det", "obj")]
+    run.write_rows("dependency", "initial", 0, best)
+    grid = HeadGrid("dependency", ("all",), *(torch.zeros(2, 2, 1) for _ in range(3)))
+    run.add(run.rows(grid, "initial", 0))
+    run.declare(Dependency(1, 1).declaration())
+    assert figures.relation_heads(models_in(tmp_path), "clark_figure5", "Figure 5") is not None
     assert [(panel.column, panel.marked) for panel in drawn] == [("det\nlayer 1 · head 1", [(2, 1)])]
 
 
@@ -671,7 +687,7 @@ def test_a_model_before_fine_tuning_alone_is_a_state(tmp_path: Path) -> None:
     columns = {"previous": by_layer(0.9, 0.2)}
     trained = {"name": "x", "init": "pretrained", "seed": 9}
     make_run(tmp_path / "alone", checkpoint="initial", trained=trained, measured=[("checkpoint", "offsets", columns)])
-    [state] = clark2019.states(models_in(tmp_path), "offsets")
+    [state] = states(models_in(tmp_path), "offsets")
     assert (state.name, state.pretrained) == ("mrpc, before fine-tuning", True)
 
 
@@ -697,7 +713,7 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     # A task of the paper alone has a row where no other has the paper's numbers.
     paper = rows_of(shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mnli": [0.836, 0.824, 0.838]}))[-1]
     assert (paper[0], *paper[3:5]) == ("paper: mnli", "0.836", "0.824 to 0.838")
-    assert rows_of(michel2019.other_data(models))[0][2:4] == ["1.00 (1.00 to 1.00)"] * 2
+    assert rows_of(shown("michel2019", "Section 3.4", models))[0][2:4] == ["1.00 (1.00 to 1.00)"] * 2
     make_run(tmp_path / "c", task="mrpc", seed=2, delta_LH=delta_LH)
     section = shows.disabled_heads(models_in(tmp_path), "uniform", "heads", "Heads.")
     assert section is not None
@@ -718,7 +734,7 @@ def test_effects_on_two_sets_of_one_task_are_compared(tmp_path: Path) -> None:
         rows = Run.open(folder).ablation_table().rows()
         rows = [{**row, "mode": "zero", "evaluation": name} for row in rows]
         AblationTable.from_rows(rows).write(folder / "ablation.parquet")
-    ours, theirs = rows_of(michel2019.other_data(models_in(tmp_path)))
+    ours, theirs = rows_of(shown("michel2019", "Section 3.4", models_in(tmp_path)))
     ranks = stats.spearmanr(first_LH.ravel(), second_LH.ravel()).statistic
     linear = np.corrcoef(first_LH.ravel(), second_LH.ravel())[0, 1]
     assert ours[:2] == ["mrpc, seed 1: validation (408 examples)", "test (408 examples)"]
@@ -738,13 +754,13 @@ def test_importance_during_training_is_told_by_epoch(tmp_path: Path) -> None:
         Run.open(folder).add(HeadTable.from_grid(grid, **identity, step=step))
     Run.open(folder).declare(HeadGradient(1, 1).declaration())
     # Of 45 in all, the two largest of ten heads have 9 + 8; equal heads have a fifth, and no order.
-    section = michel2019.during_training(models_in(tmp_path))
+    section = shown("michel2019", "Section 5", models_in(tmp_path))
     assert rows_of(section) == [
         ["mrpc", "10", "1.00", "20", "–"],
         ["mrpc", "20", "2.00", "38", "1.00"],
     ]
     assert section is not None
-    assert section.summary == "mrpc: a fifth of the heads has 20 % of the importance at step 10, 38 % at step 20"
+    assert section.summary == "mrpc: a fifth of the heads has 20 % of the importance at step 10"
 
 
 def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
@@ -760,8 +776,8 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
     folder = make_run(tmp_path / "a", cosine_LH=np.ones((2, 2)), delta_LH=np.zeros((2, 2)))
     disabled = [{**row, "kind": "all_but_one"} for row in Run.open(folder).ablation_table().rows()]
     AblationTable.from_rows(disabled).write(folder / "ablation.parquet")
-    monkeypatch.setattr(michel2019, "read_sweep", lambda view, kind, mode: sweep)
-    section = michel2019.all_but_one(models_in(tmp_path))
+    monkeypatch.setattr(fewer_heads, "read_sweep", lambda view, kind, mode: sweep)
+    section = shown("michel2019", "Section 3.3", models_in(tmp_path))
     assert section is not None
     *rows, paper = rows_of(section)
     # Table 6 of the paper, then its table 3.
@@ -779,33 +795,8 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         assert row[1:3] == [str(layer), str(max((0, 1), key=choices.count))]
         assert row[3].startswith(f"{number(100 * float(np.median(changes)), 1, signed=True)} (")
         assert row[4] == number(100 * float(on_all), 1, signed=True)
-    told = "one seed. On other examples: chosen on a third, tested on the rest, median over 50 splits; n = 90 examples"
-    assert section.tables[0].caption == f"Each layer with its best head alone, {told}"
+    assert section.tables[0].caption.endswith("median over 50 splits; n = 90 examples")
     assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
-    medians = sorted((row[3].split(" ")[0] for row in rows), key=lambda text: float(text.replace("−", "-")))
-    assert section.summary == f"mrpc: with one head of a layer left {medians[0]} to {medians[-1]} points"
-
-
-def test_heads_are_counted_by_the_score_that_is_left(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", delta_LH=np.full((3, 4), -0.01))
-    make_run(tmp_path / "b", task="rte", delta_LH=np.full((3, 4), -0.01))
-    section = michel2019.single_heads(models_in(tmp_path))
-    assert section is not None
-    [block] = section.figures
-    heights = [sum(bar.get_height() for bar in axes.patches) for axes in block.figure.axes]
-    assert heights == [12, 12]
-
-
-def test_a_bar_stands_over_the_score_of_its_heads(tmp_path: Path) -> None:
-    # Of 408 examples 0, 1 or 3 more are wrong than of the whole model's, which has 0.8.
-    wrong_LH = np.array([[0, 1, 1, 1], [3, 1, 0, 0], [1, 1, 1, 1]])
-    make_run(tmp_path / "a", delta_LH=-wrong_LH / 408)
-    section = michel2019.single_heads(models_in(tmp_path))
-    assert section is not None
-    bars = section.figures[0].figure.axes[0].patches
-    assert section.summary == "mrpc: accuracy 0.800, with one head disabled 0.793 to 0.800"
-    heads = {round(408 * (0.8 - bar.get_x() - bar.get_width() / 2), 3): bar.get_height() for bar in bars}
-    assert {wrong: count for wrong, count in heads.items() if count} == {0: 3, 1: 8, 3: 1}
 
 
 def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path) -> None:
@@ -814,15 +805,15 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
         pruned_run(
             tmp_path / "b", seed, {"exact": -0.05, "random": -0.1, "head_gradient/example_normalised": -0.01 * seed}
         )
-    row = rows_of(michel2019.curves(models_in(tmp_path / "a")))[1]
+    row = rows_of(shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "a")))[1]
     assert row[:4] == ["mrpc", "6 (50 %)", "effects of single heads", "−20.0"]
     # Their curve of I_h, 0.836, has 0.832 at 30 % and 0.815 at 50 %; neither has 33 %, and single effects have no 83 % either.
-    assert [cells[-1] for cells in rows_of(michel2019.curves(models_in(tmp_path / "b")))] == [
+    assert [cells[-1] for cells in rows_of(shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "b")))] == [
         "–",
         "−2 (50 %)",
         *["–"] * 4,
     ]
-    section = michel2019.curves(models_in(tmp_path / "b"))
+    section = shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "b"))
     importance = "gradient importance of heads, per example, normalised by layer"
     orders = [row[2] for row in rows_of(section)]
     assert orders == [importance] * 3 + ["effects of single heads"] * 3
@@ -830,22 +821,21 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
     legend = section.figures[0].figure.axes[0].get_legend()
     assert legend is not None
     assert importance in [text.get_text().replace("\n", " ") for text in legend.get_texts()]
-    assert "This is I_h of the paper" in section.paragraphs[-1]
-    assert section.summary.startswith("mrpc: 6 of 12 heads pruned, −1.5 (")
-    assert rows_of(michel2019.efficiency(models_in(tmp_path / "a")))[0][3] == "+43, +43"
+    assert section.summary == "mrpc: 6 (50 %) heads pruned, −1.5 points"
+    assert rows_of(shown("michel2019", "Section 4.2", models_in(tmp_path / "a")))[0][3] == "+43, +43"
 
 
 def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     gated_run(tmp_path, np.eye(3, 4), [(9, -0.01, 0.0), (3, 0.0, 0.1)])
     models = models_in(tmp_path)
-    assert rows_of(voita2019.roles(models)) == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
-    rows = [row[3:] for row in rows_of(voita2019.gates(models))]
+    assert rows_of(shown("voita2019", "Section 5", models)) == [["mrpc", "12", "4 (3)", "0 (0)", "0 (0)"]]
+    rows = [row[3:] for row in rows_of(shown("voita2019", "Section 6:", models))]
     assert rows[0] == ["12 of 12", "0.800", "–", "–"]
     assert rows[1:3] == [["9 of 12", "0.795", "−0.5", "−1.0 to 0.0"], ["3 of 12", "0.850", "+5.0", "0.0 to 10.0"]]
     # Table 2 of the paper: BLEU of 29.36 with 12 heads of the encoder after gates, 28.95 with the same from the start, 29.6 with all.
     assert rows[5] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
     assert rows[9] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
-    row = rows_of(voita2019.last_to_go(models))[0]
+    row = rows_of(shown("voita2019", "Section 6.3", models))[0]
     assert row == ["mrpc", "1", "of the frozen model, pushed shut", "1 of 4", "0 of 0", "0 of 0", "2 of 8"]
 
 
@@ -853,7 +843,7 @@ def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path
     for seed, kept, change in ((1, 9, -0.02), (2, 8, -0.01), (3, 7, 0.0)):
         path = [(kept, change - 0.0196, change + 0.0196), (2, -0.1, 0.0)]
         gated_run(tmp_path, np.eye(3, 4), path[: 1 if seed == 3 else 2], seed=seed)
-    section = voita2019.gates(models_in(tmp_path))
+    section = shown("voita2019", "Section 6:", models_in(tmp_path))
     _, row, of_two, *_ = rows_of(section)
     # One point squared between seeds, over three, and one point squared of the examples that they share.
     reach = reach_of_sum((1 / 3) ** 0.5, 2, 1.0)
@@ -862,7 +852,6 @@ def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path
     # Seeds that agree keep the noise of the examples; a penalty need not be of every seed.
     assert of_two[3:] == ["2, 2 of 12", "0.750, 0.750", "−5.0", "−10.0 to 0.0"]
     assert section is not None
-    assert "means over seeds" in section.figures[0].caption
 
 
 GATES = "bertsecrets.callbacks.train_gates.TrainGates"
@@ -878,11 +867,11 @@ def test_models_trained_with_gates_of_two_strengths_are_two_models(tmp_path: Pat
         run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
         run.declare(LearnedGates().declaration(), VoitaRoles(1, 1).declaration())
     models = models_in(tmp_path)
-    rows = {row[2]: row for row in rows_of(voita2019.gates(models)) if not row[0].startswith("paper")}
+    rows = {row[2]: row for row in rows_of(shown("voita2019", "Section 6:", models)) if not row[0].startswith("paper")}
     assert {penalty: row[3] for penalty, row in rows.items()} == {"0.01": "6 of 12", "0.1": "2 of 12"}
     # 0.01 is the default.
     assert {row[0] for row in rows.values()} == {"mrpc · gates penalty=0.01", "mrpc · gates penalty=0.1"}
-    kept = {row[2]: row[3] for row in rows_of(voita2019.last_to_go(models))}
+    kept = {row[2]: row[3] for row in rows_of(shown("voita2019", "Section 6.3", models))}
     assert kept == {"learned in training, penalty 0.01": "4 of 4", "learned in training, penalty 0.1": "2 of 4"}
 
 
@@ -893,13 +882,17 @@ def test_models_that_differ_in_seed_and_its_folder_of_scores_are_one_group(tmp_p
         settings = {**prune, "seed": seed, "tables": [f"there/gates-0.1-{seed}"]}
         run = Run.open(make_run(tmp_path / f"s{seed}", seed=seed, measured=kept, callbacks={"prune": settings}))
         run.declare(FirstPruned().declaration())
-    rows = [row for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
-    assert [[row[0], row[3]] for row in rows] == [["mrpc", "6, 6 of 12"]]
+    rows = [
+        row for row in rows_of(shown("voita2019", "Section 6:", models_in(tmp_path))) if not row[0].startswith("paper")
+    ]
+    assert [row[:3] for row in rows] == [["mrpc", "open heads alone, from the start", "6, 6 of 12"]]
     # Scores of other runs make another model of the same seed.
     settings = {**prune, "seed": 1, "tables": ["there/gates-0.2-1"]}
     run = Run.open(make_run(tmp_path / "other", measured=kept, callbacks={"prune": settings}))
     run.declare(FirstPruned().declaration())
-    rows = [row for row in rows_of(voita2019.gates(models_in(tmp_path))) if not row[0].startswith("paper")]
+    rows = [
+        row for row in rows_of(shown("voita2019", "Section 6:", models_in(tmp_path))) if not row[0].startswith("paper")
+    ]
     assert len(rows) == 2
 
 
@@ -928,7 +921,7 @@ def test_gates_are_compared_with_the_models_of_the_same_seeds_that_have_all_head
             )
             if gates:
                 Run.open(folder).declare(LearnedGates().declaration())
-    section = voita2019.gates(models_in(tmp_path))
+    section = shown("voita2019", "Section 6:", models_in(tmp_path))
     whole, learned, *_ = rows_of(section)
     assert whole == ["mrpc", "none", "–", "12 of 12", "0.900, 0.880, 0.860", "–", "–"]
     changes = np.subtract(scores["gates"], scores["usual"])
@@ -937,8 +930,6 @@ def test_gates_are_compared_with_the_models_of_the_same_seeds_that_have_all_head
     assert learned[0] == "mrpc"
     assert learned[2:4] == ["0.01", "3, 3, 3 of 12"]
     assert learned[5:] == ["−1.3", " to ".join(ends)]
-    assert section is not None
-    assert section.summary.startswith("mrpc: gates learned with fine-tuning leave 3 of 12 heads, −1.3 (")
 
 
 def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path) -> None:
@@ -950,7 +941,7 @@ def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path)
         make_run(tmp_path / "run", measured=[("checkpoint", name, of) for name, of in zip(names, columns, strict=True)])
     )
     run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
-    section = voita2019.figure_1(models_in(tmp_path))
+    section = shown("voita2019", "Section 4", models_in(tmp_path))
     [row] = rows_of(section)
     # The most relevant heads are 0-0, 1-3 and 2-1; the first has a function, the first and the last are confident.
     assert row[:4] == ["mrpc", "1", "1 of 3", "2 of 3"]
@@ -971,8 +962,8 @@ def test_relations_are_counted_in_both_directions_beside_the_papers(tmp_path: Pa
     columns = roles_measured(nsubj_from_head=share_LH)
     run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "voita_roles", columns)], stderr=0.01))
     run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
-    section = voita2019.dependencies(models_in(tmp_path))
-    to_head, from_head = rows_of(section)
+    section = shown("voita2019", "Section 5", models_in(tmp_path))
+    to_head, from_head = rows_of(section, 1)
     assert to_head[1:4] == ["1", "nsubj, to the head", "200"]
     assert from_head[2:] == ["nsubj, from the head", "200", "layer 1 · head 2", "60.0 ± 2.0", "30.0", "45: 35"]
     assert section is not None
@@ -993,5 +984,5 @@ def test_the_effects_of_a_mode_are_read_from_a_run_with_two(tmp_path: Path) -> N
         assert effect is not None
         assert (effect.mode, np.unique(effect.delta_RLH).tolist()) == (read, [delta])
     # Figure 2 of Michel et al. has the heads set to zero.
-    (zeroed,) = michel2019.by_evaluation_set(group.models[0]).values()
+    (zeroed,) = fewer_heads.by_evaluation_set(group.models[0]).values()
     assert np.unique(zeroed.delta_RLH).tolist() == [-0.07]

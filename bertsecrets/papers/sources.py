@@ -1,0 +1,438 @@
+"""What the tables of a page are made of: lines of plain values, from rows of findings and from grids."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertsecrets.data.special_tokens import SPECIAL_TOKENS
+from bertsecrets.importance.sinks.rows import NOP, Agreement, Limits, SinkHead
+from bertsecrets.measures.clusters.rows import Group as GroupOfHeads
+from bertsecrets.measures.clusters.rows import Space
+from bertsecrets.measures.frame_relations.rows import Links
+from bertsecrets.measures.linguistic.columns import BEYOND, CLS_TO, MEAN, RANDOM, UNIFORM, feature_label, pair_label
+from bertsecrets.measures.role_rows import (
+    FROM_HEAD,
+    LOCAL,
+    PREVIOUS,
+    SIEVE_ROLES,
+    VOITA_ROLES,
+    distances,
+    judged_relations,
+    sieve_tests,
+    thresholds,
+    voita_roles,
+    voita_tests,
+)
+from bertsecrets.papers.lines import Line
+from bertsecrets.papers.models import Studied
+from bertsecrets.patterns.classes import NAMES
+from bertsecrets.present.clusters import STABLE
+from bertsecrets.present.frame_relations import OPEN, RELATION, by_weight, relation_heads
+from bertsecrets.present.grid import highest
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import head_label, number
+from bertsecrets.results.run import INITIAL
+from bertsecrets.results.views import MeasureView
+from bertsecrets.statistics.ranks import rank_correlation, spearman
+
+BEFORE, FINE_TUNED = "before fine-tuning", "fine-tuned"
+"""The states of a model, the ends of its name."""
+
+Array = NDArray[np.float64]
+
+_LISTED = 3
+"""Heads that a row names."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One experiment in one state of a model.
+
+    Args:
+        name: The model and its state, as named on the page.
+        view: The numbers.
+        pretrained: Whether it is the model before fine-tuning.
+    """
+
+    name: str
+    view: MeasureView
+    pretrained: bool
+
+
+def states(models: Studied, experiment: str) -> list[State]:
+    """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first seed."""
+    before = models.before(experiment)
+    measured: list[State] = []
+    for group in models.tuned:
+        if (group.model, group.task) in before:
+            measured.append(State(f"{group.name}, {BEFORE}", before[group.model, group.task], True))
+        tuned = group.views(experiment, ready=lambda view: view.step is not None)
+        measured += [State(f"{group.name}, {FINE_TUNED}", view, False) for view in tuned[:1]]
+    # Without fine-tuned models of its task, the task names a model, together with its own name where there are several.
+    tuned_on = {(group.model, group.task) for group in models.tuned}
+    several = len({model for model, _ in before.keys() | tuned_on}) > 1
+    for (model, task), view in before.items():
+        if (model, task) not in tuned_on:
+            measured.append(State(f"{task}{f' · {model}' * several}, {BEFORE}", view, True))
+    return measured
+
+
+def rows(
+    models: Studied, experiment: str, rows: str, where: Sequence[Line] = (), words: Mapping[str, Line] | None = None
+) -> Iterator[Line]:
+    """An experiment's rows of one kind, of every state; ``at`` is the head of a row.
+
+    Args:
+        models: The models.
+        experiment, rows: The experiment, and its kind of rows.
+        where: Values of fields; rows count that have all of some of these, or all rows without any.
+        words: Field -> what the page calls its values.
+    """
+    for state in states(models, experiment):
+        for line in state.view.lines(rows):
+            if where and not any(all(line.get(name) == value for name, value in fits.items()) for fits in where):
+                continue
+            told = {name: values.get(line[name], line[name]) for name, values in (words or {}).items()}
+            at = {"at": (line["layer"], line["head"])} if {"layer", "head"} <= line.keys() else {}
+            yield {**line, **at, **{f"{name}_in_words": text for name, text in told.items()}, "model": state.name}
+
+
+def layers(
+    models: Studied, columns: Mapping[str, Mapping[str, Any]], *, tuned: bool = True, over: str = ""
+) -> Iterator[Line]:
+    """Means by layer of columns ``measure/column``: of fine-tuned models over seeds, or of every state; with the paper's.
+
+    Args:
+        models: The models.
+        columns: Column -> its ``label``, and the paper's means (``published``), by task of fine-tuned models.
+        tuned: Whether of fine-tuned models alone.
+        over: A column by which the means are divided; empty for none.
+    """
+    for column, about in columns.items():
+        measure, _, name = column.partition("/")
+        label, theirs = about.get("label", name), about.get("published", {} if tuned else None)
+        if tuned:
+            for group in models.tuned:
+                mean_L = group.layer_means(measure, name)
+                if mean_L is not None:
+                    yield {"label": label, "task": group.name, "mean": mean_L, "paper": theirs.get(group.task)}
+            continue
+        measured = [state for state in states(models, measure) if state.view.has(name)]
+        for state in measured:
+            mean_L = np.nanmean(state.view.value(name), axis=1)
+            mean_L = mean_L / np.nanmean(state.view.value(over), axis=1) if over else mean_L
+            # Beside several models the paper has a row of its own.
+            paper = theirs if len(measured) == 1 else None
+            line = {"label": label, "mean": mean_L, "paper": paper, "examples": state.view.count(name)}
+            yield {**line, "model": state.name}
+        if theirs is not None and len(measured) > 1:
+            yield {"label": label, "model": "paper (figure)", "mean": theirs}
+
+
+def heads(models: Studied, heads: Mapping[str, Mapping[str, Any]], above: float) -> Iterator[Line]:
+    """The highest head of each column in every state, and the heads above a number.
+
+    Args:
+        models: The models.
+        heads: Column, ``measure/column``, -> its ``label``, and the paper's heads (``published``).
+        above: The number.
+    """
+    for column, about in heads.items():
+        measure, _, name = column.partition("/")
+        for state in states(models, measure):
+            if state.view.has(name):
+                value_LH = state.view.value(name)
+                at = highest(value_LH)
+                yield {
+                    "label": about["label"],
+                    "model": state.name,
+                    "at": at,
+                    "value": float(value_LH[at]),
+                    "above": np.argwhere(value_LH > above),
+                    "paper": about.get("published", []),
+                    "examples": state.view.count(name),
+                }
+
+
+def sieve_roles(models: Studied) -> Iterator[Line]:
+    """The heads with each role by the sieve bias test (Pande et al. 2021), in every state."""
+    for state in states(models, "roles"):
+        limits, tests = thresholds(state.view), sieve_tests(state.view)
+        for role in (role for role in SIEVE_ROLES if state.view.has(LOCAL) and role in tests):
+            value_LH = state.view.value(role)
+            if np.isfinite(value_LH).any():
+                at = highest(value_LH)
+                yield {
+                    "role": role,
+                    "model": state.name,
+                    "threshold": f"{limits[role]:g}",
+                    "heads": int(tests[role].sum()),
+                    "by_layer": tests[role].sum(axis=1),
+                    "at": at,
+                    "score": float(value_LH[at]),
+                    "examples": state.view.count(LOCAL),
+                }
+
+
+def spaces(models: Studied) -> Iterator[Line]:
+    """Distances between heads and the groups that they form, in every state."""
+    for state in states(models, "clusters"):
+        found = {space.before: space for space in state.view.found(Space)}
+        # The measure takes the model before fine-tuning along.
+        both = [(state.name.removesuffix(FINE_TUNED) + BEFORE, True)] if True in found and not state.pretrained else []
+        for name, before in [*both, (state.name, False)]:
+            if before in found:
+                space = found[before]
+                stability = [row.stability for row in state.view.found(GroupOfHeads) if row.before == before]
+                yield {
+                    "model": name,
+                    "within": space.within,
+                    "between": space.between,
+                    "p": space.p_layers,
+                    "groups": len(stability),
+                    "stable": sum(value >= STABLE for value in stability) if space.replicates else None,
+                    "stress": space.stress,
+                    "examples": state.view.count("within_layer"),
+                }
+
+
+def sinks(models: Studied) -> Iterator[Line]:
+    """How many sink heads of each token change the answers when cut or redirected, in every state."""
+    for state in states(models, "sinks"):
+        limits = state.view.fact(Limits)
+        if limits is None:
+            continue
+        for token in dict.fromkeys(row.token for row in state.view.found(Agreement)):
+            heads = [head for head in state.view.found(SinkHead) if head.token == token]
+            most = max(heads, key=lambda head: max(head.redirect, head.cut), default=None)
+            yield {
+                "token": SPECIAL_TOKENS[token],
+                "model": state.name,
+                "heads": len(heads),
+                "nop": sum(head.by_norms == NOP for head in heads),
+                "cut": sum(head.cut >= limits.change for head in heads),
+                "redirected": sum(head.redirect >= limits.change for head in heads),
+                "loss": sum(head.loss_changes and head.redirect_loss.value > 0 for head in heads),
+                "at": None if most is None else (most.layer, most.head),
+                "largest": None if most is None else max(most.redirect, most.cut),
+            }
+
+
+def patterns(models: Studied) -> Iterator[Line]:
+    """Shares of the attention patterns of fine-tuned models, over seeds."""
+    for group in models.tuned:
+        grids = [grid for name in NAMES if (grid := group.grids("patterns", name)) is not None]
+        if len(grids) == len(NAMES):
+            share_C = np.nanmean([grid.value_RLH for grid in grids], axis=(2, 3)).mean(axis=1)
+            yield {"task": group.task, "name": group.name, **dict(zip(NAMES, share_C.tolist(), strict=True))}
+
+
+def changes(models: Studied, measure: str) -> Iterator[Line]:
+    """Means over heads of a measure's columns before and after fine-tuning, and how many heads changed significantly."""
+    for group in models.tuned:
+        compared = [view.compared[INITIAL] for view in group.views(measure) if INITIAL in view.compared]
+        for column in dict.fromkeys(chain(*compared)):
+            changed = [of_seed[column] for of_seed in compared if column in of_seed]
+            uniform = group.grids(measure, column + UNIFORM)
+            up, down = (np.mean([getattr(change, way) for change in changed]) for way in ("risen", "fallen"))
+            yield {
+                "task": group.task,
+                "name": group.name,
+                "column": column,
+                "label": feature_label(column),
+                "seeds": len(changed),
+                "before": float(np.nanmean([change.other_LH for change in changed])),
+                "after": float(np.nanmean([change.model_LH for change in changed])),
+                "uniform": None if uniform is None else float(np.nanmean(uniform.value_RLH)),
+                "up": number(float(up), 0),
+                "down": number(float(down), 0),
+            }
+
+
+def last_layer_of_cls(models: Studied) -> Iterator[Line]:
+    """What [CLS] attends to in the last layer of fine-tuned models, the most first, and the grid of each kind of token."""
+    for group in models.tuned:
+        replicates = group.replicates("token_to_token")
+        names = [] if replicates is None else sorted(column.name for column in replicates.columns)
+        kinds = {}
+        for name in names:
+            grids = (
+                group.grids("token_to_token", name) if name.startswith(CLS_TO) and not name.endswith(RANDOM) else None
+            )
+            if grids is not None and np.isfinite(grids.value_RLH[:, -1]).any():
+                kinds[name.removeprefix(CLS_TO)] = np.nanmean(grids.value_RLH[:, -1], axis=0)
+        # Neither [CLS] itself nor all separators together.
+        means = {
+            kind: float(np.nanmean(value_H)) for kind, value_H in kinds.items() if kind not in ("cls", "sep_total")
+        }
+        if kinds:
+            yield {
+                "task": group.task,
+                "name": group.name,
+                "seeds": max(len(group.views("token_to_token")), 1),
+                "attended": {feature_label(kind): means[kind] for kind in sorted(means, key=means.__getitem__)[::-1]},
+                "kinds": kinds,
+            }
+
+
+def linked_words(models: Studied) -> Iterator[Line]:
+    """The head that attends most to each kind of linked words, and what of that remains beyond position."""
+    for group in models.tuned:
+        replicates = group.replicates("token_to_token")
+        names = [] if replicates is None else sorted(column.name for column in replicates.columns)
+        for pair in (name.removesuffix(BEYOND) for name in names if name.endswith(BEYOND)):
+            grids = [group.grids("token_to_token", pair + end) for end in ("", MEAN, BEYOND)]
+            values = [grid.value_RLH.mean(axis=0) for grid in grids if grid is not None]
+            if len(values) == len(grids) and np.isfinite(values[0]).any():
+                at = highest(values[0])
+                weight, mean, beyond = (float(value_LH[at]) for value_LH in values)
+                line = {"task": group.task, "name": group.name, "pair": pair, "label": pair_label(pair), "at": at}
+                yield {
+                    **line,
+                    "weight": weight,
+                    "mean": mean,
+                    "beyond": beyond,
+                    "seeds": len(group.views("token_to_token")),
+                }
+
+
+def frame_relations(models: Studied) -> Iterator[Line]:
+    """The heads' weights on annotated relations before fine-tuning, for each set of sentences; the view of each."""
+    views = models.before("frame_relations", lambda view: view.has("weight"))
+    several = len({model for model, _ in views}) > 1
+    taken: list[tuple[str, Array]] = []
+    for (model, task), view in sorted(views.items(), key=lambda item: item[0][::-1]):
+        links, weight_LH = view.fact(Links), view.value("weight")
+        source = task if links is None else links.source
+        name = f"{model} · {source}" if several else source
+        # Every task's run on FrameNet's own sentences starts from the same model and has the same numbers.
+        if any(other == name and np.allclose(weight_LH, other_LH, equal_nan=True) for other, other_LH in taken):
+            continue
+        taken.append((name, weight_LH))
+        heads, relation_LH = by_weight(view), relation_heads(view)
+        verdicts = [
+            "" if relation_LH is None else f" ({RELATION if relation_LH[head] else OPEN})" for head in heads[:_LISTED]
+        ]
+        yield {
+            "source": name,
+            "examples": view.count("weight"),
+            "highest": "; ".join(
+                f"{head_label(*head)}: {number(weight_LH[head])}{verdict}"
+                for head, verdict in zip(heads, verdicts, strict=False)
+            ),
+            "beyond": float(view.value("over_position")[heads[0]]),
+            "follow": None if relation_LH is None else int(relation_LH.sum()),
+            "heads": len(heads),
+            "mean": float(np.nanmean(weight_LH)),
+            "view": view,
+        }
+
+
+def concentration(models: Studied, measure: str, column: str, share: float) -> Iterator[Line]:
+    """At each validation, what part of a column's sum the largest heads have, and how near their order is to that of the end.
+
+    Args:
+        models: The models.
+        measure, column: The measure, and its column.
+        share: Share of the heads that counts as the largest.
+    """
+    for group in models.tuned:
+        histories = [history for view in group.views(measure) if len(history := view.history(column)) > 1]
+        for steps in {tuple(step for step, _ in history) for history in histories}:
+            alike = [history for history in histories if tuple(step for step, _ in history) == steps]
+            epochs = float((group.config.get("trainer") or {}).get("max_epochs") or np.nan)
+            for index, step in enumerate(steps):
+                now = [np.sort(history[index][1], axis=None)[::-1] for history in alike]
+                yield {
+                    "task": group.name,
+                    "step": step,
+                    "epoch": epochs * step / steps[-1],
+                    "part": [float(value_N[: round(share * value_N.size)].sum() / value_N.sum()) for value_N in now],
+                    "order": [spearman(history[index][1].ravel(), history[-1][1].ravel()) for history in alike],
+                    "seeds": len(alike),
+                }
+
+
+def heads_with_roles(models: Studied) -> Iterator[Line]:
+    """How many heads reach the threshold of each role of Voita et al. (2019), in brackets those significantly above it, by seed."""
+    for group in models.tuned:
+        views = group.views("voita_roles", PREVIOUS)
+        counts: dict[str, str | None] = {}
+        for role in VOITA_ROLES:
+            both = [(voita_roles(view).get(role), voita_tests(view).get(role)) for view in views]
+            told = [
+                f"{int(held.sum())} ({int(above.sum())})"
+                for held, above in both
+                if held is not None and above is not None
+            ]
+            counts[role.replace(" ", "_")] = ", ".join(told) if len(told) == len(views) else None
+        if views:
+            yield {"task": group.name, "heads": views[0].value(PREVIOUS).size, **counts}
+
+
+def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
+    """Whether the most relevant head of each layer has a function and is confident, in the first seed; the views of both.
+
+    Args:
+        models: The models.
+        confident: From which confidence on a head is confident.
+    """
+    for group in models.tuned:
+        model = group.models[0]
+        views = {
+            name: model.view(name, lambda view, column=column: view.has(column))  # type: ignore[misc]
+            for name, column in (("relevance", "relevance"), ("confidence", "confidence"), ("voita_roles", PREVIOUS))
+        }
+        found = {name: view for name, view in views.items() if view is not None}
+        if len(found) < 2:
+            continue
+        line: dict[str, Any] = {"task": group.name, "seed": model.seed, "views": found}
+        if "relevance" in found:
+            relevance_LH = found["relevance"].value("relevance")
+            best = np.arange(len(relevance_LH)), relevance_LH.argmax(axis=1)
+            line["layers"] = len(relevance_LH)
+            if "voita_roles" in found:
+                line["functions"] = int(
+                    np.logical_or.reduce(list(voita_roles(found["voita_roles"]).values()))[best].sum()
+                )
+            if "confidence" in found:
+                confidence_LH = found["confidence"].value("confidence")
+                ranks = rank_correlation(relevance_LH, confidence_LH)
+                line["confident"] = int((confidence_LH[best] > confident).sum())
+                line["rho"], line["within"] = (Estimate(part.rho, part.low, part.high) for part in (ranks, ranks.claim))
+        yield line
+
+
+def best_of_relations(models: Studied) -> Iterator[Line]:
+    """The best head of each syntactic relation and direction by the largest weight, before fine-tuning and after it."""
+    before = [
+        (f"{model} on {task}, {BEFORE}", None, view) for (model, task), view in models.before("voita_roles").items()
+    ]
+    # Of models with gates, too, there would be a table of each strength.
+    usual = [group for group in models.tuned if models.as_usual(group) in (None, group)]
+    first: dict[str, tuple[str, int | None, MeasureView]] = {}
+    for group in usual:
+        for model in group.models:
+            if (view := model.view("voita_roles", lambda view: view.has(PREVIOUS))) is not None:
+                first.setdefault(group.name, (group.name, model.seed, view))
+    for name, seed, view in [*before, *first.values()]:
+        for column, baseline in judged_relations(view).items():
+            relation, back = column.removesuffix(FROM_HEAD), column.endswith(FROM_HEAD)
+            value_LH, stderr_LH, _ = view.grid(column)
+            at = highest(value_LH)
+            yield {
+                "name": name,
+                "seed": seed,
+                "relation": relation,
+                "back": back,
+                "distances": distances(view)[relation],
+                "pairs": sum(distances(view)[relation].values()),
+                "at": at,
+                "found": float(value_LH[at]),
+                "reach": 1.96 * float(stderr_LH[at]),
+                "baseline": baseline,
+            }
