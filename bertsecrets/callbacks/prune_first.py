@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.gates import gated
 from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
-from bertsecrets.callbacks.train_gates import TrainGates
+from bertsecrets.callbacks.train_gates import TrainGates, gates_of
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
@@ -113,7 +113,7 @@ class PruneFirst(HeadAnalysis):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, SequenceClassifier)
-        gates = _gates_of(pl_module)
+        gates = gates_of(pl_module, FixedGates)
         total = gates.gate_LH.numel()
         # A resumed training has its gates from the checkpoint.
         if self.keep is not None and self.keep < total and bool(gates.gate_LH.all()):
@@ -124,7 +124,7 @@ class PruneFirst(HeadAnalysis):
     def _removed(
         self, trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, count: int
     ) -> Sequence[tuple[int, int]]:
-        total = _gates_of(module).gate_LH.numel()
+        total = gates_of(module, FixedGates).gate_LH.numel()
         tenth = max(1, total // 10)
         sizes = [*range(tenth, count, tenth), count] if self.iterative else [count]
         visible, passes = shows_progress(trainer), passes_of([self.name], self.columns, total)
@@ -152,7 +152,7 @@ class PruneFirst(HeadAnalysis):
 
     def _begin(self, module: SequenceClassifier) -> None:
         if not self._gated:
-            self._open.enter_context(gated(module.model, lambda: _gates_of(module).gate_LH))
+            self._open.enter_context(gated(module.model, lambda: gates_of(module, FixedGates).gate_LH))
             self._gated = True
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -164,13 +164,7 @@ class PruneFirst(HeadAnalysis):
         self.teardown(trainer, pl_module, "fit")
 
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
-        data, gate_LH = data_of(trainer), _gates_of(module).gate_LH.detach().cpu()
+        data, gate_LH = data_of(trainer), gates_of(module, FixedGates).gate_LH.detach().cpu()
         facts = (int(gate_LH.sum()), gate_LH.numel(), data.task.metrics[0], data.evaluation_names[0])
         rows = [Removed(self.name, score_label(self.name), *facts)]
         return Result(FirstPruned(), without_errors(FirstPruned(), gate_LH[..., None]), rows=rows)
-
-
-def _gates_of(module: SequenceClassifier) -> FixedGates:
-    gates = module.head_gates
-    assert isinstance(gates, FixedGates)
-    return gates

@@ -1,11 +1,12 @@
 """Learn hard-concrete gates together with fine-tuning (Voita et al. 2019, section 6)."""
 
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import pytorch_lightning as pl
 import torch
 from pydantic import Field
+from torch import nn
 
 from bertsecrets.attention.gates import gated
 from bertsecrets.callbacks.disable import DisableHeads
@@ -17,6 +18,8 @@ from bertsecrets.models.sharding import SHARDED
 from bertsecrets.pruning.experiment import LearnedGates
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete
 from bertsecrets.results.run import Run
+
+Kind = TypeVar("Kind", bound=nn.Module)
 
 
 class TrainGates(HeadAnalysis):
@@ -82,7 +85,7 @@ class TrainGates(HeadAnalysis):
             pl_module.head_gates = gates
             pl_module.gate_learning_rate = self.learning_rate
             pl_module.gate_penalty = lambda: self._penalty_at(trainer) * gates.expected_open()
-        self._open.enter_context(gated(pl_module.model, lambda: _gates_of(pl_module)()))
+        self._open.enter_context(gated(pl_module.model, lambda: gates_of(pl_module, HardConcrete)()))
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._open.close()
@@ -95,7 +98,7 @@ class TrainGates(HeadAnalysis):
         return True
 
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
-        gates = _gates_of(module)
+        gates = gates_of(module, HardConcrete)
         value_LHC = torch.stack((gates.deterministic(), gates.open_probability()), -1).detach()
         return Result(LearnedGates(), without_errors(LearnedGates(), value_LHC))
 
@@ -104,7 +107,8 @@ class TrainGates(HeadAnalysis):
         return self.penalty * min(1.0, (trainer.global_step + 1) / max(1.0, rise))
 
 
-def _gates_of(module: SequenceClassifier) -> HardConcrete:
+def gates_of(module: SequenceClassifier, kind: type[Kind]) -> Kind:
+    """The gates that a model is fine-tuned with."""
     gates = module.head_gates
-    assert isinstance(gates, HardConcrete)
+    assert isinstance(gates, kind)
     return gates

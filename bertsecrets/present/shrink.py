@@ -135,7 +135,9 @@ def _command(run: Run, **values: Any) -> str:
     """The command of a search with the settings of this one, but for some values."""
     settings = ShrinkSettings.read("shrink", {**run.config().get("shrink", {}), **values})
     default = ShrinkSettings.read("shrink", {})
-    changed = {name: value for name, value in settings if value != getattr(default, name)}
+    # The speed-up comes first.
+    in_order = sorted(settings, key=lambda setting: setting[0] != "speedup")
+    changed = {name: value for name, value in in_order if value != getattr(default, name)}
     return " ".join([run.analyze_command, *(f"shrink.{name}={copied(value)}" for name, value in changed.items())])
 
 

@@ -9,7 +9,7 @@ that bias alone, and so does one without neurons.
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -75,17 +75,6 @@ class Kept:
             raise UserError(
                 f"All {len(self.layers) * self.num_heads} heads would be removed; keep at least one head of the model."
             )
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Kept":
-        """From plain values, as :func:`dataclasses.asdict` gives them."""
-        neurons = values["neurons"]
-        return cls(
-            values["num_heads"],
-            tuple(map(tuple, values["layers"])),
-            None if neurons is None else tuple(map(tuple, neurons)),
-            None if values["left_out"] is None else tuple(values["left_out"]),
-        )
 
     @property
     def remaining(self) -> list[int]:

@@ -440,13 +440,15 @@ class Shrunk:
         search = view.fact(ShrinkSearch)
         if search is None:
             return None
+        tests, timings = view.found(MetricTest), view.found(Timing)
+        layers, groups = view.found(Layer), view.found(Group)
         attempts = [
             Smaller(
                 attempt,
-                [row for row in view.found(MetricTest) if row.attempt == attempt.attempt],
-                [row for row in view.found(Timing) if row.attempt == attempt.attempt],
-                [row for row in view.found(Layer) if row.attempt == attempt.attempt],
-                [row for row in view.found(Group) if row.attempt == attempt.attempt],
+                [row for row in tests if row.attempt == attempt.attempt],
+                [row for row in timings if row.attempt == attempt.attempt],
+                [row for row in layers if row.attempt == attempt.attempt],
+                [row for row in groups if row.attempt == attempt.attempt],
             )
             for attempt in view.found(Attempt)
         ]

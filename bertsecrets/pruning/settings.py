@@ -16,15 +16,36 @@ _COUNT = "a whole number from 1"
 _SpeedUp = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
 
-class PruneSettings(Settings):
-    """The ``prune`` section of the configuration.
+class _SmallerSettings(Settings):
+    """What all searches for smaller models need to know.
 
     Args:
         max_loss: The loss of score that matters, in points (hundredths of the score).
         max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses
             most, and test none.
         confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together,
-            and level of the intervals.
+            and level of intervals.
+        examples: Number of training examples that choose what goes.
+        learning_rate: Peak learning rate of training smaller models, which then falls linearly to 0.
+        evaluation: Evaluation set of the test; None for the task's first.
+        seed: Seed of all that is random.
+    """
+
+    max_loss: float = Field(
+        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
+    )
+    max_class_loss: float | None = Field(gt=0, le=100, description="a number of points above 0 and up to 100, or null")
+    confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
+    examples: int = Field(ge=2, description="a whole number from 2")
+    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
+    evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
+    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
+
+
+class PruneSettings(_SmallerSettings):
+    """The ``prune`` section of the configuration.
+
+    Args:
         scores: Which scores choose the heads to remove, the first one for ``keep``: names of
             :data:`bertsecrets.pruning.scores.SCORES` or :func:`bertsecrets.pruning.measured.measured_scores`, columns
             of head tables, or functions. The controls are always added.
@@ -33,40 +54,27 @@ class PruneSettings(Settings):
         step: Share of all heads removed in each step.
         keep: Save the model with this many heads; None for the smallest with the guarantee.
         seeds: Number of random orders.
-        examples: Number of training examples that choose heads.
         recovery_epochs: Epochs of fine-tuning of the smaller model after each step.
-        learning_rate: Peak learning rate of that fine-tuning, which then falls linearly to 0.
-        evaluation: Evaluation set of the test; None for the task's first.
         latency_rounds: Timed passes of each smaller model of the chosen order; 0 for none.
         save: Whether to write the pruned model.
         export: Programs to write beside it.
-        seed: Seed of random orders and of recovery.
     """
 
     conf = ("prune/default",)
 
-    max_loss: float = Field(
-        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
-    )
-    max_class_loss: float | None = Field(gt=0, le=100, description="a number of points above 0 and up to 100, or null")
-    confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
     scores: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1, description="a list of pruning scores")
     tables: list[Annotated[str, Field(min_length=1)]] = Field(description="a list of folders of analyses")
     iterative: bool = Field(description="true or false")
     step: float = Field(gt=0, lt=1, description="a number between 0 and 1")
     keep: int | None = Field(ge=1, description=f"{_COUNT}, or null")
     seeds: int = Field(ge=1, description=_COUNT)
-    examples: int = Field(ge=2, description="a whole number from 2")
     recovery_epochs: int = Field(ge=0, description="a whole number from 0")
-    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
-    evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
     latency_rounds: int = Field(ge=0, le=10_000, description="a whole number from 0")
     save: bool = Field(description="true or false")
     export: list[Literal["program", "onnx"]] = Field(description="a list of program, onnx, or both")
-    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
 
 
-class ShrinkSettings(Settings):
+class ShrinkSettings(_SmallerSettings):
     """The ``shrink`` section of the configuration.
 
     Args:
@@ -74,20 +82,12 @@ class ShrinkSettings(Settings):
             None for :data:`SPEEDUPS`.
         shape: ``free`` cuts each layer by itself, ``uniform`` leaves out whole layers and cuts all others to one width,
             which the library can load.
-        max_loss: The loss of score that matters, in points (hundredths of the score), of every metric.
-        max_class_loss: The loss of accuracy within a class that matters, in points; None to name the class that loses
-            most, and test none.
-        confidence: Confidence at which such losses must be ruled out, of all searches on the same examples together.
-        examples: Number of training examples that choose what goes, and that what remains is fitted to.
         epochs: Passes of distillation for each model; 0 for none.
         distilled_on: Number of training examples of a pass.
-        learning_rate: Peak learning rate of distillation, which then falls linearly to 0.
         batch_size, length: Examples of a batch whose time is measured, and tokens of each; None for the mean length of
             the evaluation set.
         latency_rounds: Timed passes of each shape.
-        evaluation: Evaluation set of the test; None for the task's first.
         export: Programs to write beside the smaller model.
-        seed: Seed of scores and distillation.
     """
 
     conf = ("shrink/default",)
@@ -96,21 +96,12 @@ class ShrinkSettings(Settings):
         description="a number above 1, a list of them, ascending, or null"
     )
     shape: Literal["free", "uniform"] = Field(description="free or uniform")
-    max_loss: float = Field(
-        gt=0, allow_inf_nan=False, description="a positive number of points (hundredths of the score)"
-    )
-    max_class_loss: float | None = Field(gt=0, le=100, description="a number of points above 0 and up to 100, or null")
-    confidence: float = Field(gt=0.5, lt=1, description="a number between 0.5 and 1")
-    examples: int = Field(ge=2, description="a whole number from 2")
     epochs: int = Field(ge=0, description="a whole number from 0")
     distilled_on: int = Field(ge=2, description="a whole number from 2")
-    learning_rate: float = Field(gt=0, le=1, description="a number above 0 and up to 1")
     batch_size: int = Field(ge=1, description=_COUNT)
     length: int | None = Field(ge=2, description="a whole number from 2, or null")
     latency_rounds: int = Field(ge=1, le=10_000, description=_COUNT)
-    evaluation: str | None = Field(description="the name of an evaluation set, or null for the first")
     export: list[Literal["program", "onnx", "int8"]] = Field(description="a list of program, onnx and int8")
-    seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
 
 
 def check_class_loss(section: str, max_class_loss: float | None, task: Task) -> None:

@@ -4,13 +4,14 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
@@ -60,6 +61,9 @@ _RESUMED = "shrinking"
 
 _ROUNDS = 20
 """Timed passes of a finished model."""
+
+_PLAN = TypeAdapter(tuple[Kept, float])
+"""What a model keeps, and its predicted speed-up."""
 
 
 class ShrinkModel(HeadAnalysis):
@@ -256,17 +260,16 @@ class _Search:
         settings = self.settings
         path = self.finished.folder / f"plan-{settings.shape}-{speedup:g}-{settings.seed}-{settings.examples}.json"
         if path.is_file():
-            content = json.loads(path.read_text("utf-8"))
-            return Kept.from_dict(content["kept"]), content["predicted"]
+            return _PLAN.validate_json(path.read_bytes())
 
         def measure(kept: Kept) -> float:
             smaller = keep_only(self.model, kept).eval()
             size, rounds = settings.batch_size, settings.latency_rounds + 1
             return compare_latency(self.encoder.model, smaller, self.length, [size], rounds)[0].speedup
 
-        kept, predicted = as_fast_as_asked(planner(), self.table, speedup, measure)
-        write_text(path, json.dumps({"kept": asdict(kept), "predicted": predicted}))
-        return kept, predicted
+        planned = as_fast_as_asked(planner(), self.table, speedup, measure)
+        write_text(path, _PLAN.dump_json(planned).decode())
+        return planned
 
     def _attempt(self, speedup: float, kept: Kept, predicted: float) -> Smaller:
         """Make, time and test one smaller model."""
