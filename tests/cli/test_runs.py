@@ -53,7 +53,7 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
         "captures/examples.json",
         "captures/step-00000000.safetensors",
         "figures/drift.png",
-        "figures/drift_trajectory.svg",
+        "figures/drift_cosine_steps.svg",
         "figures/gradient_flow.png",
         "figures/maps.png",
         "predictions/val.parquet",
