@@ -56,6 +56,7 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
+    listed,
     low_to_high,
     metric_label,
     number,
@@ -81,14 +82,13 @@ from bertsecrets.statistics.power import POWER
 _GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 
 _ONE_BY_ONE = (
-    "The first interval of a table is that of one head or layer by itself: of many that change nothing, some exclude 0 by chance. "
-    "The second holds for all of them together, and is the one for a head or layer that was picked because its change is large."
+    "The first interval of a table is that of one head or layer by itself; of many, some exclude 0 by chance. The second holds for all "
+    "together, also for one that was picked because its change is large."
 )
 
 _RULED_OUT = (
-    "That no single head loses so much is read off the largest of the heads' one-sided limits, which needs no correction; an "
-    "interval has two sides and holds for all heads together, so it may reach further. The loss that is found with 80 % power is "
-    "neither: of heads that lose so much, four in five are shown to be needed."
+    "The loss that no single head reaches is the largest of the heads' one-sided limits; two-sided intervals for all heads together may "
+    "reach further. Of heads that lose what is found with 80 % power, four in five are shown to be needed."
 )
 
 ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
@@ -329,7 +329,7 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
     if any(row["p_loss_rise"] is None for row in rows):
         return ""
     raising = sorted(filter(raises_loss, rows), key=lambda row: -float(row["loss_change"]))
-    by = " and ".join(map(metric_label, metrics))
+    by = listed(list(map(metric_label, metrics)))
     needed, spared = tally(verdicts.values()).needed, tally(verdicts[row["variant"]] for row in raising).spared
     first = f"By {by} {needed or 'none'} {are(needed or 1)} needed, by the mean loss {len(raising) or 'none'}"
     if not raising:

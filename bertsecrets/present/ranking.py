@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.results.formatting import head_label, with_limits
+from bertsecrets.results.formatting import counted, head_label, with_limits
 from bertsecrets.results.views import LEVEL
 from bertsecrets.statistics.student import differs_from_highest, limits_of_all
 
@@ -90,7 +90,7 @@ def ties_in_words(
     others_LH[np.unravel_index(int(np.nanargmax(rank_LH)), rank_LH.shape)] = False
     if not np.isfinite(p_LH[others_LH]).any():
         count = int(count_LH[finite_LH].max())
-        return f"With {count:,} example{'s' * (count != 1)} the order of the {noun}s cannot be tested."
+        return f"With {counted(count, 'example')} the order of the {noun}s cannot be tested."
     like_LH = others_LH & ~(p_LH < LEVEL)
     total = int(like_LH.sum())
     if not total:

@@ -170,24 +170,15 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
     certain = [row for row in ordered if verdicts[row["layer"], row["head"]] == NEEDED]
     if certain:
         which = "most of all " if len(certain) > _NAMED else ""
-        falls = (
-            f"{metric} falls significantly"
-            if len(disabled.heads) == 1
-            else f"a metric falls significantly; change of {metric}"
-        )
-        listed = "; ".join(
-            f"{head_label(row['layer'], row['head'])}, {points_in_words(row)}" for row in certain[:_NAMED]
-        )
-        first = (
-            f"{needed} of {disabled.judged} {are(needed)} needed: without {'it' if needed == 1 else 'one of them'} "
-            f"{falls} ({which}{listed})."
-        )
+        falls = f"change of {metric}: " if len(disabled.heads) > 1 else ""
+        named = "; ".join(f"{HEAD.label_of(row)}, {points_in_words(row)}" for row in certain[:_NAMED])
+        first = f"{needed} of {disabled.judged} {are(needed)} needed ({falls}{which}{named})."
     else:
         first = f"None of {disabled.judged} is shown to be needed on its own."
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
             first += (
-                f" The largest loss of {metric}, without {head_label(worst['layer'], worst['head'])}, is "
+                f" The largest loss of {metric}, without {HEAD.label_of(worst)}, is "
                 f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
             )
     first = f"{first} {spared} can be spared ({ruled_out_in_words(rows[0])})"

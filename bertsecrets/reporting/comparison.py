@@ -22,7 +22,7 @@ from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, constant_score, left_out
 from bertsecrets.results.files import copied, on_page, write_parquet
-from bertsecrets.results.formatting import low_to_high, number, with_limits
+from bertsecrets.results.formatting import counted, low_to_high, number, with_limits
 from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import FINISHED, Run
 from bertsecrets.results.scores import CORRELATIONS, INTERVALS, score_interval
@@ -152,8 +152,8 @@ def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition],
     per_condition = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     difference = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
     models = _models(conditions)
-    of = f" about {models} model{'s' * (models > 1)}" if models < len(runs) else ""
-    return f"{len(runs)} finished runs{of}, {per_condition} for each of {len(conditions)} condition{'s' * (len(conditions) > 1)}. {difference}"
+    of = f" about {counted(models, 'model')}" if models < len(runs) else ""
+    return f"{len(runs)} finished runs{of}, {per_condition} for each of {counted(len(conditions), 'condition')}. {difference}"
 
 
 def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:

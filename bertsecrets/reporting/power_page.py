@@ -40,7 +40,7 @@ from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows
 from bertsecrets.results.files import in_command, write_text
-from bertsecrets.results.formatting import number, points
+from bertsecrets.results.formatting import counted, number, points
 from bertsecrets.results.run import Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
@@ -186,7 +186,7 @@ def _variants(sweep: RunSweep) -> list[tuple[Any, ...]]:
 def _facts(planned: Planned) -> list[tuple[str, str]]:
     pilot = planned.pilot
     return [
-        ("pilot", f"{pilot.count:,} examples, {len(pilot.change_SV)} seed{'s' * (len(pilot.change_SV) > 1)}"),
+        ("pilot", f"{pilot.count:,} examples, {counted(len(pilot.change_SV), 'seed')}"),
         ("heads", str(len(pilot.layers))),
         ("without a verdict", f"{planned.undecided[1]:.0f}"),
         ("metric", pilot.metric),
@@ -219,7 +219,7 @@ def _time(planned: Planned, costs: Costs | None, seeds: int, examples: float) ->
     if costs is None:
         return ""
     new = max(0, seeds - len(planned.pilot.change_SV))
-    trainings = f"{new} more training{'s' * (new > 1)} and " if new else ""
+    trainings = f"{counted(new, 'more training')} and " if new else ""
     sweeps = f"{seeds} sweeps" if seeds > 1 else "a sweep"
     return f" ({trainings}{sweeps}: about {duration(costs.of(planned, seeds, examples))} on this machine)"
 
@@ -260,7 +260,7 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
     pilot = planned.pilot
     rows = [
         [
-            f"{seeds} seed{'s' * (seeds > 1)}",
+            counted(seeds, "seed"),
             f"{planned.undecided[seeds]:.0f}",
             *map(_percent, power_M),
             _examples(planned, power_M),
@@ -353,7 +353,7 @@ def _examples_in_words(examples: float, planned: Planned, purpose: str) -> str:
 
 def _note(pilot: Pilot) -> str:
     seeds = len(pilot.change_SV)
-    return f"simulated from {pilot.count:,} examples of {seeds} run{'s' * (seeds > 1)}; margin {points(pilot.judging.margin)}"
+    return f"simulated from {pilot.count:,} examples of {counted(seeds, 'run')}; margin {points(pilot.judging.margin)}"
 
 
 def _percent(power: float) -> str:

@@ -26,7 +26,7 @@ from bertsecrets.reporting.opening import Found, firsts, opening
 from bertsecrets.reporting.overview import DisabledHeads, prune_section
 from bertsecrets.results.captures import moment_name, read_steps
 from bertsecrets.results.files import on_page
-from bertsecrets.results.formatting import low_to_high, lower_first, number, p_value
+from bertsecrets.results.formatting import counted, low_to_high, lower_first, number, p_value
 from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import CAPTURES, Declaration, Run
 from bertsecrets.results.scores import RunScores, Score
@@ -232,7 +232,7 @@ def address_of(page: Path, folder: Path) -> str:
 def _nothing_learned(scores: RunScores) -> str:
     name, first = next(iter(scores.sets.items()))
     line = scores.lines()[0]
-    examples = f"{first.count:,} example{'s' * (first.count != 1)} of {name}"
+    examples = f"{counted(first.count, 'example')} of {name}"
     return (
         f"Nothing was learned that {examples} can show: {line.name} is {number(line.value)}, always answering "
         f"“{scores.constant_answer}” has {_constant(line)}, and the model is not shown to be better "
@@ -344,7 +344,7 @@ def _scores_section(scores: RunScores) -> Section:
     return Section(
         "Scores",
         [
-            f"On {count:,} development example{'s' * (count != 1)} the model's {first.name} {value}; always answering "
+            f"On {counted(count, 'development example')} the model's {first.name} {value}; always answering "
             f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
@@ -367,9 +367,7 @@ def _scores_section(scores: RunScores) -> Section:
 def _reading_section(run: Run, left_out: int) -> Section:
     """How to read the page, and how to see the figures that it leaves out."""
     further = (
-        [
-            f"python -m bertsecrets report run={on_page(run.folder)} draws {left_out} further figure{'s' * (left_out != 1)}."
-        ]
+        [f"python -m bertsecrets report run={on_page(run.folder)} draws {counted(left_out, 'further figure')}."]
         if left_out
         else []
     )

@@ -121,7 +121,7 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
     words, figures, lead = written(HEADS, [SPARED, *CURVE, replace(SPARED, metric="f1")])
     assert lead[1] == spared_in_words(SPARED)
     assert "ablation_head_uniform_accuracy_spared" in figures
-    assert "no single head loses so much is read off the largest of the heads' one-sided limits" in words
+    assert "The loss that no single head reaches is the largest of the heads' one-sided limits" in words
     assert ONE_SIDED not in words
 
 

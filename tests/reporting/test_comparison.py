@@ -163,7 +163,7 @@ def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
     analysed = {"checkpoint": str(training), "trained": trained, "reference": None}
     make_run(tmp_path / "analysis", delta_LH=delta_LH, significant_LH=delta_LH < -0.1, **analysed)
     text = compare(tmp_path).read_text()
-    assert "<h1>It is not shown that any of 2 heads can be spared; one is needed on its own.</h1>" in text
+    assert "<h1>It is not shown that any of 2 heads can be spared; 1 is needed on its own.</h1>" in text
     rows = re.findall(r'<tr data-layer="0" data-head="\d">.*?</tr>', text)
     assert ["needed" in re.sub(r"<[^>]*>", "|", row).split("|") for row in rows] == [False, True]
     header, *_ = (tmp_path / "comparison" / "heads_together.csv").read_text().splitlines()
