@@ -15,7 +15,6 @@ from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
-from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
 from bertsecrets.measures.base import Need
@@ -114,7 +113,11 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         trainer.validate(module, datamodule=data, verbose=False)
         # A model may be analysed on another task's sentences; its history on its own task does not belong there.
         if path is not None and path.is_file() and record["task"] == task.name:
-            _bring_history(Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False), run)
+            training = Run(path.parent.parent, run.name, run.model, run.task, run.init, writes=False)
+            if run.writes and training.heads_path.is_file():
+                history = training.table().select(stage=TRAINING)
+                # Of this analysis's experiments alone: the others are in the run's own report.
+                run.add(*(history.select(measure=declaration.name) for declaration in run.declarations()))
         finish(run, module, data, trainer, settings, seconds=time.monotonic() - started)
     return module.scores
 
@@ -137,7 +140,12 @@ def load_models(
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
     reference: PreTrainedModel | None = None
     if keys.reference is not None:
-        reference = _other_model(keys.reference, task, spec, seed)
+        named = Path(keys.reference)
+        if named.is_file() or (named / "checkpoints").is_dir():
+            reference = load_checkpoint(find_checkpoint(named), task, spec).model
+        else:
+            other = ModelSpec(name="reference", path=keys.reference, family=spec.family)
+            reference = load_model(other, task, "pretrained", seed)
         check_same_size(checkpoint.model, reference, keys.reference)
         check_vocabulary(tokenizer, reference.config, keys.reference)
     elif not _is_its_own_origin(path, spec):
@@ -174,19 +182,3 @@ def _without_origin(settings: AnalyzeSettings) -> AnalyzeSettings:
     if compared:
         rank_zero_warn(f"{unknown}, so {' and '.join(compared)} is left out; {known}.")
     return replace(settings, measures=kept)
-
-
-def _other_model(reference: str, task: Task, spec: ModelSpec, seed: int) -> PreTrainedModel:
-    """The model to compare with on purpose: that of a run's folder or checkpoint, of a Hugging Face folder, or of the hub."""
-    path = Path(reference)
-    if path.is_file() or (path / "checkpoints").is_dir():
-        return load_checkpoint(find_checkpoint(path), task, spec).model
-    return load_model(ModelSpec(name="reference", path=reference, family=spec.family), task, "pretrained", seed)
-
-
-def _bring_history(origin: Run, run: Run) -> None:
-    """Copy the numbers taken during training by the experiments of this analysis; the others are in the run's own report."""
-    if not run.writes or not origin.heads_path.is_file():
-        return
-    history = origin.table().select(stage=TRAINING)
-    run.add(*(history.select(measure=declaration.name) for declaration in run.declarations()))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from bertsecrets.cli.run_settings import run_of
@@ -304,8 +303,13 @@ def own_data(invocation: Invocation) -> list[str]:
     """
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
     resumed = "resume" in settings and settings["resume"].value() is not True
-    if resumed or _of_a_run(invocation, settings):
+    if resumed:
         return []
+    if invocation.config_name != "train":
+        checkpoint = settings.get("checkpoint")
+        if checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is not None:
+            # A run knows its task.
+            return []
     values = {key: override.value() for key, override in settings.items() if key.partition(".")[0] in ("data", "task")}
     source, task = values.get("data"), values.get("task", OWN_DATA)
     named = [key for key in _COLUMNS if key in settings]
@@ -383,11 +387,3 @@ def with_own_model(invocation: Invocation) -> Invocation:
     name = re.sub(r"[^\w.-]+", "_", folder.resolve().name).strip("._-") or "own"
     added = ["model=folder", f"model.path={quoted(str(folder))}", f"model.name={quoted(name)}"]
     return replace(invocation, overrides=[*invocation.overrides, *added])
-
-
-def _of_a_run(invocation: Invocation, settings: dict[str, Override]) -> bool:
-    """Whether the command analyses a run, which knows its task, or no checkpoint at all."""
-    if invocation.config_name == "train":
-        return False
-    checkpoint = settings.get("checkpoint")
-    return checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is not None

@@ -101,8 +101,12 @@ def check(invocation: Invocation) -> DictConfig:
                 if not isinstance(composed.resume, str):
                     composed = with_run_settings(composed, combination)
                     check_settings(plain(without_hydra(composed)))
-                if sweeping:
-                    _check_one_node(composed)
+                if sweeping and (nodes := OmegaConf.select(composed, "trainer.num_nodes", default=1)) > 1:
+                    # It would wait for processes on other nodes, which no launcher starts.
+                    raise UserError(
+                        f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start each run by "
+                        f"itself, on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
+                    )
             except UserError as error:
                 if len(combinations) == 1:
                     raise
@@ -115,16 +119,6 @@ def check(invocation: Invocation) -> DictConfig:
                 )
             saved[str(target)] = combination
         return first if sweeping else composed
-
-
-def _check_one_node(config: DictConfig) -> None:
-    """Raise UserError if a job of a sweep would wait for processes on other nodes, which no launcher starts."""
-    nodes = OmegaConf.select(config, "trainer.num_nodes", default=1)
-    if nodes > 1:
-        raise UserError(
-            f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start each run by itself, "
-            f"on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
-        )
 
 
 def output_folder(config: DictConfig, key: str) -> Any:

@@ -234,7 +234,11 @@ def read_part(folder: Path) -> Part:
     _, step, *_ = paths[0].name.split("-")
     if not step.isdecimal():
         raise UserError(f"'{paths[0]}' names no step; expected {CHECKPOINT}-<step>-<mode>.safetensors.")
-    return Part(run, config, task, settings, int(step), _code(folder), report, Outcomes.read(paths[0]), rows)
+    try:
+        code = str(json.loads((folder / FINISHED).read_text("utf-8"))["code"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"'{folder / FINISHED}' cannot be read ({error}); run that part again.") from error
+    return Part(run, config, task, settings, int(step), code, report, Outcomes.read(paths[0]), rows)
 
 
 def check_parts(parts: Sequence[Part]) -> None:
@@ -288,15 +292,3 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
 
 def _short(value: Any) -> str:
     return shown(value) if not isinstance(value, Mapping) else shown(value.get("name", dict(value)))
-
-
-def _code(folder: Path) -> str:
-    """Version of the code that finished a run.
-
-    Raises:
-        UserError: If the run's marker cannot be read.
-    """
-    try:
-        return str(json.loads((folder / FINISHED).read_text("utf-8"))["code"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"'{folder / FINISHED}' cannot be read ({error}); run that part again.") from error

@@ -38,7 +38,19 @@ def watched(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """
     other_processes: list[subprocess.Popen[bytes]] = []
     done = threading.Event()
-    threading.Thread(target=_watch, args=(other_processes, folder, done), daemon=True, name="watch-processes").start()
+
+    def watch() -> None:
+        while not done.wait(_POLL_S):
+            for rank, process in enumerate(list(other_processes), start=1):
+                status = process.poll()
+                if status:
+                    if done.wait(_GRACE_S):
+                        return
+                    _end(other_processes)
+                    report_failure("LostProcessError", _sentence(rank, status, folder))
+                    end_at_once(_sentence(rank, status, folder))
+
+    threading.Thread(target=watch, daemon=True, name="watch-processes").start()
     parent = os.getppid()
     try:
         yield other_processes
@@ -74,18 +86,6 @@ def _lost(other_processes: Sequence[subprocess.Popen[bytes]], folder: Path, pare
 def _sentence(rank: int, status: int, folder: Path) -> str:
     reason = f"was {describe_exit(status)}" if status < 0 else f"ended with {describe_exit(status)}"
     return f"Process {rank} of this run {reason}; continue with {resume_command(folder)}"
-
-
-def _watch(other_processes: list[subprocess.Popen[bytes]], folder: Path, done: threading.Event) -> None:
-    while not done.wait(_POLL_S):
-        for rank, process in enumerate(list(other_processes), start=1):
-            status = process.poll()
-            if status:
-                if done.wait(_GRACE_S):
-                    return
-                _end(other_processes)
-                report_failure("LostProcessError", _sentence(rank, status, folder))
-                end_at_once(_sentence(rank, status, folder))
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
