@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space
+from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space, Tuned
 from bertsecrets.present.figures.scatters import head_space, moved_heads
 from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
@@ -37,15 +37,21 @@ def section(view: MeasureView) -> Section | None:
 
     columns: dict[str, Callable[[Group], str]] = {
         "group": lambda row: str(row.group),
-        "heads": lambda row: str(row.heads),
+        "heads": lambda row: str(len(members(row))),
         "mean distance": lambda row: number(row.distance),
         "stability": lambda row: number(row.stability, 2),
         "layers": lambda row: ", ".join(map(str, sorted({layer for layer, _ in members(row)}))),
         "members": lambda row: (
-            heads_label(members(row)[:_NAMED]) + (f"; {row.heads - _NAMED} more" if row.heads > _NAMED else "")
+            heads_label(members(row)[:_NAMED]) + (f"; {more} more" if (more := len(members(row)) - _NAMED) > 0 else "")
         ),
     }
-    findings = [layers_in_words(space)] if space.p_layers == space.p_layers else []
+    findings = []
+    if space.p_layers == space.p_layers:
+        findings.append(
+            f"Heads of one layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each other than to heads of "
+            f"other layers: {number(space.within)} nats within layers, {number(space.between)} between them (permutation test, "
+            f"p {compared_p(space.p_layers)})."
+        )
     stable = sum(row.stability >= STABLE for row in groups)
     findings.append(
         f"Of {counted(len(groups), 'group')} of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples of the texts."
@@ -65,14 +71,14 @@ def section(view: MeasureView) -> Section | None:
             "count from 0",
         )
     ]
-    if (moved := view.fact(Moved)) is not None:
+    moved, farthest = view.found(Moved), None
+    if (tuned := view.fact(Tuned)) is not None:
+        farthest = max(moved, key=lambda row: row.distance)
         findings.append(
-            f"The distances between heads before and after fine-tuning have a rank correlation of {number(moved.correlation, 2)}; "
-            f"for {moved.nearest_to_self} of {moved.heads} heads the nearest head of the model before fine-tuning is the same head. "
-            f"{name_of(moved).capitalize()} moved farthest ({number(moved.distance)} nats)."
-        )
-        before, after = (
-            [(row.joint_x, row.joint_y) for row in view.found(Place) if row.before == of] for of in (True, False)
+            "The distances between heads before and after fine-tuning have a rank correlation of "
+            f"{number(tuned.correlation, 2)}; for {tuned.nearest_to_self} of {len(moved)} heads the nearest head of the model "
+            f"before fine-tuning is the same head. {name_of(farthest).capitalize()} moved farthest "
+            f"({number(farthest.distance)} nats)."
         )
         figures.append(
             block(
@@ -80,10 +86,10 @@ def section(view: MeasureView) -> Section | None:
                 "Heads before and after fine-tuning, in one space",
                 moved_heads,
                 "How far each head moved among the heads of both models; the five that moved farthest are named.",
-                before_N2=before,
-                after_N2=after,
+                before_N2=[(row.x_before, row.y_before) for row in moved],
+                after_N2=[(row.x, row.y) for row in moved],
                 heads=heads,
-                note=f"multidimensional scaling of both models' heads, stress {number(moved.stress, 2)}; {texts}",
+                note=f"multidimensional scaling of both models' heads, stress {number(tuned.stress, 2)}; {texts}",
             )
         )
     nearest = sorted((row for row in view.found(Distance) if not row.before), key=lambda row: row.nats)[:_PAIRS]
@@ -98,20 +104,11 @@ def section(view: MeasureView) -> Section | None:
         ],
         [table(groups, columns, "Groups of heads"), table(nearest, _DISTANCES, "The heads most alike")],
         figures,
-        head=None if moved is None else (moved.layer, moved.head),
+        head=None if farthest is None else (farthest.layer, farthest.head),
     )
 
 
 PRESENTER = Presenter(section)
-
-
-def layers_in_words(space: Space) -> str:
-    """Whether heads of one layer are closer to each other than to others."""
-    return (
-        f"Heads of one layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each other than to heads of other "
-        f"layers: {number(space.within)} nats within layers, {number(space.between)} between them (permutation test, p "
-        f"{compared_p(space.p_layers)})."
-    )
 
 
 def compared_p(p: float) -> str:

@@ -447,34 +447,33 @@ def _groups(content: Content) -> Iterator[Content]:
             members = np.flatnonzero(np.array(model["groups"]) == group)
             pairs = distance_NN[np.ix_(members, members)][np.triu_indices(len(members), 1)]
             mean = float(pairs.mean()) if len(pairs) else math.nan
-            number = {"group": group, "heads": len(members)}
-            yield {"before": before, **number, "distance": mean, "stability": stability}
+            yield {"before": before, "group": group, "distance": mean, "stability": stability}
 
 
 def _places(content: Content) -> Iterator[Content]:
-    size, joint = len(content["points"]), content["points_of_both"]
     for before, model, _ in _models(content):
         for number, ((x, y), group) in enumerate(zip(model["points"], model["groups"], strict=True)):
-            place = {"before": before, **_numbered(number, content), "x": x, "y": y, "group": group}
-            joint_x, joint_y = joint[number + size * before] if joint else (None, None)
-            moved = content["distances"][number][size + number] if joint else None
-            yield {**place, "joint_x": joint_x, "joint_y": joint_y, "moved": moved}
+            yield {"before": before, **_numbered(number, content), "x": x, "y": y, "group": group}
 
 
-def _moved(content: Content) -> Iterator[Content]:
+def _tuned(content: Content) -> Iterator[Content]:
     if content.get("before"):
         (_, _, now_NN), (_, _, before_NN) = _models(content)
         size = len(now_NN)
         cross_NN, upper = np.array(content["distances"])[:size, size:], np.triu_indices(size, 1)
-        farthest = int(cross_NN.diagonal().argmax())
         yield {
             "stress": content["stress_of_both"],
             "correlation": spearman(now_NN[upper], before_NN[upper]),
-            "heads": size,
             "nearest_to_self": int((cross_NN.argmin(axis=1) == np.arange(size)).sum()),
-            **_numbered(farthest, content),
-            "distance": float(cross_NN[farthest, farthest]),
         }
+
+
+def _moved(content: Content) -> Iterator[Content]:
+    points, size = content["points_of_both"], len(content["points"])
+    for number in range(size if points else 0):
+        (x, y), (x_before, y_before) = points[number], points[size + number]
+        place = {"x": x, "y": y, "x_before": x_before, "y_before": y_before}
+        yield {**_numbered(number, content), **place, "distance": content["distances"][number][size + number]}
 
 
 def _pair_distances(content: Content) -> Iterator[Content]:
@@ -593,6 +592,7 @@ EARLIER: Mapping[tuple[str, str], Callable[[Content], Iterator[Content]]] = {
     ("clusters", "space"): _spaces,
     ("clusters", "group"): _groups,
     ("clusters", "place"): _places,
+    ("clusters", "tuned"): _tuned,
     ("clusters", "moved"): _moved,
     ("clusters", "distance"): _pair_distances,
     ("probes", "probescore"): _probe_scores,

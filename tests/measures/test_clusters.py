@@ -30,7 +30,7 @@ from bertsecrets.measures.clusters.geometry import (
     stability,
 )
 from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space
+from bertsecrets.measures.clusters.rows import Distance, Group, Moved, Place, Space, Tuned
 from bertsecrets.measures.one_pass import measure_pass
 
 Array = NDArray[np.float64]
@@ -179,7 +179,7 @@ def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
     found = measure.findings(grid, model)
     for before in (False, True):
         part = slice(12, None) if before else slice(12)
-        rows = [row for row in found if not isinstance(row, Moved) and row.before == before]
+        rows = [row for row in found if not isinstance(row, Moved | Tuned) and row.before == before]
         [space] = [row for row in rows if isinstance(row, Space)]
         assert (space.replicates, space.rows) == (3, sum(len(text[0]) for text in texts))
         distance_NN = mean_RNN[0, part, part]
@@ -189,19 +189,19 @@ def test_every_layer_of_a_model_is_compared_with_every_other() -> None:
             assert row.nats == distance_NN[4 * row.layer + row.head, 4 * row.other_layer + row.other_head]
         places = [row for row in rows if isinstance(row, Place)]
         assert [(row.layer, row.head) for row in places] == [divmod(number, 4) for number in range(12)]
-        assert [row.moved for row in places] == mean_RNN[0, :12, 12:].diagonal().tolist()
         for group in (row for row in rows if isinstance(row, Group)):
             members = [number for number, row in enumerate(places) if row.group == group.group]
             pairs = [distance_NN[one, other] for one, other in combinations(members, 2)]
-            assert len(members) == group.heads
             assert group.distance == pytest.approx(np.mean(pairs) if pairs else math.nan, nan_ok=True)
-    [moved_row] = [row for row in found if isinstance(row, Moved)]
+    moved_rows = [row for row in found if isinstance(row, Moved)]
+    assert [(row.layer, row.head) for row in moved_rows] == [divmod(number, 4) for number in range(12)]
+    assert [row.distance for row in moved_rows] == mean_RNN[0, :12, 12:].diagonal().tolist()
+    [tuned] = [row for row in found if isinstance(row, Tuned)]
     nearest = sum(min(range(12), key=lambda head: mean_RNN[0, number, 12 + head]) == number for number in range(12))
-    assert (moved_row.heads, moved_row.nearest_to_self) == (12, nearest)
-    assert moved_row.distance == mean_RNN[0, :12, 12:].diagonal().max()
+    assert tuned.nearest_to_self == nearest
     upper = np.triu_indices(12, 1)
     rho = spearmanr(mean_RNN[0, :12, :12][upper], mean_RNN[0, 12:, 12:][upper]).statistic
-    assert moved_row.correlation == pytest.approx(rho)
+    assert tuned.correlation == pytest.approx(rho)
 
 
 def network_maps(network: Any, inputs: dict[str, torch.Tensor], row: int) -> list[torch.Tensor]:

@@ -275,7 +275,7 @@ def test_a_faster_model_is_faster_by_more_than_its_rounds_vary(tmp_path: Path, s
 
 @pytest.mark.parametrize(("second", "verdict"), [(0.9, HOLDS_HERE), (0.76, UNTOLD)])
 def test_two_stable_groups_are_asked_for(tmp_path: Path, second: float, verdict: str) -> None:
-    groups = [Group(False, number, 2, 0.1, stability) for number, stability in enumerate((0.95, second, 0.2))]
+    groups = [Group(False, number, 0.1, stability) for number, stability in enumerate((0.95, second, 0.2))]
     columns = {"within_layer": np.full((2, 2), 0.1)}
     run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "clusters", columns)], p_constant=0.001))
     run.write_rows("clusters", "checkpoint", 0, [Space(False, 100, 50, 0.1, 0.1, 0.2, 0.01), *groups])

@@ -9,7 +9,7 @@ from measures.toy import view_of
 
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.clusters.rows import ClusterRow, Distance, Group, Moved, Place, Space
+from bertsecrets.measures.clusters.rows import ClusterRow, Distance, Group, Moved, Place, Space, Tuned
 from bertsecrets.present.clusters import PRESENTER
 from bertsecrets.results.views import MeasureView
 
@@ -20,9 +20,9 @@ def model(before: bool, replicates: int = 20) -> list[ClusterRow]:
     """Two groups of heads, of which one is stable; the first two heads are the nearest to each other."""
     return [
         Space(before, 900, replicates, 0.1, 0.2, 0.3, 0.004),
-        Group(before, 0, 4, 0.12, 0.9),
-        Group(before, 1, 2, 0.15, 0.5),
-        *(Place(before, *head, float(n), 0.5, int(n > 3), float(n), 1.0, 0.05) for n, head in enumerate(HEADS)),
+        Group(before, 0, 0.12, 0.9),
+        Group(before, 1, 0.15, 0.5),
+        *(Place(before, *head, float(n), 0.5, int(n > 3)) for n, head in enumerate(HEADS)),
         *(Distance(before, *one, *other, 0.1 + 0.1 * n) for n, (one, other) in enumerate(combinations(HEADS, 2))),
     ]
 
@@ -35,7 +35,8 @@ def view(folder: Path, found: list[ClusterRow]) -> MeasureView:
 
 
 def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
-    found = [*model(False), *model(True), Moved(0.2, 0.91, 6, 5, 1, 2, 0.25)]
+    moved = [Moved(*head, float(n), 1.0, float(n), 0.0, 0.05 * n) for n, head in enumerate(HEADS)]
+    found = [*model(False), *model(True), Tuned(0.2, 0.91, 5), *moved]
     section = PRESENTER.section(view(tmp_path, found))
     assert section is not None
     assert section.findings == [

@@ -31,10 +31,7 @@ def test_heads_of_one_pattern_are_close_or_not(tmp_path: Path, alike: bool) -> N
     )
     run = Run.open(folder)
     run.declare(Clusters(2, 6).declaration())
-    places = [
-        Place(False, *divmod(number, 6), float(number), float(side), 0, None, None, None)
-        for number, side in enumerate(pattern_N)
-    ]
+    places = [Place(False, *divmod(number, 6), float(number), float(side), 0) for number, side in enumerate(pattern_N)]
     distances = [
         Distance(False, *divmod(one, 6), *divmod(other, 6), distance_NN[one, other])
         for one, other in combinations(range(12), 2)

@@ -16,7 +16,7 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import MaxExamples, Measure, Need, Passed
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.measures.clusters.geometry import groups_of, in_the_plane, same_label_is_close, stability
-from bertsecrets.measures.clusters.rows import ClusterRow, Distance, Group, Moved, Place, Space
+from bertsecrets.measures.clusters.rows import ClusterRow, Distance, Group, Moved, Place, Space, Tuned
 from bertsecrets.settings import typed
 from bertsecrets.statistics.ranks import spearman
 
@@ -145,62 +145,39 @@ class Clusters(Measure):
         """Points, groups and distances of the heads, and of those before fine-tuning if any head differs."""
         mean_RNN, differs = self.distances()
         size, heads = mean_RNN.shape[1] // 2, grid.num_heads
-        if not differs:
-            return self._space(mean_RNN[:, :size, :size], heads, before=False, joint_N2=None, moved_N=None)
-        points_N2, stress = in_the_plane(mean_RNN[0], self.seed)
-        now_NN, before_NN, cross_NN = (
-            mean_RNN[0, rows, columns]
-            for rows, columns in (
-                (slice(size), slice(size)),
-                (slice(size, None), slice(size, None)),
-                (slice(size), slice(size, None)),
-            )
-        )
-        moved_N, upper = cross_NN.diagonal(), np.triu_indices(size, 1)
-        farthest = int(moved_N.argmax())
-        moved = Moved(
-            stress=stress,
-            correlation=spearman(now_NN[upper], before_NN[upper]),
-            heads=size,
-            nearest_to_self=int((cross_NN.argmin(axis=1) == np.arange(size)).sum()),
-            layer=farthest // heads,
-            head=farthest % heads,
-            distance=float(moved_N[farthest]),
-        )
-        spaces = [
-            row
-            for before, part in ((False, slice(size)), (True, slice(size, None)))
-            for row in self._space(mean_RNN[:, part, part], heads, before, points_N2[part], moved_N)
-        ]
-        return [moved, *spaces]
+        now, before = slice(size), slice(size, None)
+        rows = self._space(mean_RNN[:, now, now], heads, before=False)
+        if differs:
+            distance_NN, cross_NN = mean_RNN[0], mean_RNN[0, now, before]
+            points_N2, stress = in_the_plane(distance_NN, self.seed)
+            upper = np.triu_indices(size, 1)
+            correlation = spearman(distance_NN[now, now][upper], distance_NN[before, before][upper])
+            rows += self._space(mean_RNN[:, before, before], heads, before=True)
+            rows.append(Tuned(stress, correlation, int((cross_NN.argmin(axis=1) == np.arange(size)).sum())))
+            moved = zip(points_N2[now].tolist(), points_N2[before].tolist(), cross_NN.diagonal().tolist(), strict=True)
+            rows += [
+                Moved(*divmod(number, heads), *point, *earlier, distance)
+                for number, (point, earlier, distance) in enumerate(moved)
+            ]
+        return rows
 
-    def _space(
-        self, mean_RNN: Array, heads: int, before: bool, joint_N2: Array | None, moved_N: Array | None
-    ) -> list[ClusterRow]:
-        """One model's rows from its distances in all texts and in each sample.
-
-        Args:
-            mean_RNN: The distances.
-            heads: Heads of a layer.
-            before: Whether it is the model before fine-tuning.
-            joint_N2, moved_N: Points of its heads in one plane with those of the other model, and distances from these.
-        """
+    def _space(self, mean_RNN: Array, heads: int, before: bool) -> list[ClusterRow]:
+        """One model's rows from its distances in all texts and in each sample."""
         distance_NN = mean_RNN[0]
         points_N2, stress = in_the_plane(distance_NN, self.seed)
         group_N = groups_of(distance_NN, self.groups)
         samples = [mean_RNN[r] for r in range(1, len(mean_RNN)) if self.rows_R[r] > 0]
-        within, between, p = same_label_is_close(
-            distance_NN, np.arange(len(group_N)) // heads, _PERMUTATIONS, self.seed
-        )
-        rows: list[ClusterRow] = [Space(before, int(self.rows_R[0]), len(samples), stress, within, between, p)]
+        layer_N = np.arange(len(group_N)) // heads
+        tested = same_label_is_close(distance_NN, layer_N, _PERMUTATIONS, self.seed)
+        rows: list[ClusterRow] = [Space(before, int(self.rows_R[0]), len(samples), stress, *tested)]
         for group, stable in enumerate(stability(group_N, samples)):
             members = np.flatnonzero(group_N == group)
             pairs = distance_NN[np.ix_(members, members)][np.triu_indices(len(members), 1)]
-            rows.append(Group(before, group, len(members), float(pairs.mean()) if len(pairs) else math.nan, stable))
-        for number, (x, y) in enumerate(points_N2.tolist()):
-            joint_x, joint_y = (None, None) if joint_N2 is None else joint_N2[number].tolist()
-            moved = None if moved_N is None else float(moved_N[number])
-            rows.append(Place(before, *divmod(number, heads), x, y, int(group_N[number]), joint_x, joint_y, moved))
+            rows.append(Group(before, group, float(pairs.mean()) if len(pairs) else math.nan, stable))
+        rows += [
+            Place(before, *divmod(number, heads), *point, group)
+            for number, (point, group) in enumerate(zip(points_N2.tolist(), group_N.tolist(), strict=True))
+        ]
         rows += [
             Distance(before, *divmod(int(one), heads), *divmod(int(other), heads), float(distance_NN[one, other]))
             for one, other in zip(*np.triu_indices(len(distance_NN), 1), strict=True)

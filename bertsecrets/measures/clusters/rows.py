@@ -32,30 +32,20 @@ class Group:
     Args:
         before: Whether it is one of the model before fine-tuning.
         group: Its number, from 0, the largest first.
-        heads: Number of heads.
-        distance: Their mean distance in nats; NaN for a single head.
-        stability: Mean over the bootstrap samples of its highest Jaccard index with a group there, 0..1; NaN without samples.
+        distance: Mean distance of its heads in nats; NaN for a single head.
+        stability: Mean over the bootstrap samples of its highest Jaccard index with a group there, 0..1; NaN without
+            samples.
     """
 
     before: bool
     group: int
-    heads: int
     distance: float
     stability: float
 
 
 @dataclass(frozen=True)
 class Place:
-    """A head as a point in the plane, where heads near each other attend alike.
-
-    Args:
-        before: Whether it is one of the model before fine-tuning.
-        layer, head: The head.
-        x, y: The point.
-        group: Its group.
-        joint_x, joint_y: The point in one plane with the heads of the other model; None if the models are the same.
-        moved: Its distance in nats from the same head of the other model; None if the models are the same.
-    """
+    """A head as a point in the plane, where heads near each other attend alike, and its group."""
 
     before: bool
     layer: int
@@ -63,29 +53,33 @@ class Place:
     x: float
     y: float
     group: int
-    joint_x: float | None
-    joint_y: float | None
-    moved: float | None
 
 
 @dataclass(frozen=True)
-class Moved:
-    """How far fine-tuning moved heads.
+class Tuned:
+    """What fine-tuning did to the distances between heads; none if the models are the same.
 
     Args:
         stress: Stress of the plane that holds the heads of both models.
         correlation: Spearman's rank correlation of the distances between heads before and after.
-        heads: Number of heads.
-        nearest_to_self: How many of them have the same head as the nearest of the model before fine-tuning.
-        layer, head, distance: The head that moved farthest, and how far, in nats.
+        nearest_to_self: Number of heads whose nearest head of the model before fine-tuning is the same head.
     """
 
     stress: float
     correlation: float
-    heads: int
     nearest_to_self: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A head in the plane of both models, after fine-tuning and before, and its distance in nats from itself before."""
+
     layer: int
     head: int
+    x: float
+    y: float
+    x_before: float
+    y_before: float
     distance: float
 
 
@@ -101,4 +95,4 @@ class Distance:
     nats: float
 
 
-ClusterRow = Space | Group | Place | Moved | Distance
+ClusterRow = Space | Group | Place | Tuned | Moved | Distance
