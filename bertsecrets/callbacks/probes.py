@@ -1,6 +1,7 @@
 """Train probes on the attention of a finished checkpoint."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -74,7 +75,7 @@ class TrainProbes(HeadAnalysis):
         self.probes = tuple(probes)
         self.control = control
         self.glove = None if glove is None else Path(glove)
-        self.recipe = Recipe(epochs, learning_rate, batch_size, seed)
+        self.recipe = Recipe(epochs, learning_rate, batch_size, seed, run.folder)
         self.punctuation = punctuation
         self.replicates = replicates
         self.study: Study | None = None
@@ -83,29 +84,20 @@ class TrainProbes(HeadAnalysis):
         super().setup(trainer, pl_module, stage)
         if trainer.is_global_zero:
             # Sentences that do not fit are reported before the long work begins.
-            self.study = self._study(data_of(trainer))
+            self.study = self._study(trainer)
 
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result | None:
         if self.study is None:
             return None
-        data = data_of(trainer)
         self.run.folder.mkdir(parents=True, exist_ok=True)
         # Validation runs in inference mode, in which nothing can be differentiated later.
         with torch.inference_mode(False):
-            findings = run_study(
-                self.study,
-                module.model,
-                task=data.task.name,
-                folder=self.run.folder,
-                eval_batch_size=data.config.eval_batch_size,
-                context=trainer.precision_plugin.forward_context,
-                progress=shows_progress(trainer),
-            )
-        weight_LH2 = findings.weight_LH2
+            rows, weight_LH2 = run_study(self.study, module.model)
         grid = None if weight_LH2 is None else without_errors(Probes(), weight_LH2, len(self.study.train.rows))
-        return Result(Probes(), grid, rows=findings.rows)
+        return Result(Probes(), grid, rows=rows)
 
-    def _study(self, data: TaskData) -> Study:
+    def _study(self, trainer: pl.Trainer) -> Study:
+        data = data_of(trainer)
         evaluation = data.evaluation_dataset(data.check_evaluation(self.evaluation))
         if not all(example.annotations for example in evaluation.examples):
             raise UserError(
@@ -131,15 +123,18 @@ class TrainProbes(HeadAnalysis):
         if self.glove is not None and WITH_WORDS & set(self.probes):
             vectors = glove_vectors(self.glove, [*train.rows, *scored.rows])
         return Study(
+            task=data.task.name,
             train=train,
             evaluation=scored,
             halves=halves,
             probes=self.probes,
             control=self.control,
             vectors=vectors,
-            recipe=self.recipe,
+            recipe=replace(self.recipe, progress=shows_progress(trainer)),
             replicates=self.replicates,
             punctuation=self.punctuation,
+            eval_batch_size=data.config.eval_batch_size,
+            context=trainer.precision_plugin.forward_context,
         )
 
 

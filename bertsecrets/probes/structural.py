@@ -256,11 +256,7 @@ def structural_score(
     evaluation: Sentences,
     scored: HiddenStates,
     recipe: Recipe,
-    *,
     replicates: int,
-    device: torch.device,
-    folder: Path,
-    progress: bool,
 ) -> tuple[Structural, list[HiddenState]]:
     """Train a structural probe of every hidden state; a tenth of the training sentences chooses the state.
 
@@ -269,9 +265,6 @@ def structural_score(
         evaluation, scored: Sentences to score, and their hidden states.
         recipe: How to train.
         replicates: Bootstrap samples of sentences.
-        device: Where to train.
-        folder: Folder of Lightning's files.
-        progress: Whether to show progress bars.
 
     Raises:
         UserError: If there are too few training sentences.
@@ -293,9 +286,6 @@ def structural_score(
             StructuralDataset(evaluation, range(len(evaluation.rows)), scored),
         ],
         recipe,
-        device=device,
-        folder=folder,
-        progress=progress,
     )
     state = int(chosen["right"].sum(0).argmax())
     right_NM = final["right"]

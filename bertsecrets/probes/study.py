@@ -3,9 +3,9 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from bertsecrets.probes.rows import (
 )
 from bertsecrets.probes.scoring import probe_scores, right_branching
 from bertsecrets.probes.sentences import Sentences, relations_of
-from bertsecrets.probes.structural import HiddenStates, store_hidden_states, structural_score
+from bertsecrets.probes.structural import store_hidden_states, structural_score
 from bertsecrets.probes.training import Answers, Recipe, train_and_answer
 from bertsecrets.probes.vectors import WordVectors, embedding_vectors
 from bertsecrets.results.progress import progress_over
@@ -56,16 +56,20 @@ class Study:
     """What is probed, and how.
 
     Args:
+        task: Name of the task, for the record.
         train, evaluation: Sentences to train on, and to score.
         halves: Whether both are halves of one set.
         probes: The probes, of ``rows.PROBES``.
         control: Whether each is trained on its control task, too.
         vectors: Word vectors; None for the encoder's own input embeddings.
-        recipe: How to train.
+        recipe: How to train, except for the device, which is the model's.
         replicates: Bootstrap samples of sentences.
         punctuation: Whether punctuation is scored.
+        eval_batch_size: Sentences in a forward pass of the encoder.
+        context: Context manager for every forward pass, e.g. the trainer's autocast.
     """
 
+    task: str
     train: Sentences
     evaluation: Sentences
     halves: bool
@@ -75,50 +79,40 @@ class Study:
     recipe: Recipe
     replicates: int
     punctuation: bool
+    eval_batch_size: int
+    context: Callable[[], AbstractContextManager[Any]]
+
+    @property
+    def parts(self) -> dict[str, Sentences]:
+        """The sentences by the names of their files."""
+        return {"train": self.train, "evaluation": self.evaluation}
 
 
-@dataclass(frozen=True)
-class Findings:
-    """The scores of the probes, and the weights of the attention-only probe for attention over its spread, ``[L, H, 2]``."""
-
-    rows: list[ProbeRow]
-    weight_LH2: Tensor | None
-
-
-def run_study(
-    study: Study,
-    model: nn.Module,
-    *,
-    task: str,
-    folder: Path,
-    eval_batch_size: int,
-    context: Callable[[], AbstractContextManager[Any]],
-    progress: bool,
-) -> Findings:
+def run_study(study: Study, model: nn.Module) -> tuple[list[ProbeRow], Tensor | None]:
     """Train and score all probes.
 
-    The attention of one encoder at a time, and then hidden states, are in files in ``folder``, which are removed.
+    The attention of one encoder at a time, and then hidden states, are in files in the recipe's folder, which are removed.
 
     Args:
         study: What is probed.
         model: Any module that contains an encoder.
-        task: Name of the task, for the record.
-        folder: Where to store attention.
-        eval_batch_size: Sentences in a forward pass.
-        context: Context manager for every forward pass, e.g. the trainer's autocast.
-        progress: Whether to show progress bars.
+
+    Returns:
+        What is found, and the weights of the attention-only probe for attention over its spread, ``[L, H, 2]``.
 
     Raises:
         UserError: If the disk has no room.
     """
+    study = replace(study, recipe=replace(study.recipe, device=str(next(model.parameters()).device)))
+    folder, progress = study.recipe.folder, study.recipe.progress
     for leftover in folder.glob(f"{_PREFIX}*"):
         # A run that was killed could not remove its file.
         shutil.rmtree(leftover)
     encoder = describe(model)
-    channels = encoder.num_layers * encoder.num_heads
+    sentences = [*study.train.rows, *study.evaluation.rows]
     vectors: WordVectors | None = None
     if WITH_WORDS & set(study.probes):
-        vectors = study.vectors or embedding_vectors(model, [*study.train.rows, *study.evaluation.rows])
+        vectors = study.vectors or embedding_vectors(model, sentences)
     answers: dict[str, Answers] = {RIGHT_BRANCHING: right_branching(study.train, study.evaluation)}
     trained: dict[str, Probe] = {}
     file_bytes, read_seconds = 0, 0.0
@@ -133,32 +127,37 @@ def run_study(
                 started = time.monotonic()
                 network = model if source == _PROBED else random_encoder(model, study.recipe.seed)
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder)))
-                stored = _stored(study, network, scratch, stack, channels, eval_batch_size, context, progress)
+                channels = encoder.num_layers * encoder.num_heads
+                stored = [
+                    stack.enter_context(AttentionFile(scratch / name, [len(row) for row in part.rows], channels))
+                    for name, part in study.parts.items()
+                ]
+                with progress_over(
+                    len(sentences), "attention between words", visible=progress, unit="sentence"
+                ) as done:
+                    for part, file in zip(study.parts.values(), stored, strict=True):
+                        store_attention(network, part, file, study.eval_batch_size, study.context, done)
                 files = list(stored)
                 file_bytes = sum(file.bytes for file in stored)
                 read_seconds += time.monotonic() - started
             for name in names:
-                trained[name], answers[name] = _trained(study, model, name, files, vectors, folder, progress)
+                trained[name], answers[name] = _trained(study, name, files, vectors)
     structural: list[Structural | HiddenState] = []
     if STRUCTURAL in study.probes:
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder) as states:
-            learned, scored = _states(study, model, Path(states), eval_batch_size, context, progress)
+            with progress_over(len(sentences), "hidden states", visible=progress, unit="sentence") as done:
+                learned, scored = (
+                    store_hidden_states(model, part, Path(states) / name, study.eval_batch_size, study.context, done)
+                    for name, part in study.parts.items()
+                )
             found, hidden = structural_score(
-                study.train,
-                learned,
-                study.evaluation,
-                scored,
-                study.recipe,
-                replicates=study.replicates,
-                device=next(model.parameters()).device,
-                folder=folder,
-                progress=progress,
+                study.train, learned, study.evaluation, scored, study.recipe, study.replicates
             )
             structural = [found, *hidden]
     words_N = torch.tensor([int(row.scored_W.sum()) for row in study.evaluation.rows]).numpy()
     scores, differences = probe_scores(answers, words_N, study.replicates, study.recipe.seed)
     probed = Probed(
-        corpus=task,
+        corpus=study.task,
         trained_on=len(study.train.rows),
         sentences=len(study.evaluation.rows),
         words=int(words_N.sum()),
@@ -181,58 +180,11 @@ def run_study(
         probe = trained[ATTENTION]
         assert isinstance(probe, AttentionProbe)
         weight_LH2 = probe.weight_DC.detach().T.reshape(encoder.num_layers, encoder.num_heads, 2).cpu()
-    return Findings([probed, *scores, *differences, *structural], weight_LH2)
-
-
-def _stored(
-    study: Study,
-    network: nn.Module,
-    scratch: Path,
-    stack: ExitStack,
-    channels: int,
-    eval_batch_size: int,
-    context: Callable[[], AbstractContextManager[Any]],
-    progress: bool,
-) -> list[AttentionFile]:
-    """The attention of the training sentences and of those to score."""
-    parts: Mapping[str, Sentences] = {"train": study.train, "evaluation": study.evaluation}
-    files = [
-        stack.enter_context(AttentionFile(scratch / name, [len(row) for row in part.rows], channels))
-        for name, part in parts.items()
-    ]
-    total = sum(len(part.rows) for part in parts.values())
-    with progress_over(total, "attention between words", visible=progress, unit="sentence") as advance:
-        for part, file in zip(parts.values(), files, strict=True):
-            store_attention(network, part, file, eval_batch_size, context, advance)
-    return files
-
-
-def _states(
-    study: Study,
-    model: nn.Module,
-    scratch: Path,
-    eval_batch_size: int,
-    context: Callable[[], AbstractContextManager[Any]],
-    progress: bool,
-) -> list[HiddenStates]:
-    """The hidden states of the training sentences and of those to score."""
-    parts = {"train_states": study.train, "evaluation_states": study.evaluation}
-    total = sum(len(part.rows) for part in parts.values())
-    with progress_over(total, "hidden states", visible=progress, unit="sentence") as advance:
-        return [
-            store_hidden_states(model, part, scratch / name, eval_batch_size, context, advance)
-            for name, part in parts.items()
-        ]
+    return [probed, *scores, *differences, *structural], weight_LH2
 
 
 def _trained(
-    study: Study,
-    model: nn.Module,
-    name: str,
-    files: list[AttentionFile | None],
-    vectors: WordVectors | None,
-    folder: Path,
-    progress: bool,
+    study: Study, name: str, files: Sequence[AttentionFile | None], vectors: WordVectors | None
 ) -> tuple[Probe, Answers]:
     relations = relations_of(study.train.rows)
     seen = vectors if name in WITH_WORDS else None
@@ -245,19 +197,9 @@ def _trained(
         return AttentionProbe(files[0].spread_C, len(relations), width)
 
     train, evaluation = (
-        ProbeDataset(part, relations, file, seen)
-        for part, file in zip((study.train, study.evaluation), files, strict=True)
+        ProbeDataset(part, relations, file, seen) for part, file in zip(study.parts.values(), files, strict=True)
     )
-    return train_and_answer(
-        build,
-        train,
-        evaluation,
-        study.recipe,
-        control=study.control,
-        device=next(model.parameters()).device,
-        folder=folder,
-        progress=progress,
-    )
+    return train_and_answer(build, train, evaluation, study.recipe, study.control)
 
 
 def _of_both(study: Study, name: str) -> int:

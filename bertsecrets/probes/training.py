@@ -28,19 +28,25 @@ TrainingT = TypeVar("TrainingT", bound=pl.LightningModule)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How probes are trained.
+    """How and where probes are trained.
 
     Args:
         epochs: Passes over the training sentences.
         learning_rate: Adam's first learning rate; it falls linearly to 0.
         batch_size: Most sentences in a batch.
         seed: Of the order of the sentences and of the first weights.
+        folder: Folder of files during the training.
+        device: Where to train.
+        progress: Whether to show progress bars.
     """
 
     epochs: int
     learning_rate: float
     batch_size: int
     seed: int
+    folder: Path
+    device: str = "cpu"
+    progress: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,11 +150,7 @@ def train_and_answer(
     train: ProbeDataset,
     evaluation: ProbeDataset,
     recipe: Recipe,
-    *,
     control: bool,
-    device: torch.device,
-    folder: Path,
-    progress: bool,
 ) -> tuple[Probe, Answers]:
     """Train a probe and count its right answers.
 
@@ -157,9 +159,6 @@ def train_and_answer(
         train, evaluation: Sentences to train on, and to answer.
         recipe: How to train.
         control: Whether to train on the control task, too.
-        device: Where to train.
-        folder: Folder of Lightning's files.
-        progress: Whether to show a progress bar.
     """
     counted = sum(int(row.counts_W.sum()) for row in train.sentences.rows)
 
@@ -168,9 +167,7 @@ def train_and_answer(
         return ProbeTraining(build(), build() if control else None, recipe, steps, words)
 
     started = time.monotonic()
-    trained, [counts] = fit_and_predict(
-        module, train, [evaluation], recipe, device=device, folder=folder, progress=progress
-    )
+    trained, [counts] = fit_and_predict(module, train, [evaluation], recipe)
     probe = trained.probe
     weights = sum(value.numel() for name, value in probe.named_parameters() if not name.startswith("relation"))
     seconds = time.monotonic() - started
@@ -191,10 +188,6 @@ def fit_and_predict(
     train: SentenceDataset,
     evaluations: Sequence[SentenceDataset],
     recipe: Recipe,
-    *,
-    device: torch.device,
-    folder: Path,
-    progress: bool,
 ) -> tuple[TrainingT, list[dict[str, Counts]]]:
     """Train a module and let it answer.
 
@@ -202,29 +195,28 @@ def fit_and_predict(
         build: Builds the module for a number of steps; its predictions are counts by name, and the sentences' ``number``.
         train, evaluations: Sentences to train on, and to answer.
         recipe: How to train.
-        device: Where to train.
-        folder: Folder of Lightning's files.
-        progress: Whether to show a progress bar.
 
     Returns:
         The module, and of each evaluation the counts in the order of its sentences.
     """
+    device = torch.device(recipe.device)
+    devices = [device.index or 0] if device.type == "cuda" else []
     # The caller may be a validation loop, in which nothing can be differentiated.
-    with _quiet(), torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(_indices(device)):
+    with _quiet(), torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices):
         torch.manual_seed(recipe.seed)
         loader = _loader(train, recipe)
         module = build(recipe.epochs * len(loader))
         trainer = pl.Trainer(
             accelerator=device.type if device.type != "cuda" else "gpu",
-            devices=[device.index or 0] if device.type == "cuda" else 1,
+            devices=devices or 1,
             max_epochs=recipe.epochs,
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,
-            enable_progress_bar=progress,
-            callbacks=[TrainingProgress("training a probe")] if progress else [],
+            enable_progress_bar=recipe.progress,
+            callbacks=[TrainingProgress("training a probe")] if recipe.progress else [],
             use_distributed_sampler=False,
-            default_root_dir=str(folder),
+            default_root_dir=str(recipe.folder),
         )
         trainer.fit(module, loader)
         predicted = [trainer.predict(module, _loader(evaluation, recipe)) for evaluation in evaluations]
@@ -243,10 +235,6 @@ def _in_order(parts: Sequence[Any]) -> dict[str, Counts]:
 def _loader(dataset: SentenceDataset, recipe: Recipe) -> DataLoader[Any]:
     sampler = ProbeSampler([len(row) for row in dataset.sentences.rows], recipe.batch_size, recipe.seed)
     return DataLoader(cast(Any, dataset), sampler=sampler, batch_size=None)
-
-
-def _indices(device: torch.device) -> list[int]:
-    return [device.index or 0] if device.type == "cuda" else []
 
 
 @contextmanager

@@ -257,7 +257,7 @@ def test_scores_are_shares_of_words_with_intervals_over_sentences() -> None:
 def test_a_probe_learns_what_attention_tells_and_no_more(tmp_path: Path) -> None:
     train, scored = sentences(random_sentences(150)), sentences(random_sentences(40, seed=9))
     relations = relations_of(train.rows)
-    recipe = Recipe(epochs=8, learning_rate=0.1, batch_size=8, seed=0)
+    recipe = Recipe(epochs=8, learning_rate=0.1, batch_size=8, seed=0, folder=tmp_path)
     with stored(train, tmp_path / "train") as first, stored(scored, tmp_path / "scored") as second:
         datasets = [ProbeDataset(part, relations, file, None) for part, file in ((train, first), (scored, second))]
         probe, answers = train_and_answer(
@@ -265,9 +265,6 @@ def test_a_probe_learns_what_attention_tells_and_no_more(tmp_path: Path) -> None
             *datasets,
             recipe,
             control=True,
-            device=torch.device("cpu"),
-            folder=tmp_path,
-            progress=False,
         )
     words_N = np.array([row.scored_W.sum() for row in scored.rows])
     assert answers.heads_N.sum() >= 0.98 * words_N.sum()

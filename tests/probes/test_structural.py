@@ -154,11 +154,8 @@ def test_a_planted_tree_is_found_in_its_state_alone(tmp_path: Path) -> None:
         states[0],
         scored,
         states[1],
-        Recipe(12, 0.03, 16, 0),
+        Recipe(12, 0.03, 16, 0, tmp_path),
         replicates=50,
-        device=CPU,
-        folder=tmp_path,
-        progress=False,
     )
     edges = sum(len(row) - 1 for row in scored.rows)
     assert (score.edges, score.rank, score.chosen_on) == (edges, WIDTH, 20)
@@ -178,9 +175,7 @@ def test_too_few_training_sentences_are_reported(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"takes at least 10 training sentences, but there are 9; give more, or leave it out"
     ):
-        structural_score(
-            data, file, data, file, Recipe(1, 0.01, 16, 0), replicates=5, device=CPU, folder=tmp_path, progress=False
-        )
+        structural_score(data, file, data, file, Recipe(1, 0.01, 16, 0, tmp_path), replicates=5)
 
 
 def test_stored_states_are_means_over_the_tokens_of_a_word(tmp_path: Path) -> None:
