@@ -156,8 +156,8 @@ class Clusters(Measure):
             rows.append(Tuned(stress, correlation, int((cross_NN.argmin(axis=1) == np.arange(size)).sum())))
             moved = zip(points_N2[now].tolist(), points_N2[before].tolist(), cross_NN.diagonal().tolist(), strict=True)
             rows += [
-                Moved(*divmod(number, heads), *point, *earlier, distance)
-                for number, (point, earlier, distance) in enumerate(moved)
+                Moved(*divmod(number, heads), x, y, x_before, y_before, distance)
+                for number, ((x, y), (x_before, y_before), distance) in enumerate(moved)
             ]
         return rows
 
@@ -175,8 +175,8 @@ class Clusters(Measure):
             pairs = distance_NN[np.ix_(members, members)][np.triu_indices(len(members), 1)]
             rows.append(Group(before, group, float(pairs.mean()) if len(pairs) else math.nan, stable))
         rows += [
-            Place(before, *divmod(number, heads), *point, group)
-            for number, (point, group) in enumerate(zip(points_N2.tolist(), group_N.tolist(), strict=True))
+            Place(before, *divmod(number, heads), x, y, group)
+            for number, ((x, y), group) in enumerate(zip(points_N2.tolist(), group_N.tolist(), strict=True))
         ]
         rows += [
             Distance(before, *divmod(int(one), heads), *divmod(int(other), heads), float(distance_NN[one, other]))
