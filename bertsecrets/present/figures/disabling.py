@@ -79,7 +79,7 @@ def _count(rows: Sequence[Row]) -> str:
     return sample_size([row["count"] for row in rows])
 
 
-def within(margin: float | None) -> str:
+def _within(margin: float | None) -> str:
     """Part of a footnote: what it means that a head can be spared."""
     return "" if margin is None else f" (a loss of {number(100 * margin, 1)} points or more is ruled out)"
 
@@ -129,7 +129,7 @@ def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float
         footnote(
             figure,
             f"red: {WORDS[NEEDED]}, blue: {WORDS[BETTER]} (corrected over all {column}s); pale blue: "
-            f"{WORDS[DISPENSABLE]}{within(rows[0]['margin'])}; hatched: {WORDS[INCONCLUSIVE]}; {reach}"
+            f"{WORDS[DISPENSABLE]}{_within(rows[0]['margin'])}; hatched: {WORDS[INCONCLUSIVE]}; {reach}"
             f"{_count(rows)}; layers and {column}s count from 0",
         )
     return figure
@@ -158,19 +158,19 @@ def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
         (_few_effects if few else _many_effects)(figure.add_subplot(), order)
         footnote(
             figure,
-            f"bars: {rows[0]['level']:.0%} intervals, for all together; *: significant after correction; {VERDICT_KEY}; {_count(rows)}"
-            f"{undefined(delta_V)}",
+            f"bars: {rows[0]['level']:.0%} intervals, for all together; *: significant after correction; {_VERDICT_KEY}; {_count(rows)}"
+            f"{_undefined(delta_V)}",
         )
     return figure
 
 
-VERDICT_KEY = (
+_VERDICT_KEY = (
     f"red: {WORDS[NEEDED]}, dark blue: {WORDS[BETTER]}, pale blue: {WORDS[DISPENSABLE]}, grey: {WORDS[INCONCLUSIVE]}"
 )
 """Part of a footnote: what the colours of verdicts mean."""
 
 
-def undefined(delta_V: Array) -> str:
+def _undefined(delta_V: Array) -> str:
     """The part of a footnote on variants without a defined score; empty if all are defined."""
     missing = int((~np.isfinite(delta_V)).sum())
     return f"; not drawn: {missing} without a defined score" if missing else ""
@@ -225,7 +225,7 @@ def volcano(rows: Sequence[Row], *, title: str) -> Figure:
     defined score is left out and counted in the footnote.
     """
     defined = [row for row in rows if np.isfinite(row["delta"])]
-    names, delta_V, (p_value_V,) = _labels(defined), _points(defined)[0], _numbers(defined, "p_value")
+    delta_V, (p_value_V,) = _points(defined)[0], _numbers(defined, "p_value")
     surprise_V = -np.log10(np.maximum(p_value_V, 1e-300))
     certain_V = np.array([row["significant"] for row in defined], bool)
     with house_style():
@@ -247,66 +247,36 @@ def volcano(rows: Sequence[Row], *, title: str) -> Figure:
         axes.text(reach * 0.98, -np.log10(0.05), "p = 0.05", ha="right", va="bottom", fontsize=SMALL, color=QUIET)
         axes.set_xlabel(POINTS)
         axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
-        order = np.lexsort((-np.abs(delta_V), -surprise_V))
-        # Of equal losses the most surprising.
+        # Of equal losses the most surprising; of equally surprising variants the larger changes, if p is below 0.05.
         worst = [int(i) for i in np.lexsort((-surprise_V, delta_V))[:1] if delta_V[i] < 0]
-        _name_points(axes, names, delta_V, surprise_V, worst, [int(i) for i in order[:_LABELLED]])
+        order = np.lexsort((-np.abs(delta_V), -surprise_V))[:_LABELLED]
+        surprising = [int(i) for i in order if surprise_V[i] > -np.log10(0.05)]
+        _name_points(axes, _labels(defined), np.stack([delta_V, surprise_V], -1), worst, surprising)
         axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, _count(rows) + undefined(_points(rows)[0]))
+        footnote(figure, _count(rows) + _undefined(_points(rows)[0]))
     return figure
 
 
-_Box = tuple[float, float, float, float]
-"""Left, bottom, right and top."""
-
-
 def _name_points(
-    axes: Axes,
-    names: Sequence[str],
-    delta_V: Array,
-    surprise_V: Array,
-    always: Sequence[int],
-    order: Sequence[int],
+    axes: Axes, names: Sequence[str], point_V2: Array, always: Sequence[int], others: Sequence[int]
 ) -> None:
-    """Name points next to, above or below them: some always, others above p = 0.05 where there is room, as the table has them."""
-    # An estimate of the panel's size in points; an error costs a name at most.
-    width, height = 0.85 * 72 * _VOLCANO_SIZE[0], 0.7 * 72 * _VOLCANO_SIZE[1]
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    x_V = (delta_V - left) / (right - left) * width
-    y_V = (surprise_V - bottom) / (top - bottom) * height
-    line = (-np.log10(0.05) - bottom) / (top - bottom) * height
-    used: list[_Box] = []
-
-    def hidden(box: _Box) -> bool:
-        on_point = (x_V > box[0] - 3) & (x_V < box[2] + 3) & (y_V > box[1] - 3) & (y_V < box[3] + 3)
-        return bool(on_point.any()) or any(_overlap(box, other) for other in used)
-
-    for i in dict.fromkeys([*always, *order]):
-        if i not in always and surprise_V[i] <= -np.log10(0.05):
-            continue
-        length = len(names[i]) * SMALL * 0.64
-        sides = [(-5.0, -3.0, "right"), (5.0, -3.0, "left"), (0.0, 5.0, "center"), (0.0, -13.0, "center")]
-        places = []
-        for dx, dy, align in sides if delta_V[i] <= 0 else [sides[1], sides[0], *sides[2:]]:
-            start = x_V[i] + dx - {"right": length, "left": 0.0, "center": length / 2}[align]
-            box = (start, y_V[i] + dy, start + length, y_V[i] + dy + SMALL + 2)
-            if box[0] >= 0 and box[2] <= width and box[1] >= (0 if i in always else line):
-                places.append((box, dx, dy, align))
-        free = [place for place in places if not hidden(place[0])]
-        for box, dx, dy, align in (free or places if i in always else free)[:1]:
-            used.append(box)
+    """Name points next to, above or below them: some always, others where their name covers nothing."""
+    # An estimate of the panel's size; an error costs a name at most.
+    size_2 = 72 * np.array([0.85, 0.7]) * _VOLCANO_SIZE
+    low_2, high_2 = np.transpose([axes.get_xlim(), axes.get_ylim()])
+    place_V2 = (point_V2 - low_2) / (high_2 - low_2) * size_2
+    used = [(place_2 - 3, place_2 + 3) for place_2 in place_V2]
+    for i in dict.fromkeys([*always, *others]):
+        half_2 = np.array([0.32 * SMALL * len(names[i]), 0.5 * SMALL + 1])
+        sides = np.array([(-1, 0), (1, 0), (0, 1), (0, -1)]) * (half_2 + 4)
+        boxes = [(place_V2[i] + side_2 - half_2, place_V2[i] + side_2 + half_2, side_2) for side_2 in sides]
+        inside = [box for box in boxes if (box[0] >= 0).all() and (box[1] <= size_2).all()]
+        free = [box for box in inside if not any(((box[0] < end) & (start < box[1])).all() for start, end in used)]
+        for start, end, side_2 in (free or inside if i in always else free)[:1]:
+            used.append((start, end))
             axes.annotate(
-                names[i],
-                (delta_V[i], surprise_V[i]),
-                xytext=(dx, dy),
-                textcoords="offset points",
-                ha=align,
-                fontsize=SMALL,
+                names[i], point_V2[i], side_2, textcoords="offset points", ha="center", va="center", fontsize=SMALL
             )
-
-
-def _overlap(one: _Box, other: _Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
@@ -326,7 +296,7 @@ def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:
         axes.set_axisbelow(True)
         axes.set_ylabel(POINTS)
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-        footnote(figure, f"lines: {rows[0]['level']:.0%} intervals, for all together; {VERDICT_KEY}; {_count(rows)}")
+        footnote(figure, f"lines: {rows[0]['level']:.0%} intervals, for all together; {_VERDICT_KEY}; {_count(rows)}")
     return figure
 
 
