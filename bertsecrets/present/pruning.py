@@ -425,9 +425,6 @@ def curves_over_seeds(
     """Mean curves over seeds of all scores, with their intervals where there are few.
 
     Args:
-        name: Name of the condition, in the title.
-        runs: The runs.
-        intervals: From :func:`over_seeds`.
         published: Points of other people's curves: heads kept and change of the score.
     """
     search, labels = runs[0].search, {point.score: point.label for point in runs[0].points}

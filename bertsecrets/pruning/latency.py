@@ -28,10 +28,7 @@ def compare_latency(
 
     Args:
         whole, smaller: The models, in evaluation mode on one device; the smaller one may be an exported one.
-        length: Tokens of each example.
-        batch_sizes: Examples of a batch.
         rounds: Timed passes of each model, from 2; two more come before them.
-        attempt: Place of the smaller model in its order.
     """
     device = next(whole.parameters()).device
     timings = []
@@ -55,12 +52,6 @@ def in_turns(
     """Milliseconds of each call in so many rounds, after :data:`WARM_UP` more; the calls take turns, so that a busy
     machine slows all alike. On one thread of the CPU it is processor time, which leaves out when other programs ran
     instead.
-
-    Args:
-        calls: What is timed.
-        rounds: Timed rounds.
-        device: Where the calls compute.
-        advance: Called with 1 after each round.
     """
     times: list[list[float]] = [[] for _ in calls]
     clock = time.thread_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter

@@ -28,16 +28,7 @@ def recovered(
     settings: PruneSettings,
     context: Context,
 ) -> PreTrainedModel:
-    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to 0.
-
-    Args:
-        model: Any module that contains a transformers model.
-        heads: The disabled heads.
-        batches: The training examples; each call is an epoch.
-        task: Chooses the loss.
-        settings: Epochs, peak learning rate, and the seed of dropout and of the order of batches.
-        context: Entered around every batch, e.g. the trainer's autocast.
-    """
+    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to 0."""
     edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
     with torch.inference_mode(False):
         network: PreTrainedModel = copy.deepcopy(describe(model).model)

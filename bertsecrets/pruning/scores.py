@@ -166,13 +166,7 @@ def find_score(name: str, columns: Mapping[str, Array], first: str = EXACT) -> S
 
 
 def passes_of(names: Sequence[str], columns: Mapping[str, Array], num_heads: int) -> int:
-    """Passes over each example that the scores take once, without functions from elsewhere; for a progress bar.
-
-    Args:
-        names: The scores' names.
-        columns: Columns of head tables.
-        num_heads: Heads of the whole model.
-    """
+    """Passes over each example that the scores take once, without functions from elsewhere; for a progress bar."""
     passes = {}
     for name in names:
         score = None if name in CONTROLS else find_score(name.removeprefix(OPPOSITE), columns)

@@ -224,8 +224,6 @@ class PruningSearch:
         Args:
             plans: The sets of these sizes, or of all sizes where more are to be added around the knee of each score's
                 curve on the examples that choose the heads.
-            sizes: Numbers of removed heads.
-            refines: Whether to add any.
         """
         choosers = [sets for name, _, sets in plans if name not in CONTROLS]
         training = "removing heads, training examples"
@@ -306,8 +304,6 @@ def around_the_knee(change_OS: Array, sizes: Sequence[int], margin: float) -> li
 
     Args:
         change_OS: Change of score of each order at each size.
-        sizes: The sizes, ascending.
-        margin: The loss of score that matters.
 
     >>> around_the_knee(np.array([[0.0, -0.005, -0.2, -0.3]]), [10, 20, 30, 39], 0.01)
     [10, 20, 22, 25, 28, 30, 39]
@@ -342,8 +338,6 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selecti
     each one's tests share the level (Bonferroni).
 
     Args:
-        orders: All orders with their results.
-        metric: The metric that is tested.
         settings: Those of the search, with the confidence of its tests.
     """
     margin, class_margin = settings.max_loss / 100, _class_margin(settings)
@@ -392,15 +386,8 @@ def found(
     """The rows of a search, as :class:`bertsecrets.pruning.rows.Pruned` holds them.
 
     Args:
-        orders, selection: From :meth:`PruningSearch.run`.
         columns: Columns of head tables that could serve as scores.
-        task: The task; its first metric was tested.
-        settings: The settings of the search.
-        number: Which search on these examples it was, from 1.
         counted: Whether earlier ones are known.
-        costs: Parameters and FLOPs.
-        timings: Latencies of the chosen order's models; empty if not measured.
-        device: Where they are measured.
     """
     metric, level, outcome = task.metrics[0], search_level(settings.confidence, number), selection.outcome
     total = max(len(heads) for heads in orders[0].sets) + 1

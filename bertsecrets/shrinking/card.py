@@ -21,9 +21,7 @@ def shrink_card(shrunk: Shrunk, name: str, task: Task) -> str:
     """The card in Markdown, with the hub's metadata as YAML in front.
 
     Args:
-        shrunk: What the search found.
         name: Name of the run that made it.
-        task: The task that it was fine-tuned on.
     """
     library, loader = LOADERS[shrunk.search.shape]
     results = [

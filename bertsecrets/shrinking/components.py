@@ -40,9 +40,6 @@ def fisher_information(
     random combination of classes for each example, with which it is unbiased.
 
     Args:
-        model: Any module that contains a sequence classifier of a family with an adapter.
-        batches: The examples.
-        context: Entered around every batch, e.g. the trainer's autocast.
         seed: Seed of the random combinations.
     """
     encoder = describe(model)

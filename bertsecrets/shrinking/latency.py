@@ -135,10 +135,7 @@ def measure_latency(
     regression evens out.
 
     Args:
-        model: Any module that contains a model of a family with an adapter.
-        batch_size, length: Examples of a batch, and tokens of each.
         rounds: Timed passes of each shape; two more come before them.
-        advance: Called with 1 after each round.
 
     Raises:
         UserError: If heads of this family cannot be removed.

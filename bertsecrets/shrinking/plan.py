@@ -117,8 +117,6 @@ def as_fast_as_asked(
 
     Args:
         planner: From a table and a speed-up to a plan.
-        table: Measured times.
-        speedup: How many times as fast.
         measure: The measured speed-up of a plan's model.
 
     Raises:
@@ -191,7 +189,6 @@ def layers_in_turn(answered: Answered, advance: Callable[[int], object] | None =
     but not both.
 
     Args:
-        answered: The model and its answers.
         advance: Called with 1 after each set that was tried.
     """
     encoder = answered.encoder
@@ -219,11 +216,7 @@ def uniform_plan(
     these the one whose answers are nearest to the whole model's.
 
     Args:
-        answered: The whole model and its answers.
         layer_sets: The layers to leave out, from :func:`layers_in_turn`.
-        scores: Of each layer's neurons the most informative stay.
-        table: Measured times.
-        speedup: How many times as fast.
 
     Raises:
         UserError: If no plan is so fast.

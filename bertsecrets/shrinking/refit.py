@@ -46,10 +46,7 @@ def refitted(model: nn.Module, kept: Kept, batches: Iterable[Batch], *, context:
     section 3, who fit all weights).
 
     Args:
-        model: Any module that contains a model of a family with an adapter.
-        kept: What the smaller model keeps.
         batches: Examples to fit on; labels are not used.
-        context: Entered around every batch, e.g. the trainer's autocast.
     """
     whole = describe(model)
     smaller = describe(copy.deepcopy(whole.model))

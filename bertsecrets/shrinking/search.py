@@ -65,11 +65,6 @@ def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
 def check_examples(count: int, margin: float, confidence: float) -> str:
     """State before the work what the examples can show.
 
-    Args:
-        count: Number of examples.
-        margin: The loss of accuracy that matters.
-        confidence: Of the tests.
-
     Raises:
         UserError: If they cannot rule out a loss of the margin even if no answer changes.
     """
@@ -87,11 +82,7 @@ def check_can_rule_out(what: str, count: int, setting: str, margin: float, confi
     """Raise UserError if examples cannot rule out a loss of accuracy even if no answer changes.
 
     Args:
-        what: The examples in words.
-        count: Their number.
         setting: What gives the margin.
-        margin: The loss.
-        confidence: Of the test.
     """
     least = loss_ruled_out(count, confidence)
     if least >= margin:
@@ -116,12 +107,7 @@ def make_smaller(
     """The smaller model: refitted to the whole one, cut, and taught by it.
 
     Args:
-        model: Any module that contains the whole model.
-        kept: What it keeps.
-        choosing: The examples that it is refitted to.
         teaching: Those of the distillation.
-        settings: Epochs, learning rate and seed.
-        context: Entered around every batch, e.g. the trainer's autocast.
         advance: Called with numbers of finished examples of the distillation.
     """
     smaller = keep_only(refitted(model, kept, choosing(), context=context), kept)
@@ -176,12 +162,7 @@ def metric_tests(
     """Test every judged metric; a smaller model must pass all tests, so no correction is needed (Berger 1982).
 
     Args:
-        whole, smaller: The answers of both models.
-        task: The task.
-        margin: The loss that matters.
-        confidence: Of the tests.
         later: Confidence of a further search on the same examples; None for the same.
-        attempt: Place of the smaller model in the order of tests.
     """
     results, reverse = paired(whole, smaller), paired(smaller, whole)
     tests = []
@@ -217,11 +198,7 @@ def length_changes(
     score.
 
     Args:
-        whole, smaller: Their answers.
-        task: The task.
         lengths: Tokens of each example, in the same order.
-        confidence: Of the limits.
-        attempt: Place of the smaller model in the order of tests.
     """
     if task.is_regression:
         return []

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,8 +130,8 @@ def test_a_class_that_fails_refuses_the_model_in_words() -> None:
         )
 
 
-def analysis_of(folder: Path, shrunk: Shrunk, *, earlier: bool = False) -> Run:
-    """The folder of a search with this outcome, as this version or an earlier one writes it."""
+def analysis_of(folder: Path, shrunk: Shrunk) -> Run:
+    """The folder of a search with this outcome."""
     make_run(
         folder,
         constant=0.6,
@@ -145,50 +145,14 @@ def analysis_of(folder: Path, shrunk: Shrunk, *, earlier: bool = False) -> Run:
     )
     run = Run.open(folder)
     run.declare(Shrinking().declaration())
-    if earlier:
-        run.write_json(run.earlier_path(Shrinking.name), {"model": as_json(shrunk)})
-    else:
-        rows = [row for smaller in shrunk.attempts for row in smaller.rows]
-        run.write_rows(Shrinking.name, "checkpoint", 0, [shrunk.search, *rows])
+    rows = [row for smaller in shrunk.attempts for row in smaller.rows]
+    run.write_rows(Shrinking.name, "checkpoint", 0, [shrunk.search, *rows])
     return run
 
 
-def as_json(shrunk: Shrunk) -> dict[str, object]:
-    """What version 0.1 wrote."""
-    search = asdict(shrunk.search)
-    names = {"judged_on": "examples", "chosen_on": "choosing", "total_heads": "heads", "total_neurons": "neurons"}
-    return {
-        **{
-            name: search[name]
-            for name in ("shape", "margin", "confidence", "level", "taught_on", "epochs", "parameters")
-        },
-        **{name: search[of] for name, of in names.items()},
-        "table": {name: search[name] for name in ("length", "device", "threads", "batch_size", "fixed", "processor")},
-        "attempts": [
-            {
-                **{name: value for name, value in asdict(smaller.attempt).items() if name != "class_ruled_out"},
-                "latency": {
-                    str(timing.batch): {name: getattr(timing, name) for name in ("whole", "smaller", "low", "high")}
-                    for timing in smaller.timings
-                },
-                "heads": [[int(head) for head in layer.heads.split()] for layer in smaller.layers],
-                "neurons": [layer.neurons for layer in smaller.layers],
-                "tests": [{**asdict(test), "p_value": test.p_margin} for test in smaller.tests],
-                "classes": [
-                    {**asdict(group), "low": group.change.low, "high": group.change.high}
-                    for group in smaller.groups
-                    if group.by == "class"
-                ],
-            }
-            for smaller in shrunk.attempts
-        ],
-    }
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path: Path, earlier: bool) -> None:
+def test_a_page_opens_with_the_frontier_and_the_commands_of_its_points(tmp_path: Path) -> None:
     shrunk = Shrunk(SEARCH, [attempt(True), attempt(False, 1, asked=3.0)])
-    report = report_run(analysis_of(tmp_path / "run", shrunk, earlier=earlier), 4).report
+    report = report_run(analysis_of(tmp_path / "run", shrunk), 4).report
     assert report.overview is None
     assert report.answer == f"{answer_in_words(shrunk)} It is in the folder shrunk, with a model card."
     assert report.picture is not None

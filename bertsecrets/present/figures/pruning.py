@@ -72,12 +72,8 @@ def pruning_curves(
     """Change of the score against the number of heads kept, a line for each order of removal; the controls come last.
 
     Args:
-        points: The models of all orders.
         margin: The loss that matters, drawn as a line; None for none.
         marked: Number of heads of the smallest model with the guarantee, drawn as a line; None for none.
-        title: What the figure shows.
-        count: Number of examples.
-        level: Level of the interval.
         over: What the intervals are over.
         bands: Whether every line is drawn with its interval, or none; None for the first one alone.
         published: Points of other people's curves, heads kept and change of the score, drawn as crosses.
@@ -139,11 +135,7 @@ def pruning_costs(
     """Change of the score against what is left of each cost, a panel for each cost.
 
     Args:
-        changes: Of V models.
         shares: Name of a cost -> its share of the whole model's, ``[V]``.
-        margin: The loss that matters, drawn as a line.
-        title: What the figure shows.
-        note: Written under the figure.
     """
     change_V, low_V, high_V = _points(changes)
     with house_style():
@@ -168,9 +160,6 @@ def kept_scores(lines: Mapping[str, Mapping[int, Interval]], *, title: str, metr
 
     Args:
         lines: Name -> heads kept -> the mean score with its interval, whose limits may be NaN.
-        title: What the figure shows.
-        metric: Name of the score.
-        note: Written under the figure.
     """
     with house_style():
         figure = new_figure(PAGE_WIDTH, 3.4, title)
