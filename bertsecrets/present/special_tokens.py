@@ -6,23 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.data.special_tokens import SPECIAL_TOKENS
 from bertsecrets.importance.sinks.rows import KINDS, Agreement, Limits, SinkHead
-from bertsecrets.present.figures.style import (
-    ACCENTS,
-    PAGE_WIDTH,
-    QUIET,
-    SMALL,
-    footnote,
-    house_style,
-    new_figure,
-    sample_size,
-)
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
+from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.kit import block, intervals, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import FigureBlock, Section, Table
@@ -30,10 +19,6 @@ from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import MISSING, low_to_high, number, p_value, percent
 from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, OVER_SEEDS, WORDS
 from bertsecrets.results.views import LEVEL, MeasureView
-
-_MARKERS = "os^"
-_LOWEST = 1e-4
-"""Smaller changes are drawn here, on an axis that has no zero."""
 
 _HEAD: dict[str, Callable[[SinkHead], str]] = {
     "head": name_of,
@@ -64,15 +49,26 @@ def sinks(view: MeasureView) -> Section | None:
     if limits is None or view.step is None:
         return None
     found = {token: heads for token, heads in heads_of.items() if heads}
-    counts = [view.count(f"{token}_attention") for token in heads_of]
+    panels = [
+        ScatterPanel(
+            f"{SPECIAL_TOKENS[token]}, {how}",
+            [head.value_ratio for head in heads],
+            (changes := [getattr(head, field) for head in heads]),
+            [change >= limits.change for change in changes],
+        )
+        for token, heads in found.items()
+        for how, field in (("redirected", "redirect"), ("cut", "cut"))
+    ]
     figure = block(
         view.name,
         "Sink heads: value norm at the token, and change of the answers without its attention",
-        _scatter,
+        head_scatter,
         "A dot for each sink head.",
-        found=found,
-        limits=limits,
-        note=sample_size(counts),
+        panels=panels,
+        x_label="value norm ÷ words",
+        y_label="mean change of the answer",
+        note=f"filled: {limits.change:g} or more; "
+        + sample_size([view.count(f"{token}_attention") for token in heads_of]),
     )
     marked = f"*: the loss changes significantly (false discovery rate {LEVEL:.0%})"
     tables = [table(heads, _HEAD, f"Sink heads of {SPECIAL_TOKENS[token]}; {marked}") for token, heads in found.items()]
@@ -163,55 +159,6 @@ def _kinds(token: str, heads: Sequence[SinkHead]) -> Table:
     rows = [[kind, *(str(both[kind, other]) for other in KINDS), str(norms[kind])] for kind in KINDS]
     header = ["by norms", *(f"{kind} by intervention" for kind in KINDS), "all"]
     return Table(header, rows, f"Kinds of sink heads of {SPECIAL_TOKENS[token]}")
-
-
-def _scatter(found: Mapping[str, Sequence[SinkHead]], limits: Limits, note: str, title: str) -> Figure:
-    """A dot for each sink head: value norm at the token, and change of the answer, on logarithmic axes."""
-    with house_style():
-        figure = new_figure(PAGE_WIDTH if len(found) > 1 else 5.0, 3.6, title)
-        grid = figure.subplots(1, len(found), squeeze=False, sharex=True, sharey=True)[0]
-        for axes, (token, heads) in zip(grid, found.items(), strict=True):
-            _draw_heads(axes, heads)
-            axes.axvline(limits.value_ratio, color=QUIET, linestyle="--", linewidth=0.8)
-            axes.axhline(limits.change, color=QUIET, linestyle="--", linewidth=0.8)
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.margins(0.12)
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-                axis.set_minor_formatter(NullFormatter())
-            axes.set_title(f"sink heads of {SPECIAL_TOKENS[token]}", fontsize=SMALL, pad=20)
-            axes.set_xlabel("value norm at the token ÷ that of words")
-            axes.legend(frameon=False, ncols=len(KINDS), loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0)
-        grid[0].set_ylabel("mean change of the answer")
-        footnote(
-            figure,
-            "dot: attention redirected, bar: cut; colours: kind by intervention; dashed: limits between the kinds; heads as "
-            f"layer-head from 0; changes below {_LOWEST:.4f} are drawn there; {note}",
-        )
-    return figure
-
-
-def _draw_heads(axes: Axes, heads: Sequence[SinkHead]) -> None:
-    for kind, colour, marker in zip(KINDS, ACCENTS, _MARKERS, strict=False):
-        members = [head for head in heads if head.by_intervention == kind]
-        ratios = [head.value_ratio for head in members]
-        redirected = np.maximum([head.redirect for head in members], _LOWEST)
-        cut = np.maximum([head.cut for head in members], _LOWEST)
-        axes.vlines(ratios, cut, redirected, color=colour, linewidth=0.6, alpha=0.6)
-        axes.plot(ratios, cut, "_", markersize=7, color=colour)
-        label = f"{kind} ({len(members)})"
-        axes.plot(ratios, redirected, marker, linestyle="none", markersize=5, color=colour, alpha=0.8, label=label)
-    for head in heads:
-        axes.annotate(
-            f"{head.layer}-{head.head}",
-            (head.value_ratio, max(head.redirect, _LOWEST)),
-            xytext=(3, 3),
-            textcoords="offset points",
-            fontsize=6,
-            color=QUIET,
-        )
 
 
 _EFFECT = {NEEDED: "the score falls significantly", DISPENSABLE: "a loss that matters is ruled out"}

@@ -89,7 +89,10 @@ def test_sink_heads_are_told_by_diagnosis_and_intervention(tmp_path: Path, extra
     cells = {row[0]: list(row[1:]) for row in agreement.rows}
     assert cells["[SEP], cutting"] == ["0", "0", "–", "–"]
     assert cells["[CLS], redirecting"][:3] == ["2", "1", "1.00"]
-    assert [len(axes.texts) for axes in section.figures[0].figure.axes] == [3]
+    redirected, cut = section.figures[0].figure.axes
+    # Empty dots for heads that change the answers by less than 0.01, then filled ones.
+    assert [line.get_ydata().tolist() for line in redirected.lines[1:]] == [[0.001], [0.2, 0.02]]
+    assert [line.get_ydata().tolist() for line in cut.lines[1:]] == [[0.0001, 0.002], [0.1]]
 
 
 def test_no_sink_head_leaves_no_figure(tmp_path: Path) -> None:
