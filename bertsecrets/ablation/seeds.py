@@ -1,14 +1,15 @@
 """Effects of disabling over seeds: which findings of a single fine-tuning replicate."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.significance import bootstrap_changes
@@ -36,6 +37,10 @@ from bertsecrets.statistics.replicates import (
     noise_of_examples,
     seeds_shown,
 )
+
+# Pages are made without PyTorch, unless predictions of several seeds are read.
+if TYPE_CHECKING:
+    from bertsecrets.ablation.outcomes import Outcomes
 
 _RESAMPLES = 2000
 FEW_FLIPS = 10
@@ -165,6 +170,8 @@ def read_sweep(view: MeasureView, kind: str, mode: str | None = None) -> RunSwee
     path = view.run.outcomes_path(*(rows[0][name] for name in ("stage", "step", "mode")))
     if not path.is_file():
         return None
+    from bertsecrets.ablation.outcomes import Outcomes
+
     outcomes = Outcomes.read(path)
     return sweep_of(view.run.folder.name, rows, outcomes, task_from_config(view.run.config()["task"]))
 
