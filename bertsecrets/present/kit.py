@@ -90,17 +90,10 @@ def best_heads_figure(
     texts: str,
     splits: int,
 ) -> FigureBlock:
-    """The best head for each kind of thing with its interval, beside a baseline.
+    """The best head for each kind of thing with its interval, beside the share that a baseline gets right.
 
-    Args:
-        name, title: Of the figure.
-        rows: The best heads.
-        thing: What the head of a row finds.
-        baseline: The share that a row's baseline gets right.
-        rival: What the baseline is called.
-        unit: What the shares are of.
-        texts: What chose and scored the heads, e.g. ``60 sentences of ud``.
-        splits: Number of random splits of these.
+    ``thing`` says what the head of a row finds, ``rival`` what the baseline is called, ``texts`` what chose and scored
+    the heads.
     """
     return block(
         name,
