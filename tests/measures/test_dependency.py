@@ -1,6 +1,5 @@
 """Dependency heads against a naive loop over words, by hand, and from a treebank to the report."""
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from data.tasks import task
 from data.toy import wordpiece
 from measures.naive import bert_tokenizer, demo, maps
 from numpy.typing import NDArray
-from scipy import stats
 
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
@@ -26,7 +24,7 @@ from bertsecrets.measures.dependency.words import pointed_to, word_maps
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.statistics.splits import choosing_units
+from bertsecrets.statistics.splits import choose_and_score, choosing_units, combined_p
 
 Array = NDArray[np.float64]
 OFFSETS = (-3, -2, -1, 1, 2, 3)
@@ -253,41 +251,23 @@ def test_heads_are_chosen_on_some_sentences_and_scored_on_the_others() -> None:
     det = relations["det"]
     map_of = [attention[0].numpy() for _, attention in one_layer(split, (1,) * 120)]
     rows = [naive(split, [index], [map_of[index]]) for index in range(120)]
-    accuracies, gains, p_values, choices = [], [], [], []
-    everywhere = [row["det", 0][0] for row in rows if ("det", 0) in row]
-    offsets = np.sum([offset for _, _, offset in everywhere], axis=0)
-    best = int(offsets.argmax())
-    for chooses_N in choosing_units(120, 7, 3):
-        chooses, scores = ([rows[index] for index in np.flatnonzero(flag)] for flag in (chooses_N, ~chooses_N))
-        right = {
-            (head, direction): sum(row["det", direction][0][0][head] for row in chooses if ("det", 0) in row)
-            for head in (0, 1)
-            for direction in (0, 1)
-        }
-        head, direction = max(right, key=lambda choice: right[choice])
-        choices.append((head, direction))
-        counted = [row["det", direction][0] for row in scores if ("det", 0) in row]
-        words = np.array([count for _, count, _ in counted])
-        hits = np.array([heads[head] for heads, _, _ in counted])
-        accuracies.append(hits.sum() / words.sum())
-        against = []
-        for index in range(len(OFFSETS)):
-            difference = hits - np.array([offset[index] for _, _, offset in counted])
-            ratio = difference.sum() / words.sum()
-            error = stats.sem(difference - ratio * words) * len(words) / words.sum()
-            against.append(stats.t.sf(ratio / error, len(words) - 1))
-            if index == best:
-                gains.append(ratio)
-        p_values.append(max(against))
-    head, direction = Counter(choices).most_common(1)[0][0]
-    assert (det.head, det.from_head) == (head, bool(direction))
-    assert det.chosen == Counter(choices).most_common(1)[0][1] / 7
-    assert det.accuracy.value == pytest.approx(np.median(accuracies))
-    assert det.gain.value == pytest.approx(np.median(gains))
-    assert (det.offset, det.baseline) == (OFFSETS[best], pytest.approx(offsets[best] / det.words))
-    assert det.accuracy.low < det.accuracy.value < det.accuracy.high
+    nothing = ((0, 0), 0, [0] * len(OFFSETS))
+    cells = [
+        [row["det", direction][0] if ("det", direction) in row else nothing for direction in (0, 1)] for row in rows
+    ]
+    right_NC = np.array([[of_sentence[way][0][head] for head in (0, 1) for way in (0, 1)] for of_sentence in cells])
+    words_N, offset_NO = (np.array([of_sentence[0][part] for of_sentence in cells]) for part in (1, 2))
+    best = int(offset_NO.sum(0).argmax())
+    # Choosing and scoring are compared with loops in tests/statistics/test_splits.py.
+    chosen = choose_and_score(right_NC.astype(float), offset_NO, words_N, choosing_units(120, 7, 3))
+    assert chosen is not None
+    assert (det.head, int(det.from_head)) == divmod(chosen.candidate, 2)
+    assert (det.chosen, det.words) == (chosen.share, words_N.sum())
+    assert (det.accuracy.value, det.accuracy.low, det.accuracy.high) == pytest.approx(chosen.accuracy.over_splits())
+    assert (det.gain.value, det.gain.low, det.gain.high) == pytest.approx(chosen.gains.over_splits(best))
+    assert (det.offset, det.baseline) == (OFFSETS[best], pytest.approx(offset_NO[:, best].sum() / words_N.sum()))
     # Holm over the relations that are scored: at least the p-value itself, at most Bonferroni's.
-    combined = min(1, 2 * np.median(p_values))
+    combined = combined_p(chosen.gains.exceeds_zero().max(1))
     assert combined <= det.p_gain + 1e-12 <= min(1, combined * (len(relations) - 1)) + 1e-9
     assert "root" not in relations
     assert "punct" not in relations
