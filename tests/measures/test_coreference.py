@@ -1,6 +1,5 @@
 """Coreference heads against a naive loop over mentions, by hand, and from documents to the report."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from bertsecrets.measures.coreference.measure import KINDS, Coreference
 from bertsecrets.measures.coreference.questions import BASELINES, ask
 from bertsecrets.measures.coreference.rows import Baseline, Documents, Mentions
 from bertsecrets.measures.coreference.sieve import agreement_of, head_match, nearest, rule_based
-from bertsecrets.statistics.splits import choosing_units
+from bertsecrets.statistics.splits import choose_and_score, choosing_units, scored_ratios
 
 Array = NDArray[np.float64]
 
@@ -254,7 +253,7 @@ def test_agreement_by_hand(words: str, tags: str, kind: MentionKind, agreement: 
 def test_heads_are_chosen_on_some_documents_and_scored_on_others() -> None:
     split = demo(48)
     batched, single = (Coreference(2, 3, seed=5) for _ in range(2))
-    fed(batched, split, (3, len(split) - 3))
+    layers = fed(batched, split, (3, len(split) - 3))
     fed(single, split, (1,) * len(split))
     # Batches, and so processes, do not matter.
     assert torch.equal(batched.correct_NLHT, single.correct_NLHT)
@@ -263,37 +262,37 @@ def test_heads_are_chosen_on_some_documents_and_scored_on_others() -> None:
     [documents] = [row for row in found if isinstance(row, Documents)]
     assert (documents.documents, documents.texts) == (24, len(split))
     assert documents.outside > 0
-    split_results = []
-    for chooses_N in choosing_units(24, 50, 5):
-        parts = [set(np.flatnonzero(flag).tolist()) for flag in (chooses_N, ~chooses_N)]
-        split_results.append([alone(split, part).compute() for part in parts])
+    numbers = {document: number for number, document in enumerate(dict.fromkeys(e.document for e in split.examples))}
+    right, rivals = ({kind: np.zeros((24, size)) for kind in KINDS} for size in (6, len(BASELINES)))
+    asked = {kind: np.zeros(24) for kind in KINDS}
+    for place, (example, row, maps_L) in enumerate(zip(split.examples, split.rows, layers, strict=True)):
+        number = numbers[example.document]
+        questions = ask(example.annotations[0], set(row.words)).questions
+        answers_L = [naive(split, place, map_HTT) for map_HTT in maps_L]
+        for question, *answers in zip(questions, *answers_L, strict=True):
+            for kind in ("all", question.kind):
+                right[kind][number] += np.concatenate([right_H for _, right_H in answers])
+                rivals[kind][number] += question.baselines
+                asked[kind][number] += 1
+    # Choosing and scoring are compared with loops in tests/statistics/test_splits.py.
+    chooses_SN = choosing_units(24, 50, 5)
+    overall = choose_and_score(right["all"], rivals["all"], asked["all"], chooses_SN)
+    assert overall is not None
     for kind in [row for row in found if isinstance(row, Mentions)]:
-        chosen, shares, of_one = [], [], []
-        for chooses, scores in split_results:
-            best, overall = (
-                np.unravel_index(chooses.column(name).numpy().argmax(), (2, 3)) for name in (kind.mention, "all")
-            )
-            chosen.append(tuple(map(int, best)))
-            shares.append(scores.column(kind.mention)[best].item())
-            of_one.append(scores.column(kind.mention)[overall].item())
-        assert Counter(chosen).most_common(1)[0] == ((kind.layer, kind.head), round(50 * kind.chosen))
-        assert kind.accuracy.value == pytest.approx(np.median(shares))
-        assert kind.one_head.value == pytest.approx(np.median(of_one))
-        assert kind.mentions == batched.compute().count_LHC[0, 0, KINDS.index(kind.mention)]
-        assert kind.chosen_on_all == pytest.approx(batched.compute().column(kind.mention).max().item())
-        assert kind.accuracy.low <= kind.accuracy.value <= kind.accuracy.high
+        of_kind = right[kind.mention], rivals[kind.mention], asked[kind.mention]
+        chosen = choose_and_score(*of_kind, chooses_SN)
+        assert chosen is not None
+        assert ((kind.layer, kind.head), kind.chosen) == (divmod(chosen.candidate, 3), chosen.share)
+        assert kind.accuracy.value == pytest.approx(chosen.accuracy.over_splits()[0])
+        one_head = scored_ratios(of_kind[0][:, overall.choice_S, None], of_kind[2], chooses_SN)
+        assert kind.one_head.value == pytest.approx(one_head.over_splits()[0])
+        assert kind.mentions == of_kind[2].sum()
+        assert kind.chosen_on_all == pytest.approx(of_kind[0].sum(0).max() / kind.mentions)
         baselines = [row for row in found if isinstance(row, Baseline) and row.mention == kind.mention]
         assert [row.baseline for row in baselines] == list(BASELINES)
-        for position, baseline in enumerate(baselines):
-            questions = [
-                question
-                for example, row in zip(split.examples, split.rows, strict=True)
-                for question in ask(example.annotations[0], set(row.words)).questions
-                if kind.mention in ("all", question.kind)
-            ]
-            share = np.mean([question.baselines[position] for question in questions])
-            assert baseline.accuracy.value == pytest.approx(share)
-            assert baseline.gain.low <= baseline.gain.value <= baseline.gain.high
+        for column, baseline in enumerate(baselines):
+            assert baseline.accuracy.value == pytest.approx(of_kind[1][:, column].sum() / kind.mentions)
+            assert baseline.gain.value == pytest.approx(chosen.gains.over_splits(column)[0])
             assert (baseline.layer, baseline.head) == (kind.layer, kind.head)
 
 
@@ -320,18 +319,6 @@ def test_what_is_found_is_that_of_all_processes() -> None:
     assert not torch.equal(one.seen_E, whole.seen_E)
     assert torch.equal(grids[0].value_LHC, grids[1].value_LHC)
     assert one.found(grids[0], torch.nn.Identity()) == whole.findings(grids[1], torch.nn.Identity())
-
-
-def alone(split: EncodedSplit, documents: set[int]) -> Coreference:
-    """The measure on some documents only, fed with the maps that :func:`fed` makes."""
-    measure = Coreference(2, 3)
-    measure.prepare(split)
-    for index, example in enumerate(split.examples):
-        if example.document in documents:
-            batch = split[[index]]
-            for layer in range(2):
-                measure.update(Passed(layer, batch, maps(batch, 3, seed=100 * layer + index)))
-    return measure
 
 
 def test_only_first_windows_count_the_papers_way() -> None:
