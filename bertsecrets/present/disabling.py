@@ -25,16 +25,7 @@ from bertsecrets.ablation.rows import (
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.verdicts import FAMILY_WISE, VERDICTS, Judging
 from bertsecrets.present.disabling_compared import compare_effects
-from bertsecrets.present.figures.disabling import (
-    cumulative_curve,
-    disabling_heatmap,
-    effect_trajectory,
-    layer_bars,
-    redundancy_chart,
-    sorted_effects,
-    spared_curve,
-    volcano,
-)
+from bertsecrets.present.figures import disabling as figures
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
@@ -114,8 +105,8 @@ def ablation_sections(ablation: AblationTable, beside: Sequence[Any]) -> list[Se
             section = replace(section, findings=(), paragraphs=[*section.findings, *section.paragraphs])
         if not main:
             # The set's name keeps figure names unique if the table holds several sets.
-            figures = [replace(figure, name=f"{figure.name}_{evaluation}") for figure in section.figures]
-            section = replace(section, title=f"{section.title}, set {evaluation}", figures=figures)
+            renamed = [replace(figure, name=f"{figure.name}_{evaluation}") for figure in section.figures]
+            section = replace(section, title=f"{section.title}, set {evaluation}", figures=renamed)
         sections.append(section)
     return sections
 
@@ -153,7 +144,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         closest = groups[:_GROUPS_SHOWN]
         part = f", the {len(closest)} closest of {len(groups)}" if len(closest) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
-        blocks.append(block(f"ablation_groups_{mode}_{metric}", title, redundancy_chart, groups=closest))
+        blocks.append(block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=closest))
     if spared := only(beside, Spared, metric=metric, mode=mode):
         findings.insert(1, spared_in_words(spared))
         paragraphs += [_RULED_OUT] if spared.excluded is not None else []
@@ -162,7 +153,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         curve = curve_of(beside, spared)
         count = [row["count"] for row in heads]
         name = f"ablation_head_{mode}_{metric}_spared"
-        blocks.append(block(name, title, spared_curve, spared=spared, curve=curve, count=count))
+        blocks.append(block(name, title, figures.spared_curve, spared=spared, curve=curve, count=count))
     if sublayers := only(beside, Sublayers, metric=metric, mode=mode):
         findings.append(sublayers_in_words(sublayers))
     over_examples = only(beside, OverExamples, mode=mode)
@@ -460,36 +451,24 @@ def over_examples_in_words(row: OverExamples) -> str:
 def screened_in_words(screened: Screened) -> str:
     """What a screened sweep evaluated and what it may have missed; a few sentences."""
     pairs, whole, bound = screened.pairs, screened.whole, screened.bound
-    text = f"The sweep is screened: {number(100 * screened.evaluated / pairs, 1)} % of the {pairs:,} pairs of a variant and an example were "
-    audited = f"{_none_of(screened.missed, screened.audited)} audited ones had changed"
-    if screened.bf16 or screened.precision == "bf16-mixed":
-        text += (
-            f"evaluated in fp32 and {number(100 * screened.bf16 / pairs, 1)} % in bf16 alone: those whose prediction may "
-            "change by the slopes of the logits, in fp32 where bf16 leaves it open, and a random audit. Predictions of pairs that were "
-            f"not evaluated are taken to be unchanged; {audited}. Of those in bf16 "
-            f"{_none_of(screened.missed_bf16, screened.audited_bf16)} audited ones had another prediction in fp32. "
-        )
-    else:
-        text += (
-            "evaluated exactly, those whose prediction may change by the slopes of the logits, and a random audit of the others. "
-            f"Predictions of pairs that were not evaluated are taken to be unchanged; {audited}. "
-        )
-        if screened.reason is not None:
-            text += f"No pass was made in bf16 beside the trainer's, as {screened.reason}. "
-    if screened.onednn:
-        text += "Linear layers in fp32 were computed by oneDNN. "
-    with_miss = "with such a pair was" if whole == 1 else "with such pairs were" if whole else "had to be"
-    text += f"{whole or 'No'} variant{'s' * (whole > 1)} {with_miss} evaluated on all examples. "
-    # Records of earlier versions have one bound for all variants.
-    each = "" if screened.each is None else f", and, for each variant by itself, at most {screened.each:,}"
-    return (
-        f"{text}At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact "
-        f"sweep's{each}. Intervals and what can be spared allow for what each variant's own audit leaves open."
-    )
-
-
-def _none_of(missed: int, audited: int) -> str:
-    return f"{f'{missed:,}' if missed else 'none'} of {audited:,}"
+    bf16 = screened.precision == "bf16-mixed"
+    fully, roughly = (number(100 * count / pairs, 1) for count in (screened.evaluated, screened.bf16))
+    how = f"in fp32 and {roughly} % in bf16 alone" if bf16 else "exactly"
+    missed = f"{screened.missed or 'none'} of {screened.audited:,} audited ones had changed"
+    sentences = [
+        f"The sweep is screened: {fully} % of the {pairs:,} pairs of a variant and an example were evaluated {how}, those whose "
+        f"prediction may change by the slopes of the logits and a random audit; the others are taken to be unchanged ({missed}).",
+        f"Of those in bf16 {screened.missed_bf16 or 'none'} of {screened.audited_bf16:,} audited ones had another prediction in fp32."
+        if bf16
+        else f"No pass was made in bf16 beside the trainer's, as {screened.reason}." * (screened.reason is not None),
+        "Linear layers in fp32 were computed by oneDNN." * screened.onednn,
+        f"{upper_first(counted(whole, 'variant'))} had to be evaluated on all examples.",
+        # Records of earlier versions have one bound for all variants.
+        f"At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's"
+        f"{'' if screened.each is None else f', and, for each variant by itself, at most {screened.each:,}'}; intervals and what can be "
+        "spared allow for what each variant's own audit leaves open.",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -532,20 +511,20 @@ def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
     drawn = partial(block, rows=rows)
     blocks = []
     if "head" in kind.axes:
-        blocks.append(drawn(stem, title, disabling_heatmap, smallest_effect=_reach(rows)))
+        blocks.append(drawn(stem, title, figures.disabling_heatmap, smallest_effect=_reach(rows)))
     if kind.axes == ("layer",):
-        blocks.append(drawn(stem, title, layer_bars))
+        blocks.append(drawn(stem, title, figures.layer_bars))
     elif kind is CUMULATIVE:
-        blocks.append(drawn(stem, title, cumulative_curve))
+        blocks.append(drawn(stem, title, figures.cumulative_curve))
     elif kind is not RANDOM:
-        blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", sorted_effects))
+        blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", figures.sorted_effects))
     if kind is HEAD:
-        blocks.append(drawn(f"{stem}_volcano", f"Effect and surprise, {subject}", volcano))
+        blocks.append(drawn(f"{stem}_volcano", f"Effect and surprise, {subject}", figures.volcano))
     same = {"kind": kind.name, "mode": mode, "metric": metric, "evaluation": first["evaluation"]}
     history = with_values(ablation.rows(), stage=TRAINING, **same)
     if kind.axes and kind is not ALL_BUT_ONE and len({row["step"] for row in history}) > 1:
         title = f"Effects during training, {subject}"
-        blocks.append(drawn(f"{stem}_trajectory", title, effect_trajectory, history=history))
+        blocks.append(drawn(f"{stem}_trajectory", title, figures.effect_trajectory, history=history))
     return blocks
 
 

@@ -373,26 +373,24 @@ def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
 
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:
     """Whether the model can be pruned, as far as one sweep tells, and the command that tells more."""
-    spared, mode = disabled.spared, disabled.any_row["mode"]
     what = (
         "removes heads step by step in several orders, draws the score against the number of heads that are left, and saves the "
         "smallest model whose loss is shown to be within the margin on examples that did not choose the heads."
     )
+    stand_in = "Heads that can each be spared may stand in for each other."
     if disabled.together:
-        findings, commands = together_in_words(disabled), [_prune(run)]
-        paragraph = f"Heads that can each be spared may stand in for each other. The command {what}"
-    else:
-        heads = ",".join(f"[{layer},{head}]" for layer, head in spared)
-        disable = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[{heads}]' ablation.mode={mode}"
-        findings = [
-            f"{len(spared)} of {disabled.judged} can each be spared; whether they can go together was not tried."
-        ]
-        commands = [disable, _prune(run)]
-        paragraph = (
-            "Heads that can each be spared may stand in for each other. The first command disables them all at once, in one more pass over "
-            f"the examples. The second {what}"
-        )
-    return Section(PRUNE, findings, [paragraph], commands=commands)
+        paragraph = f"{stand_in} The command {what}"
+        return Section(PRUNE, together_in_words(disabled), [paragraph], commands=[_prune(run)])
+    heads = ",".join(f"[{layer},{head}]" for layer, head in disabled.spared)
+    mode = disabled.any_row["mode"]
+    disable = f"{run.analyze_command} analysis=disable_groups 'ablation.heads=[{heads}]' ablation.mode={mode}"
+    finding = (
+        f"{len(disabled.spared)} of {disabled.judged} can each be spared; whether they can go together was not tried."
+    )
+    paragraph = (
+        f"{stand_in} The first command disables them all at once, in one more pass over the examples. The second {what}"
+    )
+    return Section(PRUNE, [finding], [paragraph], commands=[disable, _prune(run)])
 
 
 def _prune(run: Run) -> str:

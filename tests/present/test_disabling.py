@@ -381,19 +381,14 @@ def test_a_screened_sweep_says_what_it_may_have_missed() -> None:
     screened = Screened("uniform", 1000, 250, inactive=800, audited=16, missed=0, whole=0, bound=148)
     words = screened_in_words(screened)
     assert "bf16" not in words
+    assert "25.0 % of the 1,000 pairs of a variant and an example were evaluated exactly" in words
     assert "No variant had to be evaluated on all examples. At" in words
-    assert "148 predictions differ from the exact sweep's. Int" in words
+    assert "148 predictions differ from the exact sweep's; int" in words
     bf16 = {"precision": "bf16-mixed", "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1}
     for changes, sentence in (
-        ({"each": 29}, "differ from the exact sweep's, and, for each variant by itself, at most 29. Int"),
-        (
-            bf16,
-            "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone:",
-        ),
-        (
-            {**bf16, "whole": 1},
-            "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant with such",
-        ),
+        ({"each": 29}, "differ from the exact sweep's, and, for each variant by itself, at most 29; int"),
+        (bf16, "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone"),
+        ({**bf16, "whole": 1}, "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant had to"),
         ({"onednn": True}, "in fp32 were computed by oneDNN."),
         ({"reason": "its passes are bf16 already"}, "beside the trainer's, as its passes are bf16 already."),
     ):
