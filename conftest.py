@@ -10,7 +10,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from families import CONFIGS
-from faults.table import pytest_addoption, pytest_terminal_summary  # noqa: F401
 from shared import made_once, session_folder
 
 ROOT = Path(__file__).resolve().parent

@@ -112,15 +112,6 @@ def test_help_lists_what_the_package_brings_without_importing_it(package: Path) 
 
 
 @pytest.mark.slow
-def test_the_measure_is_in_table_and_page(trained: Path) -> None:
-    table = HeadTable.read(trained / "heads.parquet").select(measure="sharpness", column="bits")
-    assert set(table.table["stage"].to_pylist()) == {"training", "checkpoint", "initial", "checkpoint-initial"}
-    page = (trained / "report.html").read_text("utf-8")
-    assert "Sharpness of attention" in page
-    assert "bits below uniform attention" in page
-
-
-@pytest.mark.slow
 def test_a_run_is_analysed_and_its_page_made_again(trained: Path, tmp_path: Path) -> None:
     done = door("analyze", f"checkpoint={trained}", "measure=[sharpness]", f"hydra.run.dir={tmp_path}", "logger=csv")
     assert done.returncode == 0, done.stderr

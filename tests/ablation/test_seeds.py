@@ -255,11 +255,3 @@ def test_seeds_with_other_examples_are_a_sentence_on_the_page(tmp_path: Path) ->
     assert effect is not None
     assert not effect.judged
     assert not effect.needed_LH.any()
-
-
-def test_one_seed_says_what_cannot_be_said(tmp_path: Path) -> None:
-    section = compare_effects(Comparison({"a": Replicates(kept_runs(tmp_path, [20]))}))
-    assert section is not None
-    assert section.findings == [
-        "In 1 condition of one seed each, 1 head is needed; whether other seeds need them cannot be said."
-    ]

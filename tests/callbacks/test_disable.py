@@ -235,21 +235,6 @@ def test_a_sweep_of_parts_alone_has_no_mode_of_heads(tmp_path: Path) -> None:
     assert not any("disabled head" in paragraph for paragraph in section.paragraphs)
 
 
-def test_a_screened_sweep_in_bf16_says_so(tmp_path: Path) -> None:
-    exact, _ = swept(tmp_path / "exact", sweep="exact")
-    run, lines = swept(tmp_path / "bf16", sweep="screened", audit=0.1, precision="bf16-mixed")
-    assert re.search(r"\d+ s screened \(bf16; fp32 where it counts\)", lines[0])
-    scores = [[row["score"] for row in of.ablation_table().rows()] for of in (exact, run)]
-    assert scores[0] == scores[1]
-    (record,) = found(run, Screened)
-    assert record.precision == "bf16-mixed"
-    text = ablation_sections(run.ablation_table(), beside_table(run))[0].paragraphs[-1]
-    assert f"and {record.bf16 / 3.6:.1f} % in bf16 alone" in text
-    # A trainer whose passes are bf16 already: nothing changes.
-    _, lines = swept(tmp_path / "trainer", trainer_precision="bf16-mixed", sweep="screened", plan_only=True)
-    assert "screened (no bf16 besides, as the trainer's passes are bfloat16 already)" in lines[0]
-
-
 def test_bf16_that_was_asked_for_screens(tmp_path: Path) -> None:
     """An exact sweep of so few examples takes a second, and would be chosen otherwise."""
     run, lines = swept(tmp_path, precision="bf16-mixed")
@@ -438,16 +423,6 @@ def test_what_cannot_be_screened_is_exact_and_says_so(tmp_path: Path) -> None:
     run, lines = swept(tmp_path, sweep="screened", mode="resample", draws=1)
     assert lines[0].endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
     assert {row["sweep"] for row in run.ablation_table().rows()} == {"exact"}
-
-
-def test_a_long_sweep_says_why_it_is_not_screened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"mode": "resample", "draws": 1, "plan_only": True}
-    _, (short, *_) = swept(tmp_path / "short", **asked)
-    assert short.endswith("Exact sweep.")
-    monkeypatch.setitem(forecast_module.NOMINAL, "cpu", 1e3)
-    monkeypatch.setattr(forecast_module, "FEWEST_SCREENED", 24)
-    _, (long, *_) = swept(tmp_path / "long", **asked)
-    assert long.endswith("Exact sweep, as mode 'resample' takes several passes for a pair.")
 
 
 def test_a_sweep_beyond_its_limit_is_left_out_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

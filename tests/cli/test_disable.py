@@ -14,7 +14,7 @@ from wandb_log import leaves, read_log
 
 import bertsecrets as bs
 from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.rows import ABLATION, KEY, Found, Screened, Selection, found
+from bertsecrets.ablation.rows import Found, Screened, Selection, found
 from bertsecrets.errors import UserError
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Run
@@ -209,28 +209,6 @@ def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_b
 
 
 @pytest.mark.slow
-def test_screened_parts_merge_and_say_so(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    arguments = [a for a in analysis(tiny_bert, tmp_path, trained) if not a.startswith("hydra.run")]
-    spread = ["ablation.sweep=screened", "ablation.layer=0,1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    result = door("analyze", "-m", *arguments, "analysis=disable_heads", *spread)
-    assert result.returncode == 0, result.stderr
-    folder = tmp_path / "sweep" / "merged"
-    whole, merged = (AblationTable.read(path / "ablation.parquet").rows() for path in (analysed, folder))
-    assert {row["variant"]: row["score"] for row in merged} == {row["variant"]: row["score"] for row in whole}
-    (record,) = rows_in(folder, Screened)
-    assert record.pairs == 12 * 37
-    assert record.evaluated == pytest.approx(37 * sum(row["evaluated"] for row in merged if row["metric"] == "f1"))
-    *_, last = sorted((tmp_path / "sweep").glob("*-analysis-*"))
-    row = AblationTable.read(last / "ablation.parquet").rows()[0]
-    (screened,) = rows_in(last, Screened)
-    changed = [replace(screened, precision="bf16-mixed")]
-    Run.open(last).write_rows(ABLATION, row["stage"], row["step"], changed, KEY)
-    result = door("merge", f"runs={tmp_path / 'sweep'}", f"hydra.run.dir={tmp_path / 'mixed'}")
-    assert result.returncode == 1
-    assert "were screened in 32-true and bf16-mixed, so they are not parts of one sweep" in result.stderr
-
-
-@pytest.mark.slow
 def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
     arguments = [a for a in analysis(tiny_bert, tmp_path / "two", trained) if a != "trainer.accelerator=cpu"]
     result = door("analyze", *arguments, "analysis=disable_heads", "trainer=ddp_cpu", "trainer.devices=2")
@@ -272,21 +250,3 @@ def test_redundancy_and_named_groups(trained: Path, tiny_bert: Path, tmp_path: P
     assert result.returncode == 0, result.stderr
     rows = AblationTable.read(tmp_path / "named" / "ablation.parquet").select(metric="accuracy").rows()
     assert [row["heads"] for row in rows] == ["0-1 2-3", "0-0 0-1 0-2 0-3 2-0 2-1 2-2 2-3"]
-
-
-@pytest.mark.slow
-def test_mistakes_are_told_in_one_sentence(trained: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    for extra, message in (
-        (
-            ["analysis=disable_heads", "ablation.layer=7"],
-            "ablation.layer names layer 7, but the model has layers 0 to 2",
-        ),
-        (
-            ["analysis=disable_heads", "ablation.evaluation=test"],
-            "ablation.evaluation is 'test', which task 'demo_paraphrase' does not have; valid names: val.",
-        ),
-    ):
-        result = door("analyze", *analysis(tiny_bert, tmp_path / "run", trained, *extra))
-        assert result.returncode == 1, (extra, result.stderr)
-        assert message in result.stderr.splitlines()[-1], (message, result.stderr)
-        assert "Traceback" not in result.stderr

@@ -38,13 +38,6 @@ def test_an_unknown_command_prints_the_usage_and_the_nearest_name(tmp_path: Path
         assert "analyze    analyse a checkpoint" in result.stdout
 
 
-def test_a_mistake_is_reported_as_by_the_scripts(tmp_path: Path) -> None:
-    result = bertsecrets(tmp_path, "analyze", "task=mrcp")
-    assert result.returncode == 1
-    assert result.stderr.startswith("error: Unknown task 'mrcp'; did you mean 'mrpc'?")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.slow
 def test_jobs_and_ranks_start_as_the_sweep_did(tiny_bert: Path, tmp_path: Path) -> None:
     quick = {"data__limit_train": 16, "data__limit_eval": 9, "trainer__max_epochs": 1, "callbacks": "none"}

@@ -8,10 +8,9 @@ import pytest
 import torch
 from cli.runs import door, small
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
 from wandb_log import leaves, read_log
 
-from bertsecrets import Column, Measure, measure
+from bertsecrets import Column, Measure
 from bertsecrets.data.batch import Batch
 from bertsecrets.results.table import HeadTable
 
@@ -115,32 +114,3 @@ def test_its_report_can_be_made_again_without_its_class(trained: tuple[Path, str
     done = door("report", f"run={folder}", "progress=false")
     assert done.returncode == 0, done.stderr
     assert (folder / "figures" / "sharpness.svg").read_bytes() == before
-
-
-def test_a_notebook_takes_it(tiny_bert: Path) -> None:
-    model, tokenizer = AutoModel.from_pretrained(tiny_bert), AutoTokenizer.from_pretrained(tiny_bert)
-    grid = measure(model, tokenizer, ["The cat sat.", "It rained."], SharpnessInBits)
-    assert grid.columns == ("bits",)
-    assert "bits below uniform attention" in repr(grid)
-
-
-def test_unknown_measures_and_classes_that_are_none_are_refused(configs: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    unknown = run("train", configs, *small(tiny_bert, tmp_path / "a", measure="[sharpnes]"))
-    assert unknown.returncode == 1
-    assert "Unknown measure 'sharpnes'; did you mean 'sharpness'?" in unknown.stderr
-    wrong = run(
-        "train",
-        configs,
-        *small(tiny_bert, tmp_path / "b", measure="[sharpness]"),
-        "measure.sharpness._target_=torch.nn.Linear",
-    )
-    assert wrong.returncode == 1
-    assert "which is not a Measure" in wrong.stderr or "could not be built" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
-    twice = run(
-        "train",
-        configs,
-        *small(tiny_bert, tmp_path / "c", measure="[sharpness]"),
-        "+measure.again._target_=cli.test_new_measure.SharpnessInBits",
-    )
-    assert "Two measures are called 'sharpness'" in twice.stderr

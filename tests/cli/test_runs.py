@@ -230,23 +230,6 @@ def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, ti
         load_checkpoint(tiny_bert, task("demo_paraphrase"), ModelSpec(name="other", path=str(other)))
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(tiny_bert: Path, tmp_path: Path) -> None:
-    script = (
-        "import errno, os\n"
-        "import bertsecrets.results.files as f\n"
-        "replace = os.replace\n"
-        "def full(source, target, *rest):\n"
-        "    if str(target).endswith('heads.parquet'): raise OSError(errno.ENOSPC, 'No space left on device')\n"
-        "    return replace(source, target, *rest)\n"
-        "os.replace = full\n"
-    )
-    result = door("train", *small(tiny_bert, tmp_path / "run"), before=script)
-    assert result.returncode == 1
-    assert "heads.parquet" in result.stderr.splitlines()[-1]
-    assert "Traceback" not in result.stderr
-    assert [path.name for path in (tmp_path / "run").glob("*heads*")] == []
-
-
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     content = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     return content["state_dict"]
@@ -279,46 +262,6 @@ def test_two_processes_give_the_numbers_of_one(trainer: str, tiny_bert: Path, tm
     assert scores[0]["count"] == scores[1]["count"] == 37
     for metric, value in scores[0]["model"].items():
         assert scores[1]["model"][metric] == pytest.approx(value, abs=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kill_after", [8, 14])
-def test_a_killed_run_ends_with_the_weights_of_an_undisturbed_one(
-    kill_after: int, finished: Path, tiny_bert: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "killed"
-    last = folder / "checkpoints" / "last.ckpt"
-    arguments = small(
-        tiny_bert, folder, logger="default", optimizer__learning_rate=0.005, checkpoint__every_n_steps=kill_after
-    )
-    # The process kills itself right after its checkpoint of that step is on disk, in the middle of an epoch.
-    script = (
-        "import os, signal, sys\n"
-        "from pytorch_lightning.callbacks import ModelCheckpoint\n"
-        "from pytorch_lightning import Callback\n"
-        "import bertsecrets.cli.train as t\n"
-        "class Kill(Callback):\n"
-        "    def on_train_batch_start(self, trainer, *_):\n"
-        f"        if trainer.global_step == {kill_after + 1}: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "made = t.make_callbacks\n"
-        "t.make_callbacks = lambda *a, **k: [*made(*a, **k), Kill()]\n"
-    )
-    killed = door("train", *arguments, before=script)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert torch.load(last, weights_only=True)["global_step"] == kill_after
-    result = door("train", f"resume={folder}")
-    assert result.returncode == 0, result.stderr
-    undisturbed, resumed = weights(finished), weights(folder)
-    assert all(torch.equal(undisturbed[key], resumed[key]) for key in undisturbed)
-    tables = [HeadTable.read(run / "heads.parquet") for run in (finished, folder)]
-    assert tables[0].steps("drift", "cosine", "training") == tables[1].steps("drift", "cosine", "training")
-    for step in (6, 12, 18, 24):
-        a, b = (table.grid("drift", "cosine", "training", step)[0] for table in tables)
-        assert np.array_equal(a, b)
-    flow = [table.select(head=None).steps("gradient_flow", "gradient_norm", "training") for table in tables]
-    assert flow[0] == flow[1]
-    assert (folder / "csv" / "attempt_0").is_dir()
-    assert (folder / "csv" / "attempt_1").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ class Warm:
         shared.mkdir(exist_ok=True)
         self.data = made_once(shared / "data", lambda folder: write_sentences(folder / "SST-2"))
         self._process = warm_process()
-        self.outcomes: dict[str, Outcome] = {}
         self.numbers: dict[str, list[str]] = {}
 
     def run(
@@ -92,9 +91,7 @@ class Warm:
         if case.arrange is not None:
             case.arrange(folder)
         before = _files(folder)
-        self.outcomes.pop(case.id, None)
         outcome = self.run(case.words, folder, case.environment, case.seconds)
-        self.outcomes[case.id] = outcome
         printed = f"\n--- stdout\n{outcome.stdout[-3000:]}\n--- stderr\n{outcome.stderr[-6000:]}"
         assert not outcome.timed_out, f"took more than {case.seconds} s{printed}"
         assert outcome.status == case.status, f"exit status {outcome.status}{printed}"

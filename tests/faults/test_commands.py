@@ -3,7 +3,6 @@
 import base64
 import csv
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -67,9 +66,7 @@ def own_runs(name: str, rows: Arrange, *more: str, new: Arrange | None = None, n
 
 
 OWN_TABLES = [
-    own_runs("commas", table("rows.csv", ROWS)),
     own_runs("semicolons", table("rows.csv", ROWS, delimiter=";"), new=table("new.csv", NEW, delimiter=";")),
-    own_runs("tabs-and-quotes", table("rows.csv", ROWS, delimiter="\t", quoting=csv.QUOTE_ALL)),
     own_runs("lines-in-cells", table("rows.csv", [(f"{text}\nsecond line", label) for text, label in ROWS])),
     own_runs(
         "columns",
@@ -78,34 +75,14 @@ OWN_TABLES = [
         "data.label=verdict",
         new=table("new.csv", [(label, text) for text, label in NEW], ("verdict", "review")),
     ),
-    own_runs("byte-order-mark", table("rows.csv", ROWS, encoding="utf-8-sig")),
     own_runs(
         "one-row-shared",
         table("rows.csv", [*ROWS, NEW[0]]),
         notes="1 of the 12 rows of new.csv have the text of a training row of rows.csv",
     ),
-    own_runs(
-        "class-to-evaluate-alone",
-        table("rows.csv", ROWS),
-        new=table("new.csv", [*NEW, ("a great play", "great")]),
-        notes="new.csv has classes that no training row has, and that the model cannot learn: 'great'",
-    ),
     own("missing", r"rows\.csv' is missing; give data.path=", lambda folder: None),
     own("a-folder", r"rows\.csv' cannot be read \(is a directory\)", lambda folder: (folder / "rows.csv").mkdir()),
-    own("a-fifo", r"rows\.csv' is a pipe or a device", lambda folder: os.mkfifo(folder / "rows.csv")),
-    own("empty", r"rows\.csv' has no header; expected the names", write("rows.csv", b"")),
-    own("header-alone", r"has no rows that can be used", table("rows.csv", [])),
-    own("no-such-column", r"has no column 'label'; valid names: stars, text \(set data.text and data.label\)", table("rows.csv", ROWS, ("text", "stars"))),
-    own("one-class", r"one class only \('dull'\)", table("rows.csv", [(text, "dull") for text, _ in ROWS])),
-    own("not-utf-8", r"not UTF-8", write("rows.csv", "text,label\ncaf\xe9,dull\n".encode("latin-1"))),
-    own("nul", r"rows\.csv:2: 1 fields, expected 2", write("rows.csv", b"text,label\n" + b"\0" * 4000)),
-    own("ragged", r"rows\.csv:3", write("rows.csv", b"text,label\na,dull\nb,fine,more\n")),
-    own("empty-cell", r"rows\.csv:3", write("rows.csv", b"text,label\na,dull\n,fine\n")),
-    own("same-rows", r"All 12 rows of '.*new\.csv' are among the training rows", table("rows.csv", [*ROWS, *NEW]), new=table("new.csv", ROWS[:12])),
-    own("text-is-label", r"both name column 'text'", table("rows.csv", ROWS), "data.label=text"),
-    own("target", r"Unknown data.target 'words'; did you mean 'scores'\? Valid names: auto, classes, scores", table("rows.csv", ROWS), "data.target=words"),
     own("fraction", r"data.eval_fraction is 2", table("rows.csv", ROWS), "data.eval_fraction=2"),
-    own("limit", r"data.limit_train is 0", table("rows.csv", ROWS), "data.limit_train=0"),
 ]  # fmt: skip
 
 
@@ -147,16 +124,11 @@ VIEWS = [
         for name, text in {
             "sentence": "The cat sat on the mat.",
             "one-word": "cat",
-            "commas": "Yes, no, and maybe.",
             "emoji": "I \N{HEAVY BLACK HEART} \N{GRINNING FACE} it",
             "right-to-left": "\u05e9\u05dc\u05d5\u05dd world",
             "markup": "<script>alert(1)</script> &amp; more",
         }.items()
     ),
-    refused_view("empty", "", r"A sentence of text is empty"),
-    refused_view("blank", " ", r"A sentence of text is empty"),
-    refused_view("three", "[a,b,c]", r"text is \['a', 'b', 'c'\]; expected a sentence, (?:or )?a list of two"),
-    refused_view("none", "[]", r"text is \[\]; expected a sentence"),
     refused_view("model-gone", "cat", r"Model folder '.*gone' does not exist", model__path="{folder}/gone"),
     refused_view("checkpoint-gone", "cat", r"gone' does not exist", checkpoint="{folder}/gone"),
 ]
@@ -277,16 +249,10 @@ SCREENED = [
         screened(name, "Report:", runs=True, **settings)
         for name, settings in {
             "runs": {},
-            "audits-half": {"ablation__audit": 0.5},
             "zeros": {"ablation__mode": "zero"},
             "of-examples": {"ablation__max_examples": 200},
         }.items()
     ),
-    screened("misspelt", r"ablation.sweep is 'screend'; expected", **{"ablation.sweep": "screend"}),
-    screened("audit-above-one", r"ablation.audit is 2", ablation__audit=2),
-    screened("audit-text", r"ablation.audit is 'some'", ablation__audit="some"),
-    screened("precision", r"ablation.precision is 'half'", ablation__precision="half"),
-    screened("without-checkpoint", r"Checkpoint 'x' does not exist", checkpoint="x"),
 ]
 
 

@@ -66,37 +66,7 @@ def runs(
 
 
 FILES = [
-    documents("unclosed", r"toy\.conll:2: mention \(0 is not closed in its sentence; fix the brackets", story("(0")),
-    documents("unopened", r"toy\.conll:4: 0\) closes a mention that is not open", story(second="(0)|0)")),
-    documents("no-brackets", r"toy\.conll:2: coreference 'zero'; expected brackets such as", story("zero")),
-    documents("few-columns", r"toy\.conll:2: 2 columns, expected at least 5", "#begin document (d)\nAnn\t(0)\n"),
     documents("binary", r"toy\.conll' is not UTF-8", JUNK),
-    documents("empty", r"holds no documents; expected CoNLL-2012", ""),
-    documents("no-files", r"holds no coreference files", "x", "readme.txt"),
-    documents(
-        "all-bad", r"No document of .* is valid; the first: .*toy\.conll:2", story("(0"), data__skip_bad_rows="true"
-    ),
-    documents("first-mentions-only", r"No mention of the 4 texts has an antecedent", story(second="(1)")),
-    documents("no-mentions", r"needs annotated mentions, but these examples have none", story("_", "_")),
-    documents(
-        "gap-offset",
-        r"gap\.tsv:2: A 'Ann' is not at offset '1' of the text",
-        f"{HEADER}\n{SNIPPET}\n".replace("\t0\tTRUE", "\t1\tTRUE"),
-        "gap.tsv",
-    ),
-    documents(
-        "gap-column",
-        r"gap\.tsv:1: column 'B-coref' of GAP is missing",
-        f"{HEADER}\n{SNIPPET}\n".replace("B-coref", "B"),
-        "gap.tsv",
-    ),
-    documents("gap-fields", r"gap\.tsv:2: 2 fields, expected at least 10", f"{HEADER}\nx-1\tAnn\n", "gap.tsv"),
-    documents(
-        "candidates",
-        r"Unknown measure\.coreference\.candidates 'all'; valid names: earlier, others, words",
-        story(),
-        **{"measure.coreference.candidates": "all"},
-    ),
     documents("dependency", r"The words of these 4 texts have no dependencies", story(), measure="[dependency]"),
     documents("features", r"Feature '\w+' matches nothing in the 4 examples", story(), measure="[features]"),
     documents("tokens", r"(Feature|Pair) '\w+' matches nothing in the 4 examples", story(), measure="[token_to_token]"),

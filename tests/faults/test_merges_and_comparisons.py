@@ -186,7 +186,6 @@ MERGES = [
         "table-truncated", r"b/ablation.parquet cannot be read as an ablation table", truncated("b/ablation.parquet")
     ),
     merge("table-foreign", r"b/ablation.parquet cannot be read", write("b/ablation.parquet", b"PAR1junk")),
-    merge("outcomes-truncated", r"cannot be read as the outcomes of a sweep", truncated("b/ablation/*-*.safetensors")),
     merge(
         "outcomes-nameless",
         r"names no step; expected checkpoint-<step>-<mode>",
@@ -206,19 +205,11 @@ MERGES = [
     ),
     merge("shapes", r"which do not fit each other", tensors("b", lambda content: content.update(label=torch.zeros(3)))),
     merge("no-tensor", r"cannot be read as the outcomes", tensors("b", lambda content: content.pop("clean"))),
-    merge(
-        "other-predictions",
-        r"'{folder}/a' and '{folder}/b' come from different models",
-        tensors("b", lambda content: content["clean"].mul_(1.5)),
-    ),
     merge("other-labels", r"differ in their labels", tensors("b", lambda content: content["label"].add_(1))),
-    merge("other-examples", r"differ in their examples", tensors("b", lambda content: content["index"].add_(1))),
     merge(
         "other-code", r"'{folder}/a' and '{folder}/b' differ in their code", marked("b/finished.json", code="0" * 12)
     ),
     merge("marker-damaged", r"b/finished.json' cannot be read", write("b/finished.json", "{")),
-    merge("other-mode", r"differ in their mode \('uniform' and 'mean'\)", copies={"a": "layer0", "b": "mean"}),
-    merge("overlap", r"'{folder}/a' and '{folder}/b' both disable l00h00", copies={"a": "analysis", "b": "layer0"}),
     merge("other-level", r"differ in their ablation.level \(0.95 and 0.9\)", configured("b", ablation__level=0.9)),
     merge("other-sample", r"differ in their ablation.max_examples", configured("b", ablation__max_examples=3)),
     merge("other-limit", r"differ in their data.limit_eval", configured("b", data__limit_eval=3)),
@@ -234,8 +225,6 @@ MERGES = [
     merge("config-empty", r"b/config.yaml' holds no configuration", write("b/config.yaml", "")),
     merge("config-junk", r"b/config.yaml' cannot be read", write("b/config.yaml", b"\xff\xfe\x00")),
     merge("config-deep", r"b/config.yaml' cannot be read", write("b/config.yaml", "[" * 20000)),
-    Case("merge-empty-list", ("merge", "runs=[]"), r"runs is \[\]; expected a folder, or a list of folders"),
-    Case("merge-null", ("merge", "runs=[null]"), r"runs is \[None\]; expected a folder"),
     Case("merge-missing", ("merge", "runs={folder}/gone"), r"'{folder}/gone' is not a directory"),
     Case("merge-file", ("merge", "runs={run}/config.yaml"), r"config.yaml' is not a directory"),
 ]
@@ -278,9 +267,6 @@ COMPARISONS = [
     ),
     compare("none-finished", "{folder}", r"holds no finished run \(not finished: a, b\)", removed("?/finished.json")),
     compare("missing", "[{folder}/a,{folder}/gone]", r"'{folder}/gone' is not a directory"),
-    compare("empty-list", "[]", r"runs is \[\]; expected a folder, or a list of folders"),
-    compare("number", "3", r"runs is 3; expected a folder"),
-    compare("nested", "[[{folder}/a]]", r"runs is \[\[.*; expected a folder"),
     compare("empty-folder", "[{folder}/a,{folder}/c/d]", r"d' is not a directory", write("c/x", "")),
     compare("no-run", "[{folder}/a,{folder}/c]", r"'{folder}/c' holds no finished run", write("c/x", "")),
     compare("scores-junk", "{folder}", r"b/scores.json' cannot be read as the scores", write("b/scores.json", "{")),
@@ -355,29 +341,16 @@ COMBINATIONS = [
         copies={"a": "run"},
         arrange=removed("a/scores.json"),
     ),
-    Case("resume-finished", ("train.py", "resume={run}"), r"is already finished\.", status=0),
-    Case("resume-empty", ("train.py", "resume={folder}"), r"holds no config.yaml; resume= takes the folder"),
-    Case("resume-missing", ("train.py", "resume={folder}/gone"), r"holds no config.yaml; resume= takes the folder"),
     Case(
         "resume-two",
         ("train.py", "-m", "resume='{run}','{run}'"),
         r"holds no config.yaml; resume= takes the folder of one ",
     ),
-    Case("resume-file", ("train.py", "resume={run}/config.yaml"), r"holds no config.yaml; resume= takes the folder"),
-    Case("no-checkpoint", ("analyze.py",), r"Config key 'checkpoint' has no value"),
     Case(
         "checkpoint-empty-folder",
         analyze(checkpoint="{folder}/x"),
         r"x' holds neither a model \(config.json\) nor a run",
         arrange=lambda folder: (folder / "x").mkdir(),
-        leaves=LATE,
-    ),
-    Case("checkpoint-missing", analyze(checkpoint="{folder}/x"), r"x' does not exist", leaves=LATE),
-    Case("checkpoint-number", analyze(checkpoint=3), r"checkpoint is 3; expected a run folder"),
-    Case(
-        "groups-none",
-        analyze(analysis="disable_groups"),
-        r"No group of heads is given; set ablation.heads",
         leaves=LATE,
     ),
     Case(
@@ -387,7 +360,6 @@ COMBINATIONS = [
         # The entropies of the measure are finished work.
         leaves=(*LATE, "heads.parquet", "experiments.json", "rows.json"),
     ),
-    Case("workspace", ("workspace", "project=abc"), r"project is 'abc'; expected <entity>/<project>"),
 ]
 
 

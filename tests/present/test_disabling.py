@@ -199,19 +199,6 @@ def test_only_the_last_step_is_in_words_and_the_others_are_drawn() -> None:
     assert "ablation_head_uniform_accuracy_trajectory" in figures
 
 
-def test_other_kinds_of_plans() -> None:
-    layers = [row(f"l{at:02d}", -0.1 * at, at == 2, kind="layer", layer=at, head=None) for at in range(3)]
-    sets = [row(f"top-{n:03d}", -0.01 * n, kind="cumulative", num_heads=n, layer=None, head=None) for n in (1, 2, 3)]
-    rest = [row("all-but-l00h01", -0.3, True, kind="all_but_one", layer=0, head=1)]
-    chance = [row("random-02-000", -0.02, kind="random", layer=None, head=None)]
-    words, figures, _ = written([*layers, *sets, *rest, *chance])
-    assert "3 whole layers" in words
-    assert "layer 2: −20.0 points" in words
-    assert "all but layer 0 · head 1" in words
-    for name in ("layer_uniform_accuracy", "cumulative_uniform_accuracy", "all_but_one_uniform_accuracy"):
-        assert f"ablation_{name}" in figures, name
-
-
 def test_groups_get_their_verdicts() -> None:
     def group(name: str, heads: str, verdict: str, redundant: bool) -> dict[str, Any]:
         joint = {"interaction": -0.08, "interaction_low": -0.1, "interaction_high": -0.06, "p_interaction": 0.001}
@@ -393,11 +380,3 @@ def test_a_screened_sweep_says_what_it_may_have_missed() -> None:
         ({"reason": "its passes are bf16 already"}, "beside the trainer's, as its passes are bf16 already."),
     ):
         assert sentence in screened_in_words(replace(screened, **changes))  # type: ignore[arg-type]
-
-
-def test_a_screened_sweep_is_named() -> None:
-    rows = [{**each, "sweep": "screened", "evaluated": 0.3} for each in HEADS]
-    (section,) = ablation_sections(AblationTable.from_rows(rows), ())
-    assert section.findings[0].startswith("Of 4 heads disabled in turn (uniform, screened), 1 is needed")
-    assert section.tables[0].caption == "Disabled heads (uniform, screened), most harmful first"
-    assert section.figures[0].caption == "Single heads disabled (uniform, screened): accuracy."

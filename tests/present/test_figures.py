@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
-from IPython.core.formatters import DisplayFormatter
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -22,15 +21,10 @@ from bertsecrets.present.figures.maps import MapPanel, gallery, labelled_positio
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.saving import png, save_figure, svg
 from bertsecrets.present.figures.scatters import gradient_against_drift, head_space
-from bertsecrets.present.figures.style import effect_scale, new_figure, scale, seeds_in_words
+from bertsecrets.present.figures.style import effect_scale, scale, seeds_in_words
 
 RNG = np.random.default_rng(0)
 SMALLEST_FONT = 8.0
-
-
-def test_a_notebook_shows_a_figure_as_a_picture() -> None:
-    data, _ = DisplayFormatter().format(new_figure(3.0, 2.0, "Title"))
-    assert data["image/png"].startswith(b"\x89PNG")
 
 
 def words(figure: Figure) -> list[str]:
@@ -192,12 +186,6 @@ def test_effects_are_drawn_from_white_and_larger_losses_darker(values: list[floa
     if 2.0 in values:
         red, green, blue, _ = colours(norm(2.0))
         assert blue > red
-
-
-def test_heatmap_of_whole_layers_names_no_head() -> None:
-    axes = heatmap([[0.1], [0.2]], title="t", unit="u", count=1, whole_layers=True).axes[0]
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["all heads"]
-    assert axes.get_xlabel() == ""
 
 
 def test_trajectory_draws_layer_means_and_names_the_most_changed_heads() -> None:

@@ -213,13 +213,6 @@ def test_without_disabled_heads_the_title_is_the_first_finding(tmp_path: Path, s
     assert f'class="answer">{title}' not in page
 
 
-def test_one_seed_each_is_said_to_be_tested_over_examples(sweep: Path) -> None:
-    runs, _ = find_runs([str(sweep / "pretrained-1"), str(sweep / "random_normal-1")])
-    text = write_comparison(runs, ["lost"], sweep / "two", heads=True).read_text()
-    assert "tested over examples" in text
-    assert "Left out (not finished): lost." in text
-
-
 def test_heads_without_a_number_are_no_lowest_ones_and_stop_nothing(tmp_path: Path) -> None:
     cosine_LH = np.array([[np.nan, 0.5, 0.6], [0.7, 0.8, 0.9]])
     for seed in (1, 2):

@@ -15,7 +15,6 @@ from reporting.test_run_report import captured, trained
 
 from bertsecrets.ablation.rows import ABLATION, KEY, Together
 from bertsecrets.grid import Column, Shown
-from bertsecrets.present.disabling import ONE_SIDED
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Report, Section
 from bertsecrets.present.report.viewer import overview_data
@@ -189,22 +188,6 @@ def test_a_run_that_pruned_its_heads_does_not_suggest_it(tmp_path: Path) -> None
     run = Run.open(tmp_path / "run")
     ends = [next_steps(run, heads, held)[0].command.split()[-1] for held in ({"ablation"}, {"ablation", "pruning"})]
     assert ends == ["analysis=prune", "shrink.speedup=2"]
-
-
-def test_the_answer_is_printed_without_drift_too(tmp_path: Path) -> None:
-    title = disabled(tmp_path / "run", needed=True, spared=True, layers="").title()
-    assert report_run(Run.open(tmp_path / "run"), heads=2).printed == [title]
-
-
-def test_an_analysis_prints_its_whole_layers_and_why_their_interval_reaches_zero(tmp_path: Path) -> None:
-    effects = disabled(tmp_path / "run", needed=False, spared=True, layers="nd")
-    assert effects.notes()[0].endswith(ONE_SIDED)
-    config = tmp_path / "run" / "config.yaml"
-    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "checkpoint": "last.ckpt"}))
-    heads, layers = report_run(Run.open(tmp_path / "run"), heads=2).printed
-    assert heads.startswith("Of 6 heads disabled in turn")
-    assert layers == f"Of 2 whole layers 1 is needed, most of all layer 0, +1.0 points (+1.0 to +1.0). {ONE_SIDED}"
-    assert disabled(tmp_path / "heads", needed=False, spared=True).one_sided == ""
 
 
 def test_before_fine_tuning_no_head_is_needed_for_an_answer(tmp_path: Path) -> None:

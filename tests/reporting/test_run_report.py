@@ -134,21 +134,6 @@ def test_an_analysis_prints_a_finding_of_each_experiment_and_a_training_none(
     assert not any(finding in text for finding in firsts)
 
 
-def test_what_is_compared_follows_what_is_described(tmp_path: Path) -> None:
-    value_LH = np.full((2, 2), 0.3)
-    measured = [
-        ("checkpoint", "offsets", {"previous": value_LH + 0.1}),
-        ("initial", "offsets", {"previous": value_LH}),
-        ("checkpoint-initial", "offsets", {"previous": 0 * value_LH + 0.1}),
-        ("checkpoint", "late", {"x": value_LH}),
-    ]
-    assert titles(trained(tmp_path / "run", measured=measured))[:-3] == [
-        "Offsets",
-        "Late",
-        "Offsets, compared with other models",
-    ]
-
-
 def test_drift_that_is_the_same_everywhere_is_not_joined_with_effects(tmp_path: Path) -> None:
     assert "Changed and needed" not in titles(trained(tmp_path / "same", cosine_LH=0 * COSINE, delta_LH=DELTA))
 
@@ -323,33 +308,6 @@ def test_the_page_opens_with_its_answers(tmp_path: Path) -> None:
     # Six heads are too few to judge a correlation by.
     assert relation.startswith("Too few heads to tell")
     assert f"{spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in relation
-
-
-def test_an_answer_says_by_which_of_several_metrics_heads_are_needed(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA)
-    rows = run.ablation_table().rows()
-    AblationTable.from_rows([*rows, *({**row, "metric": "f1"} for row in rows)]).write(run.ablation_path)
-    answers = dict(report_run(run, heads=2).report.answers)
-    assert list(answers) == ["Changed", "Needed", "Changed and needed"]
-    assert "disagree" not in answers["Needed"]
-    # Title and answer count over all metrics; where these differ, the answer says how.
-    settled = [{**row, "metric": "f1", "significant": False, "verdict": "dispensable"} for row in rows]
-    rows = [{**row, "significant": False, "verdict": "inconclusive" if row["layer"] else "dispensable"} for row in rows]
-    AblationTable.from_rows([*settled, *rows]).write(run.ablation_path)
-    report = report_run(run, heads=2).report
-    answer = dict(report.answers)["Needed"]
-    assert report.title.startswith("3 of 6 heads can each be spared")
-    assert "None of 6 heads is shown to be needed on its own." in answer
-    assert " 3 can be spared (a loss of 1.0 point or more is ruled out)" in answer
-    assert "The metrics disagree: F1 6 can be spared; accuracy" in answer
-
-
-def test_the_answer_explains_a_needed_layer_whose_interval_reaches_zero(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", cosine_LH=COSINE, delta_LH=DELTA)
-    rows = run.ablation_table().rows()
-    layer = {**rows[0], "kind": "layer", "variant": "l00", "head": None, "verdict": "needed", "high": 0.002}
-    AblationTable.from_rows([*rows, layer]).write(run.ablation_path)
-    assert dict(report_run(run, heads=2).report.answers)["Needed"].endswith(ONE_SIDED)
 
 
 @pytest.mark.parametrize(("slope", "words"), [(-1, "are needed more"), (1, "are needed less"), (0, "cannot be told")])

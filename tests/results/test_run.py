@@ -58,14 +58,6 @@ def test_a_damaged_record_of_experiments_is_an_error(tmp_path: Path, change: str
         run.declarations()
 
 
-@pytest.mark.parametrize("content", ["7", "null", '{"name": "first"}', '["first"]', "[[]]"])
-def test_json_that_is_no_list_of_experiments_is_an_error(tmp_path: Path, content: str) -> None:
-    run = a_run(tmp_path)
-    run.experiments_path.write_text(content)
-    with pytest.raises(UserError, match="cannot be read"):
-        run.declarations()
-
-
 def test_a_folder_knows_which_run_it_is(tmp_path: Path) -> None:
     config = {"name": "own", "model": {"name": "bert"}, "task": {"name": "rte"}, "init": "random_normal"}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))

@@ -3,7 +3,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +15,6 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.results.table import SCHEMA, HeadTable
 
 EXPERIMENT = {"run": "r1", "model": "bert", "task": "mrpc", "init": "pretrained"}
-KEY = [name for name in SCHEMA.names if name not in ("value", "stderr", "count")]
 
 
 def grid(seed: int = 0, layers: int = 3, heads: int = 4, whole_layers: bool = False) -> HeadGrid:
@@ -69,12 +67,6 @@ def test_a_grid_survives_the_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(stderr_LH, source.stderr_LHC[:, :, c].numpy())
         np.testing.assert_array_equal(count_LH, source.count_LHC[:, :, c].numpy())
     assert set(back.table["task"].to_pylist()) == {"mrpc"}
-
-
-def test_file_is_compressed_with_zstd(tmp_path: Path) -> None:
-    table().write(tmp_path / "t.parquet")
-    metadata = pq.ParquetFile(tmp_path / "t.parquet").metadata
-    assert {metadata.row_group(0).column(c).compression for c in range(metadata.num_columns)} == {"ZSTD"}
 
 
 def test_appending_a_recomputed_step_replaces_its_rows_only() -> None:
@@ -135,10 +127,6 @@ def test_concat_keeps_runs_apart() -> None:
     )
 
 
-def test_concat_of_nothing_is_empty() -> None:
-    assert len(HeadTable.concat([])) == 0
-
-
 def test_grid_marks_what_is_absent() -> None:
     full = table(step=63).append(table(step=126))
     partial = HeadTable(
@@ -170,13 +158,6 @@ def test_steps_are_sorted_and_of_their_stage() -> None:
 def test_select_refuses_unknown_columns() -> None:
     with pytest.raises(ValueError, match="'heads'"):
         table().select(heads=3)
-
-
-def test_pandas_sees_the_same_rows() -> None:
-    frame = table().to_pandas()
-    assert isinstance(frame, pd.DataFrame)
-    picked = frame[(frame["column"] == "cosine") & (frame.layer == 1) & (frame["head"] == 2)]
-    assert picked.value.item() == grid().column("cosine")[1, 2].item()
 
 
 def test_read_explains_missing_foreign_and_broken_files(tmp_path: Path) -> None:

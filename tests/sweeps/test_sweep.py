@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 from cli.runs import ROOT, door, environment
-from sweeps.sweeps import kill, left_of, start, sweep, sweep_arguments
+from sweeps.sweeps import left_of, start, sweep, sweep_arguments
 from wandb_log import read_log
 
-from bertsecrets.results.table import HeadTable
 from bertsecrets.sweeps.code_version import code_version
 
 
@@ -165,57 +164,6 @@ def test_two_sweeps_over_one_folder_at_once_do_each_job_once(tiny_bert: Path, tm
         # A second attempt would have written more metrics.
         assert [path.name for path in (job / "csv").iterdir()] == ["attempt_0"]
         assert (job / "finished.json").is_file()
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_leaves_no_process_and_resumes(tiny_bert: Path, tmp_path: Path) -> None:
-    killed_and_resumed(tiny_bert, tmp_path, times=1)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(2400)
-def test_a_sweep_killed_ten_times_ends_with_the_tables_of_an_undisturbed_one(tiny_bert: Path, tmp_path: Path) -> None:
-    killed_and_resumed(tiny_bert, tmp_path, times=10)
-
-
-def killed_and_resumed(model: Path, folder: Path, times: int) -> None:
-    """Kill a sweep of eight (or two) jobs at random moments and resume it; compare its tables with an undisturbed one."""
-    import random
-
-    swept = ["task=demo_paraphrase,demo_sentiment", "seed=1,2", "trainer=ddp_cpu", "trainer.devices=2,1"]
-    if times == 1:
-        swept = ["seed=1,2"]
-    settings = {"callbacks": "drift", "data__limit_train": 40, "checkpoint__every_n_steps": 2}
-    undisturbed = sweep(model, folder / "whole", *swept, **settings)
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    killed = folder / "killed"
-    moments, runs = random.Random(4), {}
-    for attempt in range(times):
-        more = ["resume=true"] if attempt else []
-        process = start(sweep_arguments(model, killed, *swept, *more, **settings))
-        deadline = time.monotonic() + 60
-        # Before that there is no sweep to resume: on a busy machine the imports alone may take that long.
-        while not (killed / "sweep.json").is_file() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        time.sleep(moments.uniform(0, 25))
-        kill(process)
-        assert left_of(killed) == []
-        for marker in killed.glob("*/finished.json"):
-            # A finished job is never run again: its marker stays as it was.
-            assert runs.setdefault(marker, marker.stat().st_mtime_ns) == marker.stat().st_mtime_ns
-    result = door("train", f"resume={killed}", timeout=500)
-    assert result.returncode == 0, result.stderr
-    for marker, written in runs.items():
-        assert marker.stat().st_mtime_ns == written
-    whole, jobs = folders_of(folder / "whole"), folders_of(killed)
-    assert [path.name for path in whole] == [path.name for path in jobs]
-    for a, b in zip(whole, jobs, strict=True):
-        assert (
-            json.loads((a / "scores.json").read_text())["sets"] == json.loads((b / "scores.json").read_text())["sets"]
-        )
-        # An undefined error equals another in pandas, not in pyarrow.
-        first, second = (HeadTable.read(run / "heads.parquet").table.to_pandas() for run in (a, b))
-        assert first.equals(second)
 
 
 @pytest.mark.slow
