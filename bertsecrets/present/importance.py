@@ -87,7 +87,7 @@ _DRAWN = ("cls", "sep_total", "punctuation", "all")
 
 def gradient(view: MeasureView) -> Section | None:
     """Figure 3 of Clark et al.: gradients by layer for each class of tokens, with attention times gradient, and a test by head."""
-    if not view.has("gradient_all"):
+    if not view.has("gradient_all") or not view.count("gradient_all"):
         return None
     loss, meaning = (
         ("The loss of masked words", "that of masked words, as in the paper")
@@ -205,7 +205,7 @@ def _layer_means(value_LH: Array) -> Array:
 
 def relevance(view: MeasureView) -> Section | None:
     """Both columns, and the most relevant head of each layer."""
-    if not view.has("relevance"):
+    if not view.has("relevance") or not view.count("relevance"):
         return None
     value_LH, stderr_LH, count_LH = view.grid("relevance")
     signed_LH, how = view.value("signed"), view.fact(Propagation) or Propagation("z", False)
@@ -252,7 +252,7 @@ def relevance(view: MeasureView) -> Section | None:
 def shapley(view: MeasureView) -> Section | None:
     """Values of all heads, which of them differ from 0, and what they add up to."""
     worths = view.found(Worth)
-    if not worths or view.step is None:
+    if not worths or view.step is None or not view.count(worths[0].quantity):
         return None
     names = [worth.quantity for worth in worths]
     p_values = view.differs(names)

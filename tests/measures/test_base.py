@@ -101,12 +101,6 @@ def test_a_pair_has_no_p_values_of_differences() -> None:
     assert (paired.grids().difference.column("uniform") == 0).all()
 
 
-def test_a_measure_declares_its_columns_and_its_class() -> None:
-    declaration = WithPValue(LAYERS, HEADS).declaration()
-    assert (declaration.name, declaration.title, declaration.columns) == ("tested", "Tested", WithPValue.columns)
-    assert declaration.experiment.partition(":")[2] == "WithPValue"
-
-
 def test_a_measure_has_no_examples_and_no_findings_by_default() -> None:
     measure = Focus(LAYERS, HEADS)
     assert measure.dataset(None) is None  # type: ignore[arg-type]

@@ -204,28 +204,6 @@ def test_uniform_attention_gives_what_the_uniform_columns_say() -> None:
     assert grid.column("sep_total_uniform")[0, 0].item() == pytest.approx((2 / 10 + 1 / 4) / 2)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing(side: str) -> None:
-    batch = hand_worked()
-    order = [*range(4, 10), *range(4)] if side == "left" else list(range(10))
-
-    def short(columns: list[int]) -> Batch:
-        """The second example with some of the columns."""
-        names = ("input_ids_BS", "attention_mask_BS", "special_BS", "word_BS")
-        return Batch(
-            **{name: getattr(batch, name)[1:, columns] for name in names},
-            token_type_ids_BS=None,
-            index_B=batch.index_B[1:],
-            label_B=None,
-            annotations=batch.annotations[1:],
-        )
-
-    attention_BHQK = maps(batch, 3, 3)[1:]
-    wide = Features(1, 3, ALL).per_example(attention_BHQK[:, :, order][..., order], short(order), None)
-    narrow = Features(1, 3, ALL).per_example(attention_BHQK[:, :, :4, :4], short([0, 1, 2, 3]), None)
-    assert torch.allclose(wide, narrow, equal_nan=True)
-
-
 def test_an_example_without_annotation_has_no_words() -> None:
     batch = hand_worked()
     batch.annotations = (batch.annotations[0], ())

@@ -512,22 +512,6 @@ def test_p_values_of_heads_without_a_relation_are_uniform() -> None:
         assert stats.kstest(result[column], "uniform").pvalue > 0.001
 
 
-def test_batches_and_processes_change_nothing() -> None:
-    batch = random_batch(5, rows=7)
-    attention_BHQK = maps(batch, 2, 5)
-    whole, first, second = (prepared(FrameRelations(1, 2, permutations=399), batch) for _ in range(3))
-    whole.update(Passed(0, batch, attention_BHQK))
-    for measure, rows in ((first, [0, 3, 6]), (second, [5, 1]), (second, [2, 4])):
-        measure.update(Passed(0, batch.rows(torch.tensor(rows)), attention_BHQK[rows]))
-    # What torchmetrics does across processes: every state is a sum.
-    for name, reduce in whole._reductions.items():
-        parts = torch.stack([getattr(first, name), getattr(second, name)])
-        assert reduce is not None
-        assert torch.allclose(reduce(parts), getattr(whole, name), atol=1e-12), name
-        setattr(first, name, reduce(parts))
-    assert torch.allclose(first.compute().value_LHC, whole.compute().value_LHC, atol=1e-12, equal_nan=True)
-
-
 def test_examples_without_a_link_count_nowhere() -> None:
     batch = batch_of(([1, 5, 6, 2], [-1, 0, 1, -1], (annotation(2),)))
     measure = FrameRelations(1, 2, permutations=10)

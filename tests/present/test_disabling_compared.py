@@ -103,10 +103,3 @@ def test_parts_of_layers_follow_layers(tmp_path: Path) -> None:
     assert feed_forward.findings[0].startswith(
         "The largest mean loss with a feed-forward sublayer left out is that of a"
     )
-
-
-def test_without_a_sweep_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    view = MeasureView(Run.open(make_run(tmp_path / "run")), DECLARATION)
-    assert PRESENTER.comparison(Comparison({"a": Replicates([view])})) is None
-    assert PRESENTER.section(view) is None
-    assert PRESENTER.scalars(view) == {}

@@ -182,9 +182,3 @@ def test_heads_above_random_words_are_those_of_scipys_test_on_the_examples_thems
     spreads = [np.hypot(stats.sem(batch_values[name]), stats.sem(random_N)) for name in ("nouns", "verbs")]
     p_CN = stats.norm.sf(np.moveaxis(over_NLHC.mean(0), -1, 0) / np.stack(spreads)).ravel()
     assert (stats.false_discovery_control(p_CN).reshape(2, 12) <= 0.05).sum() != expected_CN.sum()
-
-
-@pytest.mark.parametrize("measure", ["features", "token_to_token"])
-def test_no_section_without_a_number(measure: str) -> None:
-    assert section_of(measure, None) is None
-    assert section_of(measure, grid_of(measure, {**against_random(0.05, nouns=NOTHING)})) is None

@@ -60,7 +60,6 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
     ]
     assert [block.name for block in section.figures] == ["probes"]
     assert section.figures[0].figure.axes
-    assert PRESENTER.section(view(tmp_path / "none", [])) is None
 
 
 def test_scores_are_logged_and_compared(tmp_path: Path) -> None:

@@ -86,10 +86,3 @@ def test_heads_reach_the_thresholds_of_voita(tmp_path: Path, pairs: int) -> None
     judged = ["–", "–", "–"] if few else ["0.500", "0.600", "2"]
     assert table.rows[2] == ["nsubj, to the head", "layer 0 · head 1", "0.900 ± 0.100", *judged, str(pairs)]
     assert table.rows[0] == ["to the previous token", "layer 0 · head 0", "0.950 ± 0.100", "–", "0.900", "1", "20"]
-
-
-def test_no_section_without_rows(tmp_path: Path) -> None:
-    for measure, presenter in ((Roles(1, 1), SIEVE), (VoitaRoles(1, 1), VOITA)):
-        value_LHC = torch.ones(1, 1, len(measure.columns), dtype=torch.float64)
-        empty = view(tmp_path / measure.name, measure, value_LHC, [])
-        assert (presenter.section(empty), presenter.classes(empty), presenter.scalars(empty)) == (None, {}, {})

@@ -236,10 +236,6 @@ def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them()
     assert [label.get_text() for label in axes.get_xticklabels()] == ["all heads"]
 
 
-def test_an_experiment_without_numbers_has_no_section() -> None:
-    assert grid_section(view_of(HeadTable.empty(), "toy", Toy.title, Toy.columns)) is None
-
-
 def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Section:
     replicates = {
         label: Replicates([toy_view(VALUES + np.asarray(shift)) for shift in shifts])
