@@ -69,7 +69,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; continue it "
             f"with {resume_command(origin.folder)}."
         )
-    run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, writes=is_first_process())
+    run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, is_first_process(), seed)
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
         recorded = config.copy()

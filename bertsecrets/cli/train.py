@@ -58,7 +58,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     model = load_model(spec, task, keys.init, keys.seed)
     check_model(model, settings.training["max_length"])
 
-    run = Run(folder, keys.name, spec.name, task.name, keys.init, writes=is_first_process())
+    run = Run(folder, keys.name, spec.name, task.name, keys.init, is_first_process(), keys.seed)
     record = {
         "name": keys.name,
         "model": spec.model_dump(),

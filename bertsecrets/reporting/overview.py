@@ -312,7 +312,7 @@ def overview(
     keys = {column.key for column in numbers}
     first: dict[str, HeadColumn] = {}
     for column in heads.main:
-        if column.key in keys:
+        if column.is_number and column.key in keys:
             first.setdefault(column.experiment, column)
     about = {
         head: [

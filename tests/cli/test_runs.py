@@ -68,6 +68,8 @@ def test_a_run_leaves_every_part_behind(finished: Path) -> None:
     assert value_LH.shape == (3, 4)
     assert (count_LH == 37).all()
     assert ((value_LH > 0) & (value_LH <= 1 + 1e-6)).all()
+    seeds = {line["seed"] for line in pq.read_table(finished / "findings/ablation.swept.parquet").to_pylist()}
+    assert seeds == {42}
 
 
 def test_a_run_saves_its_model_as_a_hugging_face_folder(finished: Path) -> None:
