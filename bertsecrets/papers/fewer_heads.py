@@ -151,6 +151,7 @@ def pruning(models: Studied, order: str, scores: Mapping[str, Mapping[int, float
                     "task": group.name,
                     "pruned": f"{removed} ({100 * removed / total:.0f} %)",
                     "order": score_label(score),
+                    "heads": total,
                     "share": removed / total,
                     "change": 100 * interval.mean,
                     "low": 100 * interval.low,

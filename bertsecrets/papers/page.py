@@ -163,13 +163,14 @@ class StatementsPage:
     def _section(self, part: SectionSettings, models: Studied, judgement: Mapping[str, Entry]) -> Section | None:
         entries = [judgement[name] for name in part.statements]
         shows = self.shown(part, models)
-        commands = list(dict.fromkeys(command for entry in entries for command in entry.commands))
-        if not shows and all(cell.finding is None for entry in entries for cell in entry.cells):
-            if not part.missing:
+        of_shows = chain(*(shown_section.commands for shown_section in shows))
+        commands = list(dict.fromkeys([*chain(*(entry.commands for entry in entries)), *of_shows]))
+        measured = any(cell.finding is not None for entry in entries for cell in entry.cells)
+        if not measured and not any(shown_section.tables or shown_section.figures for shown_section in shows):
+            if not part.missing and not commands:
                 return None
-            return Section(
-                part.title, paragraphs=[f"No run measured this. {part.missing}"], commands=commands, summary=UNMEASURED
-            )
+            lacking = f"No run measured this. {part.missing}".rstrip()
+            return Section(part.title, paragraphs=[lacking], commands=commands, summary=UNMEASURED)
         reasons = list(dict.fromkeys(_reasons(entries)))
         return Section(
             part.title,
@@ -184,7 +185,7 @@ class StatementsPage:
                 *(table for shown_section in shows for table in shown_section.tables),
             ],
             figures=[block for shown_section in shows for block in shown_section.figures],
-            commands=list(dict.fromkeys([*commands, *chain(*(shown_section.commands for shown_section in shows))])),
+            commands=commands,
             summary=_summary(entries, shows),
         )
 

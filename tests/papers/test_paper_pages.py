@@ -821,7 +821,7 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
     legend = section.figures[0].figure.axes[0].get_legend()
     assert legend is not None
     assert importance in [text.get_text().replace("\n", " ") for text in legend.get_texts()]
-    assert section.summary == "mrpc: 6 (50 %) heads pruned, −1.5 points"
+    assert section.summary == "mrpc: 6 (50 %) of 12 heads pruned, −1.5 points"
     assert rows_of(shown("michel2019", "Section 4.2", models_in(tmp_path / "a")))[0][3] == "+43, +43"
 
 

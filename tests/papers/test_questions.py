@@ -24,15 +24,11 @@ from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.surface import Surface
+from bertsecrets.papers.models import Studied
 from bertsecrets.papers.page import StatementsPage, find_page
-from bertsecrets.papers.questions.answer import Answer, GroupAnswer, answer_to
-from bertsecrets.papers.questions.importance import more_than_needed, redundant_or_unnecessary, relation_heads
-from bertsecrets.papers.questions.knowledge import before_and_after, meaningful_or_vertical
-from bertsecrets.papers.questions.questions import answered
-from bertsecrets.papers.questions.separators import what_sep_is_for
-from bertsecrets.papers.questions.training import gradients, reasons, without_attention_dropout
-from bertsecrets.papers.statements.judge import UNTOLD
+from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD
 from bertsecrets.patterns.classes import PATTERNS
+from bertsecrets.present.report.content import Section
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.ablation_table import AblationTable
@@ -50,9 +46,18 @@ def questions_page() -> StatementsPage:
     return page
 
 
-def answers(answer: Answer) -> GroupAnswer:
-    (only,) = answer.answers
-    return only
+def question(beginning: str, models: Studied) -> Section:
+    """What the page shows of the question that begins so, as one section."""
+    page = questions_page()
+    [part] = [part for part in page.settings.sections if part.title.startswith(beginning)]
+    sections = page.shown(part, models)
+    return Section(
+        paragraphs=[text for section in sections for text in section.paragraphs],
+        tables=[table for section in sections for table in section.tables],
+        figures=[block for section in sections for block in section.figures],
+        commands=[command for section in sections for command in section.commands],
+        summary="; ".join(section.summary for section in sections if section.summary not in ("", UNTOLD, UNMEASURED)),
+    )
 
 
 def with_gradients(folder: Path, norm_LH: ArrayLike) -> None:
@@ -81,18 +86,12 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     places = [text.index(f">{section.title}</h2>") for section in page.settings.sections]
     assert len(places) == 15
     assert places == sorted(places)
-    for settings in ("analysis=block_attention", "analysis=redundancy", "analysis=patterns 'compare_with=[initial]'"):
-        assert f"python -m bertsecrets analyze checkpoint={folder} {settings}" in text
+    assert f"python -m bertsecrets analyze checkpoint={folder} 'measure=[patterns]' 'compare_with=[initial]'" in text
+    assert all(f"analysis={name}" in text for name in ("block_attention", "redundancy"))
     retrained = "python -m bertsecrets train task=mrpc model=minilm task.training.batch_size=32 seed=1"
-    assert f"{retrained} -m control=first_sentence,second_sentence" in text
-    assert "annotation.pipeline=" in text
+    assert f"{retrained} -m control=inverted_rates,permuted_labels" in text
     assert not re.search(r"\bQ\d", re.sub(r"base64,[\w+/=]+", "", text))
-    # What is not measured is told apart from what intervals leave open: the accuracy is there, without a control.
-    assert "0 of 15 questions have an answer from these runs." in text
     assert '<details class="fold" id="section-1" open>' in text
-    overview = page.report(find_runs([str(tmp_path / "run")])[0], tmp_path / "readings").sections[0].tables[0]
-    assert [row[1] for row in overview.rows].count("cannot be told") == 1
-    assert {row[1] for row in overview.rows} == {"cannot be told", "no run measured this"}
 
 
 def test_each_question_is_folded_under_its_answer_in_a_line(tmp_path: Path) -> None:
@@ -128,80 +127,65 @@ def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path:
 @pytest.mark.parametrize(
     ("norm_LH", "short"),
     [
-        (1 + RISING, "larger gradients, larger change; upper layers change more"),
-        (1 - RISING, "larger gradients, smaller change; upper layers change more"),
+        (1 + RISING, "upper layers change more; larger gradients, larger change"),
+        (1 - RISING, "upper layers change more; larger gradients, smaller change"),
         (np.tile([1.0, 2.0, 2.0, 1.0], (6, 1)), "upper layers change more"),
     ],
 )
 def test_gradients_are_held_against_change(tmp_path: Path, norm_LH: ArrayLike, short: str) -> None:
-    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001)
+    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001, p_constant=0.001)
     with_gradients(folder, norm_LH)
-    answer = answer_to(gradients, models_in(tmp_path))
-    assert answers(answer).short == short
+    section = question("Do layers change more", models_in(tmp_path))
+    assert section.summary == short
     # The mean of layers 3 to 5 is 0.12 above that of layers 0 to 2, with an error of at most twice 0.001.
-    assert "is +0.120 (95 % interval +0.116 to +0.124) in 1 − cosine" in answers(answer).sentence
-    assert "-m control=inverted_rates,permuted_labels" in answer.missing[0].command
+    assert section.tables[0].rows == [["mrpc", "+0.120", "+0.116 to +0.124", "examples"]]
+    assert any("-m control=inverted_rates,permuted_labels" in command for command in section.commands)
 
 
 def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001)
-    with_gradients(folder, 1 + RISING)
+    with_gradients(make_run(tmp_path / "run", cosine_LH=1 - RISING, stderr=0.001, p_constant=0.001), 1 + RISING)
     make_run(tmp_path / "inverted", cosine_LH=1 - RISING[::-1], stderr=0.001, optimizer={"layer_decay": 1.25})
-    make_run(tmp_path / "shuffled", cosine_LH=1 - RISING, data={"permute_labels": True})
-    answer = answer_to(gradients, models_in(tmp_path))
-    [table] = answers(answer).tables
-    tilts = {row[0]: row[1:3] for row in table.rows}
+    make_run(tmp_path / "shuffled", cosine_LH=1 - RISING, p_constant=0.5, data={"permute_labels": True})
+    section = question("Do layers change more", models_in(tmp_path))
+    tilts = {row[0]: row[1:3] for row in section.tables[0].rows}
     assert tilts["mrpc · learning rate × 1.25 from each layer to the one below"] == ["−0.120", "−0.124 to −0.116"]
     assert tilts["mrpc · training labels shuffled"][0] == "+0.120"
     halves = "upper layers change more, also with shuffled labels, not shown with inverted learning rates"
-    assert answers(answer).short == f"larger gradients, larger change; {halves}"
-    assert not answer.missing
-    assert len(answers(answer).figures) == 2
+    assert section.summary == f"{halves}; larger gradients, larger change"
+    assert [block.name for block in section.figures] == ["controls_mrpc"]
+    assert not section.commands
 
 
 @pytest.mark.parametrize(
-    ("changes", "short", "interval"),
+    ("changes", "change", "ends"),
     [
-        ([0.02, 0.03], UNTOLD, "+0.0250 (95 % interval −0.0385 to +0.0885)"),
-        ([0.020, 0.021], "less alike without dropout of attention", "+0.0205 (95 % interval +0.0141 to +0.0269)"),
-        ([-0.02], "more alike without it", "−0.0200 (95 % interval −0.0239 to −0.0161)"),
+        ([0.02, 0.03], "+0.0250", "−0.0385 to +0.0885"),
+        ([0.020, 0.021], "+0.0205", "+0.0141 to +0.0269"),
+        ([-0.02], "−0.0200", "−0.0239 to −0.0161"),
     ],
 )
 def test_likeness_is_compared_with_and_without_dropout(
-    tmp_path: Path, changes: list[float], short: str, interval: str
+    tmp_path: Path, changes: list[float], change: str, ends: str
 ) -> None:
     """By hand: Student's t over two seeds is 12.706 times half their difference; over examples 1.96 times both errors of 0.001."""
     model = {"name": "minilm", "path": "model", "attention_dropout": 0.0}
-    for seed, change in enumerate(changes):
+    for seed, added_to in enumerate(changes):
         # Whole seeds differ by more than the control does: pairs tell.
-        for name, added, settings in (("with", 0.0, {}), ("without", change, {"model": model})):
+        for name, added, settings in (("with", 0.0, {}), ("without", added_to, {"model": model})):
             measured = [("checkpoint", "clusters", {"within_layer": RISING + seed + added})]
             folder = make_run(tmp_path / f"{name}{seed}", seed=seed, stderr=0.001, measured=measured, **settings)
             Run.open(with_predictions(folder, np.ones(9))).declare(Clusters(1, 1).declaration())
     make_run(tmp_path / "unmeasured", seed=9, model=model)
-    answer = answers(answer_to(without_attention_dropout, models_in(tmp_path)))
-    assert answer.short == short
-    assert interval in answer.sentence
-    (table,) = answer.tables
-    assert [row[0] for row in table.rows] == ["all layers", *(f"layer {layer}" for layer in range(SIZE[0]))]
-    assert {row[3] for row in table.rows} == {interval.partition(" ")[0]}
+    [table] = question("Are heads of a layer alike", models_in(tmp_path)).tables
+    assert [row[1] for row in table.rows] == ["all layers", *(f"layer {layer}" for layer in range(SIZE[0]))]
+    assert table.rows[0][4:6] == [change, ends]
+    assert {row[4] for row in table.rows} == {change}
     # As many other examples are not the same ones.
     for seed, _ in enumerate(changes):
         path = tmp_path / f"without{seed}" / "predictions" / "val.parquet"
-        table = pq.read_table(path)
-        pq.write_table(table.set_column(0, "index", pa.array(range(1, 10))), path)
-    missing = answer_to(without_attention_dropout, models_in(tmp_path)).missing
-    assert "the same examples" in missing[0].why
-
-
-def test_what_likeness_without_dropout_lacks(tmp_path: Path) -> None:
-    make_run(tmp_path / "plain")
-    (missing,) = answer_to(without_attention_dropout, models_in(tmp_path)).missing
-    assert "control=no_attention_dropout 'measure=[drift,clusters]'" in missing.command
-    make_run(tmp_path / "control", model={"name": "minilm", "path": "model", "attention_dropout": 0})
-    missing_of = answer_to(without_attention_dropout, models_in(tmp_path)).missing
-    assert [part.name for part in missing_of] == ["mrpc", "mrpc · no dropout of attention"]
-    assert all("analysis=clusters" in part.command for part in missing_of)
+        stored = pq.read_table(path)
+        pq.write_table(stored.set_column(0, "index", pa.array(range(1, 10))), path)
+    assert not question("Are heads of a layer alike", models_in(tmp_path)).tables
 
 
 def blocking(folder: Path, to: str, away: str, delta: float = -0.1) -> None:
@@ -221,26 +205,15 @@ def blocking(folder: Path, to: str, away: str, delta: float = -0.1) -> None:
         ("needed", "dispensable", "a place to attend to, not information"),
         ("needed", "needed", "both are needed; consistent with information in [SEP]"),
         ("dispensable", "dispensable", "not needed"),
-        ("inconclusive", "dispensable", UNTOLD),
+        ("inconclusive", "dispensable", ""),
     ],
 )
 def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: str, short: str) -> None:
-    blocking(make_run(tmp_path / "run"), to, away)
-    answer = answer_to(what_sep_is_for, models_in(tmp_path))
-    assert answers(answer).short == short
-    assert "to [SEP]: −10.0 points (−14.0 to −6.0)" in answers(answer).sentence
-    assert [lack.command.split()[-1] for lack in answer.missing] == ["analysis=sinks"]
-
-
-@pytest.mark.parametrize(
-    ("seeds", "words"), [(1, "not enough examples to tell"), (2, "not enough seeds or examples to tell")]
-)
-def test_table_and_sentence_say_what_would_tell(tmp_path: Path, seeds: int, words: str) -> None:
-    for seed in range(seeds):
-        blocking(make_run(tmp_path / str(seed), seed=seed), "inconclusive", "inconclusive", delta=0.0)
-    answer = answers(answer_to(what_sep_is_for, models_in(tmp_path)))
-    assert [row[-1] for row in answer.tables[0].rows] == [words] * 2
-    assert answer.sentence.count(f", {words}") == 2
+    blocking(make_run(tmp_path / "run", p_constant=0.001), to, away)
+    section = question("Is attention to [SEP] enough", models_in(tmp_path))
+    assert section.summary == short
+    assert "to: −10.0 points (−14.0 to −6.0)" in section.paragraphs[0]
+    assert [command.split()[-1] for command in section.commands] == ["analysis=sinks"]
 
 
 def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant: bool) -> dict[str, Any]:
@@ -302,31 +275,19 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     ]
     AblationTable.from_rows(rows).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
-    answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
-    assert answer.short == "2 of 4 groups can be spared together, 1 shown to be redundant"
-    assert "heads 0-1 0-2: −8.0 points (95% interval −10.0 to −6.0)" in answer.sentence
-    # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
-    assert "About 11,000 examples would settle the median undecided group if it has no effect" in answer.sentence
-
     folder = make_run(tmp_path / "second", seed=2)
     run = Run.open(folder)
-    AblationTable.from_rows([{**row, "run": run.name} for row in rows[1:]]).write(folder / "ablation.parquet")
-    run.declare(Disabling().declaration())
-    answer = answers(answer_to(redundant_or_unnecessary, models_in(tmp_path)))
-    assert answer.short == "2 of 4 and 3 groups can be spared together (2 seeds), 1 and 0 shown to be redundant"
-    by_seed, _ = answer.tables
-    assert by_seed.header[5] == "can be spared together"
-    assert [row[1:9] for row in by_seed.rows] == [
-        ["1", "408", "4", "1", "2", "0", "1", "about 11,000"],
-        ["2", "408", "3", "0", "2", "0", "1", "about 11,000"],
-    ]
-
     # With fewer than 19 random groups for each there is no p-value.
     untested = [{**row, "run": run.name, "p_controls": np.nan} for row in rows[1:]]
     AblationTable.from_rows(untested).write(folder / "ablation.parquet")
-    answer = answers(answer_to(redundant_or_unnecessary, models_in(folder)))
-    assert answer.short == "2 of 3 groups can be spared together, redundancy not tested"
-    assert answer.tables[0].rows[0][4] == "–"
+    run.declare(Disabling().declaration())
+    by_seed, by_group = question("When a head can go", models_in(tmp_path)).tables
+    # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
+    assert [row[1:] for row in by_seed.rows] == [
+        ["1", "408", "4", "1", "2", "0", "1", "about 11,000", "−8.0 (−10.0 to −6.0)"],
+        ["2", "408", "3", "–", "2", "0", "1", "about 11,000", "−1.0 (−3.0 to +1.0)"],
+    ]
+    assert by_group.rows[0] == ["mrpc", "0-1 0-2", "−10.0", "needed", "−8.0 (−10.0 to −6.0)", "0.010", "yes"]
 
 
 def with_patterns(folder: Path, name: str, before: Sequence[float], after: Sequence[float], error: float) -> Path:
@@ -341,7 +302,7 @@ def with_patterns(folder: Path, name: str, before: Sequence[float], after: Seque
         )
     }
     measured = [(stage, "patterns", columns) for stage, columns in grids.items()]
-    return make_run(folder / name, measured=measured, stderr=error)
+    return make_run(folder / name, measured=measured, stderr=error, p_constant=0.001)
 
 
 BEFORE = (0.3, 0.1, 0.1, 0.1, 0.3, 0.1)
@@ -350,31 +311,22 @@ BEFORE = (0.3, 0.1, 0.1, 0.1, 0.3, 0.1)
 @pytest.mark.parametrize(
     ("after", "error", "short"),
     [
-        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01, "vertical"),
-        ((0.1, 0.1, 0.1, 0.1, 0.5, 0.1), 0.01, "patterns that could be meaningful"),
-        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.2, UNTOLD),
-        (BEFORE, 0.01, UNTOLD),
+        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01, "vertical; fewer maps that could be meaningful"),
+        ((0.3, 0.1, 0.1, 0.1, 0.4, 0.0), 0.01, "patterns that could be meaningful"),
+        ((0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.2, ""),
+        (BEFORE, 0.01, ""),
     ],
 )
 def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], error: float, short: str) -> None:
     with_patterns(tmp_path, "run", BEFORE, after, error)
-    answer = answers(answer_to(meaningful_or_vertical, models_in(tmp_path)))
-    assert answer.short == short
+    make_run(tmp_path / "other", task="rte", p_constant=0.001)
+    section = question("Does fine-tuning favour", models_in(tmp_path))
+    assert section.summary == (f"{short} (mrpc); cannot be told (rte)" if short else "")
     if error == 0.01 and after[0] == 0.5:
-        assert "vertical maps changes by +20.0 points (95 % interval +18.0 to +22.0)" in answer.sentence
-
-
-def test_changes_of_features_are_counted_by_head(tmp_path: Path) -> None:
-    delta_LH = np.zeros(SIZE)
-    delta_LH[0, :2], delta_LH[1, 0] = 0.2, -0.2
-    stages = {"checkpoint": 0.3 + delta_LH, "initial": np.full(SIZE, 0.3), "checkpoint-initial": delta_LH}
-    measured = [(stage, "features", {"noun": value_LH}) for stage, value_LH in stages.items()]
-    make_run(tmp_path / "run", measured=measured)
-    answer = answers(answer_to(before_and_after, models_in(tmp_path)))
-    assert "Of 24 numbers (24 heads, 1 kinds of tokens), 2 rise and 1 fall significantly" in answer.sentence
-    # (2 · 0.2 − 0.2) / 24 = 0.008, with an error of at most 0.01.
-    assert "+0.008 (95 % interval −0.011 to +0.028)" in answer.sentence
-    assert answer.short == UNTOLD
+        assert section.tables[0].rows[0][1:4] == ["vertical", "+20.0", "+18.0 to +22.0"]
+    assert section.paragraphs[0].startswith("rte: no run has the column patterns/vertical")
+    [command] = section.commands
+    assert command.endswith(f"checkpoint={tmp_path / 'other'} 'measure=[patterns]' 'compare_with=[initial]'")
 
 
 @pytest.mark.parametrize(("sign", "short"), [(1, "relation heads matter more"), (-1, "relation heads matter less")])
@@ -388,14 +340,14 @@ def test_relation_heads_are_held_against_effects(tmp_path: Path, sign: int, shor
         measured=[("initial", "frame_relations", columns)],
         delta_LH=-sign * RISING,
         significant_LH=RISING > 0.21,
+        p_constant=0.001,
     )
-    answer = answers(answer_to(relation_heads, models_in(tmp_path)))
-    assert answer.short == short
-    assert answer.sentence.startswith("4 of 24 heads are shown to follow frame relations before fine-tuning")
-    assert f"{2 if sign == 1 else 0} of them {'are'} needed" in answer.sentence
+    section = question("Does the fine-tuned model use", models_in(tmp_path))
+    assert section.summary == short
+    assert section.tables[0].rows[0][:3] == ["mrpc", "4 of 24", "2" if sign == 1 else "0"]
 
 
-@pytest.mark.parametrize(("kept", "holds", "short"), [(10, True, "yes: 14 of 24 heads can go"), (24, False, UNTOLD)])
+@pytest.mark.parametrize(("kept", "holds", "short"), [(10, True, "yes: 14 of 24 heads can go"), (24, False, "")])
 def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, holds: bool, short: str) -> None:
     folder = make_run(tmp_path / "run", delta_LH=np.zeros(SIZE), dispensable_LH=RISING < 0.1)
     run = Run.open(folder)
@@ -403,9 +355,10 @@ def test_more_heads_than_needed_takes_a_guarantee(tmp_path: Path, kept: int, hol
     outcome = chosen("exact", kept, holds=holds, bound=0.005, hopeless=not holds)
     run.write_rows("pruning", "checkpoint", 0, [prune_search(), outcome, *curve])
     run.declare(Pruning().declaration())
-    answer = answers(answer_to(more_than_needed, models_in(tmp_path)))
-    assert answer.short == short
-    assert "10 of 24 can be spared" in answer.sentence
+    section = question("Does a model of this size", models_in(tmp_path))
+    assert section.summary == short
+    place = list(section.tables[0].header).index("can be spared")
+    assert section.tables[0].rows[0][place] == "10"
 
 
 def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
@@ -419,34 +372,19 @@ def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("alone", "short"),
-    [(230, "the second sentence alone is not enough"), (397, UNTOLD), (400, "one sentence is as good as both")],
-)
-def test_one_sentence_is_compared_example_by_example(tmp_path: Path, alone: int, short: str) -> None:
+def test_one_sentence_is_compared_example_by_example(tmp_path: Path) -> None:
     made: dict[str, Any] = {"task_settings": PAIRS, "count": 500}
     with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
-    one = make_run(tmp_path / "one", accuracy=alone / 500, data={"only": "second"}, **made)  # type: ignore[arg-type]
-    with_predictions(one, np.arange(500) < alone)
-    answer = answer_to(reasons, models_in(tmp_path))
-    assert answers(answer).short == short
-    assert (
-        f"both sentences change it by {'+' if alone < 400 else ''}{(400 - alone) / 5:.1f} points (95 %"
-        in answers(answer).sentence
-    )
-    lacking = [lack.command.split()[-1] for lack in answer.missing]
-    assert lacking == ([] if alone == 400 else ["control=first_sentence"])
-
-
-def test_that_one_sentence_is_not_enough_takes_both_controls(tmp_path: Path) -> None:
-    made: dict[str, Any] = {"task_settings": PAIRS, "count": 500}
-    with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
-    for which, right in (("first", 250), ("second", 230)):
+    for which, right in (("first", 400), ("second", 230)):
         control = make_run(tmp_path / which, accuracy=right / 500, data={"only": which}, **made)
         with_predictions(control, np.arange(500) < right)
-    answer = answer_to(reasons, models_in(tmp_path))
-    assert answers(answer).short == "one sentence is not enough"
-    assert not answer.missing
+    gains, accuracies = question("Does the model need", models_in(tmp_path)).tables
+    first, second = gains.rows
+    assert first[:2] == ["first sentence alone", "0.0"]
+    assert second[:2] == ["second sentence alone", "+34.0"]
+    # Wilson's interval of 400 of 500.
+    assert accuracies.rows[0] == ["mrpc", "0.800", "0.763 to 0.833"]
+    assert accuracies.rows[-1][0] == "most frequent class"
 
 
 def test_what_both_sentences_gain_over_seeds_keeps_the_noise_of_examples(tmp_path: Path) -> None:
@@ -460,14 +398,14 @@ def test_what_both_sentences_gain_over_seeds_keeps_the_noise_of_examples(tmp_pat
         with_predictions(alone, example_N < 60)
     # A gain of 0 or 1 with mean 0.2: a variance of 0.16 * 100 / 99 over 100 examples.
     reach = 100 * 1.959964 * (0.16 / 99) ** 0.5
-    words = f"change it by +20.0 points (95 % interval +{20 - reach:.1f} to +{20 + reach:.1f})"
-    assert words in answers(answer_to(reasons, models_in(tmp_path))).sentence
+    [gain] = question("Does the model need", models_in(tmp_path)).tables[0].rows
+    assert gain[1:] == ["+20.0", f"+{20 - reach:.1f} to +{20 + reach:.1f}", "seeds and examples"]
 
 
 @pytest.mark.parametrize(
     ("difference", "named"),
     [
-        ({"optimizer": {"learning_rate": 1e-3}}, "learning rate"),
+        ({"optimizer": {"learning_rate": 1e-3, "layer_decay": 1.25}}, "learning rate"),
         ({"trainer": {"devices": 1, "max_epochs": 1}}, "epochs"),
         ({"data": {"only": "second", "limit_train": 50}}, "training examples"),
         ({"init": "random_normal"}, "init"),
@@ -476,63 +414,33 @@ def test_what_both_sentences_gain_over_seeds_keeps_the_noise_of_examples(tmp_pat
 def test_a_control_that_differs_in_more_than_the_control_is_not_compared(
     tmp_path: Path, difference: dict[str, Any], named: str
 ) -> None:
-    made: dict[str, Any] = {"task_settings": PAIRS, "count": 500, "optimizer": {"learning_rate": 2e-5}}
+    made: dict[str, Any] = {"optimizer": {"learning_rate": 2e-5}, "cosine_LH": 1 - RISING, "p_constant": 0.001}
     made["trainer"] = {"devices": 1, "max_epochs": 3}
-    with_predictions(make_run(tmp_path / "both", accuracy=0.8, **made), np.arange(500) < 400)
-    control = make_run(tmp_path / "one", accuracy=0.4, **{**made, "data": {"only": "second"}, **difference})
-    with_predictions(control, np.arange(500) < 200)
+    make_run(tmp_path / "both", **made)
+    make_run(tmp_path / "one", **{**made, "data": {"only": "second"}, **difference})
     runs = models_in(tmp_path)
     (one,) = runs.tuned
     assert not runs.controls_of(one)
-    answer = answer_to(reasons, runs)
-    assert answers(answer).short == UNTOLD
-    assert f"second sentence alone, which differs in {named} too." in answers(answer).sentence
-    assert answer.missing[0].command.endswith("-m control=first_sentence,second_sentence")
-
-
-def test_a_task_of_single_sentences_cannot_leave_one_out(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", task="sst2", task_settings={"texts": 1})
-    answer = answer_to(reasons, models_in(tmp_path))
-    assert answers(answer).short == UNTOLD
-    # Wilson's interval of 326 of 408.
-    assert "Accuracy is 0.800 (95 % interval 0.757 to 0.835)" in answers(answer).sentence
-    assert "The task has one sentence" in answers(answer).sentence
-    assert not answer.missing
-
-
-def test_scores_without_accuracy_are_not_compared(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", task="stsb", accuracy=None, task_settings=PAIRS)
-    answer = answer_to(reasons, models_in(tmp_path))
-    assert (answers(answer).short, answers(answer).figures) == (UNTOLD, ())
-    assert answers(answer).sentence.startswith("Cannot be told: the scores of the task have no accuracy")
+    section = question("Do layers change more", runs)
+    assert any(text.endswith(f"which differs in {named} too.") for text in section.paragraphs)
 
 
 def test_commands_quote_folders(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "my run")
-    commands = [lack.command for lack in answer_to(relation_heads, models_in(tmp_path)).missing]
-    assert len(commands) == 2
+    folder = make_run(tmp_path / "my run", p_constant=0.001)
+    commands = question("Does the fine-tuned model use", models_in(tmp_path)).commands
+    assert commands
     assert all(
         command.startswith(f"python -m bertsecrets analyze checkpoint='{folder}' analysis=") for command in commands
     )
 
 
-def test_models_that_learned_nothing_are_not_judged(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", cosine_LH=1 - RISING, p_constant=0.4)
-    with_gradients(folder, 1 + RISING)
-    section = answered(models_in(tmp_path), "gradients", of_task=True)
-    assert section.summary == UNTOLD
-    assert section.paragraphs == ["Not judged, as the model is not shown to beat a constant answer: mrpc."]
-
-
-def test_a_seed_that_learned_nothing_is_left_out_of_those_that_did(tmp_path: Path) -> None:
+def test_models_and_seeds_that_learned_nothing_do_not_answer(tmp_path: Path) -> None:
     for seed, p_constant in ((1, 0.001), (2, 0.4), (3, 0.4)):
         folder = make_run(tmp_path / f"run{seed}", seed=seed, cosine_LH=1 - RISING * seed, p_constant=p_constant)
         with_gradients(folder, 1 + RISING)
-    models = models_in(tmp_path)
-    section = answered(models, "gradients", of_task=True)
-    assert section.paragraphs[-2].endswith("beat a constant answer: mrpc (seed 2, seed 3).")
-    alone = answered(models_in(tmp_path / "run1"), "gradients", of_task=True)
-    assert section.paragraphs[0] == alone.paragraphs[0]
+    [row] = question("Do layers change more", models_in(tmp_path)).tables[0].rows
+    assert row[1] == "+0.120"
+    assert question("Do layers change more", models_in(tmp_path / "run2")).tables == []
 
 
 def test_a_control_keeps_the_seeds_that_learn_nothing(tmp_path: Path) -> None:
@@ -540,26 +448,6 @@ def test_a_control_keeps_the_seeds_that_learn_nothing(tmp_path: Path) -> None:
         make_run(tmp_path / f"run{seed}", seed=seed, p_constant=p_constant, data={"permute_labels": True})
     (control,) = models_in(tmp_path).groups
     assert [model.seed for model in control.learners] == [1, 2]
-
-
-def test_groups_of_different_training_have_names_and_verdicts_of_their_own(tmp_path: Path) -> None:
-    trainings: list[tuple[float, int | None, float]] = [(2e-5, None, 0.001), (5e-5, None, 0.4), (2e-5, 100, 0.001)]
-    for seed, (rate, limit, p_constant) in enumerate(trainings):
-        settings = {"optimizer": {"learning_rate": rate}, "data": {"limit_train": limit}}
-        folder = make_run(
-            tmp_path / f"run{seed}", cosine_LH=1 - RISING, stderr=0.001, p_constant=p_constant, **settings
-        )
-        with_gradients(folder, 1 + RISING)
-    make_run(tmp_path / "sst2", task="sst2", optimizer={"learning_rate": 1e-4})
-    names = [one.name for one in models_in(tmp_path).tuned]
-    rate, limit = "optimizer.learning_rate", "data.limit_train"
-    learned = [f"mrpc · {limit}=100 · {rate}=2e-05", f"mrpc · {limit}=unset · {rate}=2e-05"]
-    unlearned = f"mrpc · {limit}=unset · {rate}=5e-05"
-    assert names == [*learned, unlearned, "sst2"]
-    section = answered(models_in(tmp_path), "gradients", of_task=True)
-    assert [each.partition(": ")[0] for each in section.paragraphs[:2]] == learned
-    assert section.paragraphs[2].endswith(f"beat a constant answer: {unlearned}.")
-    assert [block.name for block in section.figures] == [f"gradients_{name}" for name in learned]
 
 
 def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Path) -> None:
@@ -626,14 +514,3 @@ def test_training_again_names_all_of_the_data(
     assert all(
         read[word.partition("=")[0]] == data[word.partition("=")[0][5:]] for word in words if word[:5] == "data."
     )
-
-
-def test_answers_of_several_tasks_are_told_apart(tmp_path: Path) -> None:
-    with_patterns(tmp_path, "run", BEFORE, (0.5, 0.1, 0.1, 0.1, 0.1, 0.1), 0.01)
-    make_run(tmp_path / "other", task="rte")
-    section = answered(models_in(tmp_path), "meaningful_or_vertical")
-    assert section.summary == "vertical"
-    assert any(paragraph.startswith("Incomplete (rte): no run named") for paragraph in section.paragraphs)
-    assert section.commands == [
-        f"python -m bertsecrets analyze checkpoint={tmp_path / 'other'} analysis=patterns 'compare_with=[initial]'"
-    ]

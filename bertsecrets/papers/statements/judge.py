@@ -294,16 +294,17 @@ def subjects(models: Studied, about: About) -> list[Subject]:
     """The subjects of statements about one state of the models, without models fine-tuned under a control."""
     if about == "before":
         return _before(models)
-    return [_subject(models, group, about) for group in (models.random if about == "random" else models.tuned)]
+    return [subject_of(models, group, about) for group in (models.random if about == "random" else models.tuned)]
 
 
-def _subject(models: Studied, group: Group, about: About) -> Subject:
+def subject_of(models: Studied, group: Group, about: About) -> Subject:
+    """The fine-tuned models of a group as the subject of statements, without those not shown to have learned the task."""
     # Analyses of the model before fine-tuning, for columns of it.
     initial = tuple(part for model in models.initial_of(group) if about != "random" for part in model.parts)
     random = models.of_random(group)
     others = () if random is None else random.models
-    # A model from random weights is judged even if it learned nothing: such statements are about that.
-    counted = [model for model in group.models if model.learned or about == "random"]
+    # A model from random weights or under a control is judged even if it learned nothing: such statements are about that.
+    counted = [model for model in group.models if model.learned or about == "random" or group.controlled]
     # In a ring: each seed is in two comparisons.
     following = [*counted[1:], *counted[:1]]
     sheets = tuple(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.experiment import Disabling
@@ -40,6 +41,9 @@ BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
 SEEDS = "seeds:"
 """Prefix of a column that compares the model with that of the next seed, the last with the first."""
+
+TRAINING_OF = "training:"
+"""Prefix of a column that was recorded by head at steps of training, whose mean over these counts."""
 
 UNLIMITED = (-math.inf, math.inf)
 
@@ -158,6 +162,8 @@ class Sheet:
     def _read(self, column: str) -> Grid:
         if column.startswith(SEEDS):
             return self._between_seeds(column.removeprefix(SEEDS))
+        if column.startswith(TRAINING_OF):
+            return self._over_training(column.removeprefix(TRAINING_OF))
         about: About = "before" if column.startswith(BEFORE) else self.about
         measure, _, name = column.removeprefix(BEFORE).partition("/")
         if measure == DISABLE:
@@ -170,6 +176,21 @@ class Sheet:
                 return grid
         settings = self.settings_of(measure, about) if about == "before" else settings_for(column, about)
         raise LackingError(f"the column {measure}/{name}{_STATES[about]}", settings)
+
+    def _over_training(self, column: str) -> Grid:
+        measure, _, name = column.partition("/")
+        for run in (run for run in self.runs if measure in run.experiments):
+            table = run.experiments[measure][1].rows.select(column=name, stage=TRAINING).table
+            table = table.filter(pc.is_valid(table["head"]))
+            if table.num_rows:
+                layer_N, head_N = (table[key].to_numpy().astype(np.int64) for key in ("layer", "head"))
+                total_LH = np.zeros((layer_N.max() + 1, head_N.max() + 1))
+                count_LH = total_LH.copy()
+                np.add.at(total_LH, (layer_N, head_N), table["value"].to_numpy())
+                np.add.at(count_LH, (layer_N, head_N), 1)
+                return Grid(total_LH / np.where(count_LH, count_LH, np.nan), np.full(total_LH.shape, np.nan), 0)
+        # It cannot be had afterwards.
+        raise LackingError(f"the column {column} by head during training", "")
 
     def _between_seeds(self, column: str) -> Grid:
         measure, _, name = column.partition("/")

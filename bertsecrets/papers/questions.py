@@ -1,0 +1,442 @@
+"""What answers readers' questions beside statements: further tests, controls, blocked attention, groups of heads and guarantees."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from bertsecrets.ablation.blocking import over_seeds
+from bertsecrets.ablation.rows import Blocked
+from bertsecrets.papers.lines import Line, tables
+from bertsecrets.papers.models import Group, Model, Studied, analysis_command
+from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of
+from bertsecrets.papers.statements.kinds import KINDS
+from bertsecrets.papers.statements.sheet import LackingError
+from bertsecrets.papers.statements.test import RankTest
+from bertsecrets.present.disabling import rounded
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
+from bertsecrets.present.frame_relations import relation_heads
+from bertsecrets.present.pruning import guarantee_in_words
+from bertsecrets.present.report.content import FigureBlock, Section
+from bertsecrets.present.special_tokens import blocking_figure, blocking_table
+from bertsecrets.pruning.rows import Pruned
+from bertsecrets.reporting.controls import controls, in_words
+from bertsecrets.reporting.runs import constant_score
+from bertsecrets.results.components import GROUP
+from bertsecrets.results.disabled import rows_of
+from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import listed
+from bertsecrets.results.run import PREDICTIONS
+from bertsecrets.results.scores import LEVEL, score_interval
+from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
+from bertsecrets.results.views import MeasureView
+from bertsecrets.settings import CONF
+from bertsecrets.statistics.intervals import paired_proportions
+from bertsecrets.statistics.replicates import effects_over_seeds, mean_interval
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def numbers(
+    models: Studied,
+    tests: Mapping[str, Mapping[str, Any]],
+    caption: str,
+    heading: str = "number",
+    *,
+    form: str = "+",
+    under: Mapping[str, str] = _NONE,
+    figure: Mapping[str, str] = _NONE,
+) -> Section:
+    """Numbers of fine-tuned models tested as statements are, without correction, and of models fine-tuned under controls.
+
+    Args:
+        models: The models.
+        tests: What the number is -> its kind of test and the settings of that, ``about`` which state it is (``tuned`` unless
+            given), and in ``words`` what a number shown to be above or below the threshold says.
+        caption, heading, form: Of the table, and of the column of numbers; how these are written in cells.
+        under: Names of controls -> what the page calls them: the models under these are tested, too, and missing ones are named.
+        figure: ``name``, ``title`` and ``unit`` of a figure of the numbers under controls; empty for none.
+    """
+    lines: list[dict[str, Any]] = []
+    answers: dict[str, list[str]] = {group.name: [] for group in models.tuned}
+    lacking: dict[str, list[str]] = {}
+    commands: dict[tuple[str, str], str] = {}
+    for label, settings in tests.items():
+        values = dict(settings)
+        about, words = values.pop("about", "tuned"), values.pop("words", {})
+        test = KINDS[values["kind"]].read(f"test of {label}", {"above": 0.0, **values})
+        comparable = {group.name: models.controls_of(group) if under else [] for group in models.tuned}
+        shown: dict[str, int] = {}
+        for group in models.tuned:
+            for tested in [group, *comparable[group.name]]:
+                readings = []
+                for sheet in subject_of(models, tested, about).sheets:
+                    try:
+                        readings.append(test.reading(sheet))
+                    except LackingError as error:
+                        if tested is group or option_of(tested) in under:
+                            lacking.setdefault(tested.name, []).append(error.what)
+                            command = analysis_command(sheet.checkpoint, error.settings)
+                            commands.setdefault((tested.name, error.settings), command)
+                if not readings:
+                    continue
+                found = test.judge(readings)
+                shown[tested.name] = int(math.copysign(found.p_value <= LEVEL, found.value - test.threshold))
+                of_examples = "heads" if isinstance(test, RankTest) else "examples"
+                lines.append(
+                    {
+                        "group": group.name,
+                        "name": tested.name,
+                        "label": label,
+                        "value": found.value,
+                        "low": found.low,
+                        "high": found.high,
+                        "over": f"seeds and {of_examples}" if len(readings) > 1 else of_examples,
+                    }
+                )
+            side = shown.get(group.name, 0)
+            if side and (word := words.get("above" if side > 0 else "below")):
+                by_option = {option_of(control): shown.get(control.name) for control in comparable[group.name]}
+                also = [name for option, name in under.items() if by_option.get(option) == side]
+                otherwise = [name for option, name in under.items() if by_option.get(option) not in (side, None)]
+                word += f", also with {listed(also)}" * bool(also) + f", not shown with {listed(otherwise)}" * bool(
+                    otherwise
+                )
+                answers[group.name].append(word)
+    paragraphs = [
+        f"{name}: no run has {what[0]}{f', and {len(what) - 1} more' * (len(what) > 1)}."
+        for name, what in ((name, list(dict.fromkeys(what))) for name, what in lacking.items())
+    ]
+    for group in models.tuned:
+        present = {option_of(control) for control in models.controls_of(group)}
+        if missing := [option for option in under if option not in present]:
+            called = listed([under[option] for option in missing])
+            paragraphs.append(f"No comparable model was fine-tuned with {called} ({group.name}).")
+            control = f"{'-m ' * (len(missing) > 1)}control={','.join(missing)}"
+            commands[group.name, control] = group.retrain(control)
+        paragraphs += [
+            f"Not comparable: {other.name}, which differs in {listed(different)} too."
+            for other, different in (models.not_comparable(group) if under else [])
+        ]
+    several = {"quantity": "{label}"} if len(tests) > 1 else {}
+    columns = {
+        "models": "{name}",
+        **several,
+        heading: f"{{value:{form}}}",
+        "95 % interval": f"{{low:{form}}} to {{high:{form}}}",
+        "over": "{over}",
+    }
+    return Section(
+        paragraphs=list(dict.fromkeys(paragraphs)),
+        tables=tables(lines, columns, caption) if lines else [],
+        figures=_of_controls(lines, **figure) if figure else [],
+        commands=list(filter(None, commands.values())),
+        summary=in_few_words({name: "; ".join(words) for name, words in answers.items()}, measured=bool(lines)),
+    )
+
+
+def in_few_words(answers: Mapping[str, str], *, measured: bool) -> str:
+    """The answers of all models in a few words, those of which none is told as untold; models that agree together."""
+    if not measured:
+        return UNMEASURED
+    words = dict.fromkeys(answer or UNTOLD for answer in answers.values())
+    if len(words) < 2:
+        return next(iter(words), UNTOLD)
+    return "; ".join(
+        f"{word} ({', '.join(name for name, answer in answers.items() if (answer or UNTOLD) == word)})"
+        for word in words
+    )
+
+
+def option_of(group: Group) -> str:
+    """The name of the control under which models were fine-tuned; empty for another one."""
+    own = controls(group.config)
+    for path in sorted((CONF / "control").glob("*.yaml")):
+        if controls(yaml.safe_load(path.read_text("utf-8"))) == own:
+            return path.stem
+    return ""
+
+
+def _of_controls(lines: Sequence[Line], name: str, title: str, unit: str) -> list[FigureBlock]:
+    """Dots with intervals of each group of models with its controls."""
+    blocks = []
+    for group in dict.fromkeys(line["group"] for line in lines):
+        rows = [IntervalRow(of["name"], of["value"], of["low"], of["high"]) for of in lines if of["group"] == group]
+        if len(rows) > 1:
+            note = "lines: 95 % intervals over seeds and examples, or over examples with one seed"
+            figure = interval_rows(rows, title=title, unit=unit, note=note)
+            blocks.append(FigureBlock(f"{name}_{group}", figure, f"{title}, {group}.", "Dots with intervals."))
+    return blocks
+
+
+def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section | None:
+    """The score with attention to a token, or from it, blocked in all heads, over seeds; None if no run blocked it.
+
+    Args:
+        models: The models.
+        token: Name of the token.
+        meanings: The verdicts of attention to it and from it, in words with a comma between -> what both say in a few words.
+    """
+    paragraphs, shown, figures = [], [], []
+    answers: dict[str, str] = {}
+    for group in models.tuned:
+        found = [rows for view in group.views("blocking") if (rows := view.found(Blocked))]
+        rows = over_seeds(found) if found else []
+        both = {row.direction: row for row in rows if row.token == token}
+        if both.keys() != {"to", "from"}:
+            continue
+        verdicts = f"{WORDS[both['to'].verdict]}, {WORDS[both['from'].verdict]}"
+        answers[group.name] = meanings.get(verdicts, "")
+        changes = "; ".join(f"{direction}: {both[direction].change:+points}" for direction in ("to", "from"))
+        paragraphs.append(f"{group.name}: {both['to'].metric} with attention blocked in all heads, {changes}.")
+        shown.append(blocking_table(rows, len(found)))
+        figures.append(blocking_figure(f"blocked_{group.name}", rows, len(found)))
+    if not answers:
+        return None
+    return Section(paragraphs=paragraphs, tables=shown, figures=figures, summary=in_few_words(answers, measured=True))
+
+
+_REDUNDANT = "redundant"
+
+
+def _groups(models: Studied) -> Iterator[tuple[Group, int, list[dict[str, Any]]]]:
+    """The groups of heads whose heads were also disabled singly, for each seed."""
+
+    def rows_in(view: MeasureView) -> list[dict[str, Any]]:
+        return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
+
+    for group in models.tuned:
+        for model in group.learners:
+            if (view := model.view("ablation", lambda view: bool(rows_in(view)))) is not None:
+                yield group, model.seed, rows_in(view)
+
+
+def groups_by_seed(models: Studied) -> Iterator[Line]:
+    """How many groups of heads with similar maps have each verdict, by seed, and how many examples would settle the others."""
+    for group, seed, rows in _groups(models):
+        kinds = Counter(_kind(row) for row in rows)
+        tested = any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
+        # If the median undecided group has no effect.
+        enough = [
+            row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
+            for row in rows
+            if not _kind(row) and row["margin"] and math.isfinite(row["low"])
+        ]
+        worst = min(rows, key=lambda row: float(row["interaction"]))
+        yield {
+            "task": group.name,
+            "seed": seed,
+            "examples": rows[0]["count"],
+            "groups": len(rows),
+            "redundant": kinds[_REDUNDANT] if tested else None,
+            "spared": kinds[DISPENSABLE],
+            "needed": kinds[NEEDED],
+            "undecided": kinds[""],
+            "enough": f"about {rounded(float(np.median(enough))):,}" if enough else None,
+            "beyond": _beyond(worst),
+        }
+
+
+def groups_of_heads(models: Studied, most: int) -> Iterator[Line]:
+    """Groups of heads with similar maps, of the first seed, those first that lose most beyond the sum of their heads.
+
+    Args:
+        models: The models.
+        most: Largest number of groups of each model.
+    """
+    seen = set()
+    for group, _, rows in _groups(models):
+        if group.name not in seen:
+            seen.add(group.name)
+            for row in sorted(rows, key=lambda row: float(row["interaction"]))[:most]:
+                yield {
+                    "task": group.name,
+                    "heads": row["heads"],
+                    "together": 100 * row["delta"],
+                    "verdict": WORDS[row["verdict"]],
+                    "beyond": _beyond(row),
+                    "p": math.nan if row["p_controls"] is None else row["p_controls"],
+                    "redundant": bool(row["redundant"]),
+                }
+
+
+def _kind(row: Line) -> str:
+    """``redundant``, a verdict that tells, or empty."""
+    return _REDUNDANT if row["redundant"] else str(row["verdict"]) if row["verdict"] in (DISPENSABLE, NEEDED) else ""
+
+
+def _beyond(row: Line) -> Estimate:
+    """What a group loses beyond the sum of its heads, in points."""
+    return Estimate(*(100 * row[f"interaction{end}"] for end in ("", "_low", "_high")))
+
+
+def heads_that_follow(models: Studied) -> Iterator[Line]:
+    """How many heads that follow frame relations before fine-tuning are needed afterwards."""
+    before = models.before("frame_relations", lambda view: view.has("weight") and view.has("over_position"))
+    for group in models.tuned:
+        view = next((view for (model, _), view in before.items() if model == group.model), None)
+        effect = group.effects("head")
+        relation_LH = None if view is None else relation_heads(view)
+        if relation_LH is not None and effect is not None:
+            needed_LH = effect.needed_LH if effect.judged else None
+            yield {
+                "task": group.name,
+                "follow": int(relation_LH.sum()),
+                "heads": relation_LH.size,
+                "used": None if needed_LH is None else int((relation_LH & needed_LH).sum()),
+                "needed": None if needed_LH is None else int(needed_LH.sum()),
+            }
+
+
+def guarantee(models: Studied) -> Section | None:
+    """How many heads can go together without a loss that matters, of the first seed of each model; None without pruning."""
+    paragraphs = []
+    answers: dict[str, str] = {}
+    for group in models.tuned:
+        runs = [run for view in group.views("pruning") if (run := Pruned.of(view)) is not None]
+        if runs:
+            holds = [run.chosen.holds and not run.chosen.asked for run in runs]
+            heads = runs[0].search.heads
+            gone = heads - runs[0].chosen.kept
+            yes = sum(holds) > len(holds) / 2 and gone
+            answers[group.name] = f"yes: {gone} of {heads} heads can go" if yes else ""
+            paragraphs.append(f"{group.name}{', first seed' * (len(runs) > 1)}: {guarantee_in_words(runs[0])}")
+    return Section(paragraphs=paragraphs, summary=in_few_words(answers, measured=True)) if answers else None
+
+
+def accuracies(models: Studied) -> Iterator[Line]:
+    """The accuracy of fine-tuned models and of those under controls of the data, and of the most frequent class."""
+    for group in models.tuned:
+        for compared in [group, *_of_data(models, group)]:
+            values = [
+                value for model in compared.models if (value := model.first_set["model"].get("accuracy")) is not None
+            ]
+            if values:
+                interval = score_interval("accuracy", values, int(compared.models[0].first_set["count"]))
+                line = {"name": compared.name, "accuracy": interval.mean}
+                yield {**line, "low": interval.low, "high": interval.high}
+        name = next(iter(group.models[0].scores["sets"]))
+        if "accuracy" in group.models[0].first_set["constant"]:
+            yield {"name": "most frequent class", "accuracy": constant_score(group.models, name, "accuracy")}
+
+
+def _of_data(models: Studied, group: Group) -> list[Group]:
+    """The controls that change the data alone: one sentence of each pair, or shuffled labels."""
+    options = ("first_sentence", "second_sentence", "permuted_labels")
+    return [control for control in models.controls_of(group) if option_of(control) in options]
+
+
+def gains(models: Studied) -> Iterator[Line]:
+    """What both sentences gain over one, paired over examples, and over seeds where there are several."""
+    for group in models.tuned:
+        for control in _of_data(models, group):
+            if option_of(control) == "permuted_labels":
+                continue
+            pairs: list[dict[int, int]] = []
+            for model in group.models:
+                alone = next((other for other in control.models if other.seed == model.seed), None)
+                correct, correct_alone = _correct(model), {} if alone is None else _correct(alone)
+                # All seeds count that answered the examples of the first.
+                if (
+                    correct
+                    and correct.keys() == correct_alone.keys()
+                    and (not pairs or pairs[0].keys() == correct.keys())
+                ):
+                    pairs.append({index: right - correct_alone[index] for index, right in sorted(correct.items())})
+            if pairs:
+                gain = _gain(np.array([list(pair.values()) for pair in pairs]))
+                over = "seeds and examples" if len(pairs) > 1 else "examples"
+                name = " · ".join(in_words(controls(control.config)))
+                yield {
+                    "name": name,
+                    "gain": 100 * gain.value,
+                    "low": 100 * gain.low,
+                    "high": 100 * gain.high,
+                    "over": over,
+                }
+
+
+def _gain(gain_SN: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> Estimate:
+    """The mean of gains ``[seeds, examples]`` of −1, 0 or 1, with its interval."""
+    seeds, count = gain_SN.shape
+    if seeds > 1:
+        # Seeds that answer the same examples share their noise: it does not shrink with the number of seeds.
+        covariance_SS, own_SS = np.cov(gain_SN) / count, np.eye(seeds, dtype=bool)
+        noise = [covariance_SS[part].mean(keepdims=True) for part in (~own_SS, own_SS)]
+        effect = effects_over_seeds(gain_SN.mean(axis=1, keepdims=True), *noise, margin=0.0, level=0.95, largest=1.0)
+        low, high = (float(limit[0]) for limit in effect.limits)
+        return Estimate(float(effect.delta[0]), low, high)
+    lost, won = (int((gain_SN[0] == sign).sum()) for sign in (-1, 1))
+    # Of one seed, both models answered the same examples: only those that one of them gets right tell them apart.
+    low_V, high_V = paired_proportions([lost], [won], count)(np.array([0.025]))
+    return Estimate(float(gain_SN.mean()), float(low_V[0]), float(high_V[0]))
+
+
+def _predictions(folder: Path, model: Model) -> pa.Table | None:
+    """What a run of a model kept of its predictions for the first set, in order of the examples; None without any."""
+    path = folder / PREDICTIONS / f"{next(iter(model.scores['sets']))}.parquet"
+    return pq.read_table(path).sort_by("index") if path.is_file() else None
+
+
+def _correct(model: Model) -> dict[int, bool]:
+    """Which examples of the first set the model answers right, by their index; empty without predictions of classes."""
+    table = _predictions(model.parts[0].folder, model)
+    names = [] if table is None else [name for name in table.column_names if name.startswith("logit_")]
+    if table is None or len(names) < 2:
+        return {}
+    right_N = np.stack([table[name].to_numpy() for name in names], -1).argmax(-1) == table["label"].to_numpy()
+    return dict(zip(table["index"].to_pylist(), right_N.tolist(), strict=True))
+
+
+def under_control(models: Studied, control: str, measure: str, column: str) -> Iterator[Line]:
+    """Means of a column over all heads and by layer, without a control and under it, seed by seed on the same examples.
+
+    Args:
+        models: The models.
+        control: Name of the control.
+        measure, column: The measure, and its column.
+    """
+    for group in models.tuned:
+        for other in (other for other in models.controls_of(group) if option_of(other) == control):
+            pairs = []
+            for model in group.models:
+                counterpart = next((one for one in other.models if one.seed == model.seed), None)
+                views = [
+                    None if one is None else one.view(measure, lambda view: view.has(column))
+                    for one in (model, counterpart)
+                ]
+                if views[0] is not None and views[1] is not None and views[0].count(column) == views[1].count(column):
+                    ours, theirs = (_predictions(view.run.folder, model) for view in views if view is not None)
+                    # A measure takes the same sample of the same examples, if it takes as many.
+                    if ours is not None and theirs is not None and ours["index"].equals(theirs["index"]):
+                        pairs.append([view for view in views if view is not None])
+            if not pairs:
+                continue
+            mean_RSL = np.array([[view.value(column).mean(axis=1) for view in pair] for pair in pairs])
+            # The errors of the two models may go opposite ways.
+            error_L = np.sum([view.stderr(column).mean(axis=1) for view in pairs[0]], axis=0)
+            for name, part in {
+                "all layers": slice(None),
+                **{f"layer {layer}": slice(layer, layer + 1) for layer in range(len(error_L))},
+            }.items():
+                of_R, usual, changed = mean_RSL[:, :, part].mean(axis=2), 0, 1
+                change_R, reach = of_R[:, changed] - of_R[:, usual], 1.96 * float(error_L[part].mean())
+                interval = mean_interval(change_R)
+                one = len(change_R) == 1
+                yield {
+                    "task": group.name,
+                    "layers": name,
+                    "usual": float(of_R[:, usual].mean()),
+                    "under": float(of_R[:, changed].mean()),
+                    "change": float(change_R.mean()),
+                    "low": float(change_R[0]) - reach if one else interval.low,
+                    "high": float(change_R[0]) + reach if one else interval.high,
+                    "over": "examples" if one else "seeds",
+                }

@@ -1,1 +1,0 @@
-"""Questions that readers raised about the papers, answered for the models of any runs."""
