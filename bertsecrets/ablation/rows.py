@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Declaration, Run
@@ -11,9 +11,6 @@ from bertsecrets.results.views import MeasureView
 
 ABLATION = "ablation"
 """Name of the experiment in the head table and of its files of rows."""
-
-KEY = ("mode",)
-"""Sweeps of one step may differ in their mode: rows of one mode replace those of the same mode alone."""
 
 Found = TypeVar("Found")
 
@@ -149,6 +146,8 @@ class SparedAt:
         margin: A loss that may matter, as a difference of scores; :attr:`Spared.margin` is one of them.
         each, at_least: As in :class:`Spared`.
     """
+
+    KEYS: ClassVar = ("margin",)
 
     metric: str
     mode: str

@@ -36,7 +36,7 @@ from bertsecrets.ablation.plan import (
 from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
 from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import prepare
-from bertsecrets.ablation.rows import ABLATION, KEY, Power, Swept
+from bertsecrets.ablation.rows import ABLATION, Power, Swept
 from bertsecrets.ablation.screening import Screening, screened_sweep, why_not
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
@@ -141,7 +141,8 @@ class Judged:
         rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
         run.folder.mkdir(parents=True, exist_ok=True)
         run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
-        run.write_rows(ABLATION, stage, step, self.beside(rows, stage), KEY)
+        # Sweeps of one step may differ in their mode.
+        run.write_rows(ABLATION, stage, step, self.beside(rows, stage), mode=mode)
         self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
         if self.parts is not None:
             self.parts.clear()

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.rows import ABLATION, KEY, Together
+from bertsecrets.ablation.rows import ABLATION, Together
 from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
@@ -82,7 +82,7 @@ def look_closer(
                 names = " ".join(f"{layer}-{head}" for layer, head in spared)
                 how = {"mode": row["mode"], "heads": names, "seconds": time.monotonic() - started}
                 rows = [Together(**how, **of_metric) for of_metric in judged]
-                run.write_rows(ABLATION, row["stage"], row["step"], rows, KEY)
+                run.write_rows(ABLATION, row["stage"], row["step"], rows, [Together], mode=row["mode"])
     finally:
         model.to(home)
 

@@ -31,6 +31,7 @@ from bertsecrets.present.wandb import artifact_name
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import write_parquet
+from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import PREDICTIONS, Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
 from bertsecrets.sweeps.run_processes import watched
@@ -205,11 +206,12 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
         run.report_path,
         run.scores_path,
         run.folder / CONFIG_COPY,
+        *sorted((run.folder / FINDINGS).glob("*.parquet")),
         *weights,
     ):
         if path.is_file():
             # These files no longer change: W&B need not copy them first.
-            artifact.add_file(str(path), policy="immutable")
+            artifact.add_file(str(path), str(path.relative_to(run.folder)), policy="immutable")
     experiment.log_artifact(artifact)
     source = experiment.config.get("source_artifact")
     if source is not None and not experiment.offline:

@@ -99,7 +99,7 @@ def merge_runs(config: DictConfig) -> AblationTable:
     check_parts(parts)
     outcomes = merge({str(part.run.folder): part.outcomes for part in parts})
     first = parts[0]
-    identity = (first.run.name, first.run.model, first.run.task, first.run.init)
+    identity = (first.run.name, first.run.model, first.run.task, first.run.init, True, first.run.seed)
     recorded = config.copy()
     OmegaConf.set_struct(recorded, False)
     # What the parts share, so that the merged run can be read as a run itself.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,8 @@ class Distance:
         distance: Position of the head minus that of the dependent, in words.
         pairs: The pairs.
     """
+
+    KEYS: ClassVar = ("distance",)
 
     relation: str
     distance: int

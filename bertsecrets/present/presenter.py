@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +14,12 @@ from bertsecrets.grid import Shown
 from bertsecrets.present.grid import grid_comparison, grid_section
 from bertsecrets.present.report.content import Section
 from bertsecrets.results.earlier import MOVED
+from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import Declaration
+from bertsecrets.results.table import MissingColumnError
 from bertsecrets.results.views import Comparison, MeasureView
+
+_log = logging.getLogger(__name__)
 
 
 def _nothing(view: MeasureView) -> Mapping[str, Any]:
@@ -64,24 +69,33 @@ def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Prese
 def _guarded(presenter: Presenter, name: str) -> Presenter:
     """Another package's presenter, whose errors do not keep a page from being made."""
 
-    def section(view: MeasureView) -> Section | None:
-        try:
-            return presenter.section(view)
-        except Exception as error:
-            # A page says what failed, whatever the package raises.
-            return _failed(view.title, error)
+    def guarded(part: Callable[..., Any], otherwise: Callable[[Any, str], Any]) -> Callable[..., Any]:
+        def made(found: Any) -> Any:
+            try:
+                return part(found)
+            except (RecordError, MissingColumnError):
+                # Of the run's files, which pages tell themselves.
+                raise
+            except Exception as error:
+                # Whatever the package raises: a page says what failed.
+                return otherwise(
+                    found, f"The presenter '{name}' failed ({error_text(error)}); correct it, and make the page again."
+                )
 
-    def comparison(compared: Comparison) -> Section | None:
-        try:
-            return presenter.comparison(compared)
-        except Exception as error:
-            return _failed(next(iter(compared.replicates.values())).title, error)
+        return made
 
-    def _failed(title: str, error: Exception) -> Section:
-        advice = f"The presenter '{name}' failed ({error_text(error)}); correct it, and make the page again."
-        return Section(title, paragraphs=[advice])
+    def nothing(found: Any, advice: str) -> Mapping[str, Any]:
+        _log.warning(advice)
+        return {}
 
-    return replace(presenter, section=section, comparison=comparison)
+    return Presenter(
+        guarded(presenter.section, lambda view, advice: Section(view.title, paragraphs=[advice])),
+        guarded(
+            presenter.comparison,
+            lambda compared, advice: Section(next(iter(compared.replicates.values())).title, paragraphs=[advice]),
+        ),
+        *(guarded(part, nothing) for part in (presenter.classes, presenter.scalars, presenter.curves)),
+    )
 
 
 def resolved(declaration: Declaration) -> Declaration:

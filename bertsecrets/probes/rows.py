@@ -1,6 +1,7 @@
 """What probes find beside their weights: table 3 of Clark et al. 2019."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bertsecrets.results.estimate import Estimate
 
@@ -77,6 +78,8 @@ class HiddenState:
         uuas: Share of the trees' edges found, without their direction (Hewitt and Manning 2019).
         chosen: Whether the sentences that were held out chose this state.
     """
+
+    KEYS: ClassVar = ("state",)
 
     state: int
     uuas: Estimate

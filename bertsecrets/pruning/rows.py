@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import ClassVar
 
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.views import MeasureView
@@ -56,6 +57,8 @@ class Timing:
         low, high: Quartiles of the smaller model's.
     """
 
+    KEYS: ClassVar = ("attempt", "batch")
+
     attempt: int
     batch: int
     whole: float
@@ -81,6 +84,8 @@ class Group:
         whole, smaller: The accuracies.
         change: The smaller one's minus the whole one's; the limits hold for all groups of a kind together.
     """
+
+    KEYS: ClassVar = ("attempt",)
 
     attempt: int
     by: str
@@ -127,6 +132,8 @@ class Point:
         loss: Mean loss.
         parameters, flops: What is left of them.
     """
+
+    KEYS: ClassVar = ("order", "attempt", "kept")
 
     score: str
     label: str
@@ -258,6 +265,8 @@ class PathPoint:
         loss: Mean loss.
     """
 
+    KEYS: ClassVar = ("penalty",)
+
     penalty: float
     kept: int
     change: Estimate
@@ -267,6 +276,8 @@ class PathPoint:
 @dataclass(frozen=True)
 class PathGate:
     """A head's gate in evaluation mode, 0..1, fitted with one penalty of the path."""
+
+    KEYS: ClassVar = ("penalty",)
 
     penalty: float
     layer: int
@@ -309,6 +320,8 @@ class Cost:
         milliseconds: Of a pass.
     """
 
+    KEYS: ClassVar = ("kept",)
+
     part: str
     kept: int
     milliseconds: float
@@ -330,6 +343,8 @@ class Attempt:
         class_ruled_out: The same within every class; None if not tested.
         passed: Whether it passed all tests.
     """
+
+    KEYS: ClassVar = ("attempt",)
 
     attempt: int
     asked: float
@@ -357,6 +372,8 @@ class MetricTest:
         needed: Examples that would rule it out; infinite where none would, None where none are needed.
         lost, won: Examples whose answer turned wrong and right; None for other metrics than accuracy.
     """
+
+    KEYS: ClassVar = ("attempt",)
 
     attempt: int
     metric: str
@@ -386,6 +403,8 @@ class Layer:
         heads: Numbers of its heads, such as ``0 3 5``.
         neurons: How many neurons.
     """
+
+    KEYS: ClassVar = ("attempt",)
 
     attempt: int
     layer: int

@@ -1,9 +1,10 @@
 """Every number of runs as one long table, derived from their head tables, ablation tables and rows of findings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from bertsecrets.errors import UserError
@@ -11,11 +12,12 @@ from bertsecrets.reporting.run_report import views_of
 from bertsecrets.reporting.runs import runs_in
 from bertsecrets.results.ablation_table import UNCORRECTED
 from bertsecrets.results.earlier import EARLIER
-from bertsecrets.results.rows import FINDINGS, Identity, read_lines
+from bertsecrets.results.rows import FINDINGS, Identity, key_fields, read_lines, rows_path
 from bertsecrets.results.run import Run
 
 LONG = pa.schema(
     [
+        ("folder", pa.string()),
         *((name, pa.string()) for name in ("run", "model", "task", "init")),
         ("seed", pa.int64()),
         ("stage", pa.string()),
@@ -29,6 +31,7 @@ LONG = pa.schema(
 )
 """The columns of the long table.
 
+folder: The run's folder, since a training and its analyses are about one model.
 run, model, task, init, seed, stage, step: What the number is of.
 experiment, quantity: Its source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and ``relation/accuracy``.
 key: What else tells it from others, such as ``metric=accuracy mode=uniform kind=head variant=l03h11``; empty for a grid.
@@ -70,8 +73,11 @@ def numbers(*folders: str | Path) -> Any:
         if not runs:
             raise UserError(f"'{folder}' holds no run; give run folders or a sweep's folder.")
         for run in map(Run.open, runs):
-            lines += [*_of_heads(run), *_of_ablation(run), *_of_rows(run)]
-    return pa.Table.from_pylist(lines, schema=LONG).to_pandas()
+            found = (*_of_heads(run), *_of_ablation(run), *_of_rows(run))
+            lines += [{**line, "folder": str(run.folder), "seed": run.seed} for line in found]
+    # Layers, heads and counts stay whole numbers where some are missing.
+    whole = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    return pa.Table.from_pylist(lines, schema=LONG).to_pandas(types_mapper=whole.get)
 
 
 def _of_heads(run: Run) -> Iterator[Mapping[str, Any]]:
@@ -90,7 +96,7 @@ def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
     limits = {name for names in _LIMITS.values() for name in names} | {"low", "high", "loss_low", "loss_high"}
     for row in run.ablation_table().table.to_pylist():
         names = ("evaluation", "metric", "mode", "kind", "variant", "heads")
-        fixed = {**row, "seed": run.seed, "experiment": "ablation", "key": _key(row, names), "n": row["count"]}
+        fixed = {**row, "experiment": "ablation", "key": _key(row, names), "n": row["count"]}
         for name, value in row.items():
             if isinstance(value, float) and name not in limits:
                 low, high, stderr = (row.get(limit) for limit in _LIMITS.get(name, ("", "", "")))
@@ -105,29 +111,33 @@ def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def _of_rows(run: Run) -> Iterator[Mapping[str, Any]]:
-    files = [path.stem.split(".", 1) for path in sorted((run.folder / FINDINGS).glob("*.parquet"))]
+    files = [tuple(path.stem.split(".", 1)) for path in sorted((run.folder / FINDINGS).glob("*.parquet"))]
     for experiment, kind in files:
+        keys = key_fields(rows_path(run.folder, experiment, kind))
         for identity, line in read_lines(run.folder, experiment, kind, run.name):
-            yield from _of_line(experiment, kind, identity, line)
-    earlier = {pair for pair in EARLIER if list(pair) not in files}
+            yield from _of_line(experiment, kind, identity, line, keys)
+    earlier = {pair for pair in EARLIER if pair not in files}
     for name, (_, view) in views_of(run).items() if earlier else ():
         identity = Identity(run.name, run.model, run.task, run.init, run.seed, view.stage, view.step or 0)
         for kind in sorted(kind for experiment, kind in earlier if experiment == name):
             for content in view.lines(kind):
-                yield from _of_line(name, kind, identity, content)
+                keys = [field for field, value in content.items() if isinstance(value, str | int)]
+                yield from _of_line(name, kind, identity, content, keys)
 
 
-def _of_line(experiment: str, kind: str, identity: Identity, line: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A line for each estimate and each number with a point of a row; texts, whole numbers and flags are its key."""
+def _of_line(
+    experiment: str, kind: str, identity: Identity, line: Mapping[str, Any], keys: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    """A line for each number and each estimate of a row."""
     place = {name: line.get(name) for name in ("layer", "head", "verdict")}
-    names = [name for name, value in line.items() if isinstance(value, str | int) and name not in place]
-    fixed = {**vars(identity), **place, "experiment": experiment, "key": _key(line, names)}
+    fixed = {**vars(identity), **place, "experiment": experiment}
+    fixed["key"] = _key(line, [name for name in keys if name not in place])
     for name, value in line.items():
-        if isinstance(value, float):
-            yield {**fixed, "quantity": f"{kind}/{name}", "value": value}
-        elif isinstance(value, Mapping):
+        if isinstance(value, Mapping):
             yield {**fixed, "quantity": f"{kind}/{name}", **value}
+        elif isinstance(value, int | float) and not isinstance(value, bool) and name not in (*keys, *place):
+            yield {**fixed, "quantity": f"{kind}/{name}", "value": float(value)}
 
 
-def _key(line: Mapping[str, Any], names: Any) -> str:
+def _key(line: Mapping[str, Any], names: Sequence[str]) -> str:
     return " ".join(f"{name}={line[name]}" for name in names if line[name] not in ("", None))

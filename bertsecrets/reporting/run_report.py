@@ -101,6 +101,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     scalars: dict[str, float] = {}
     curves: dict[str, Sequence[Mapping[str, float]]] = {}
     of_task: set[str] = set()
+    damaged: set[str] = set()
     views = {name: view for name, (_, view) in experiments.items()}
     presenters = {name: presenter_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
     for name, (_, view) in experiments.items():
@@ -115,6 +116,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             section = Section(view.title, paragraphs=[advice])
         except RecordError as error:
             section = Section(view.title, paragraphs=[str(error)])
+            damaged.add(name)
             del views[name]
         if section is not None:
             sections[name] = section
@@ -134,7 +136,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         sections = {
             name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
         }
-    disabled = None if nothing_learned else DisabledHeads.of(run)
+    disabled = None if nothing_learned or "ablation" in damaged else DisabledHeads.of(run)
     together = heads_together([(view, presenters[name]) for name, view in views.items()])
     found = Found(run, scores, analysis, views, sections, compared, disabled, together)
     screen = opening(found)

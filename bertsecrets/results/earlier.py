@@ -20,18 +20,28 @@ HEADS = "heads of a layer"
 """Key of their number, which is added to every JSON."""
 
 
-def earlier_lines(folder: Path, experiment: str, kind: str, content: Content) -> list[Content]:
+def earlier_lines(folder: Path, experiment: str, kind: str, model: str, heads: int) -> list[Content]:
     """The fields of an experiment's rows of one kind from its JSON of version 0.1; none without such JSON.
 
+    Args:
+        folder: The run's folder.
+        experiment, kind: The experiment and the kind of rows.
+        model: Key of the model in the JSON.
+        heads: Number of heads of a layer.
+
     Raises:
-        RecordError: If it lacks a field.
+        RecordError: If it cannot be read, or lacks a field.
     """
     if (experiment, kind) not in EARLIER:
         return []
     name = _FILES.get(experiment, f"{experiment}.json")
+    if not (folder / name).is_file():
+        return []
     try:
-        if experiment in _FILES and (folder / name).is_file():
-            content = json.loads((folder / name).read_text("utf-8"))
+        content = json.loads((folder / name).read_text("utf-8"))
+        if experiment not in _FILES:
+            of_model = content.get(model)
+            content = of_model and {**of_model, HEADS: heads}
         return list(EARLIER[experiment, kind](content)) if content else []
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise RecordError(

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from math import isfinite, nan
 
-from bertsecrets.results.formatting import low_to_high, number, with_error
+from bertsecrets.results.formatting import MISSING, low_to_high, number
 
 _SPEC = re.compile(r"(\+?)(?:\.(\d))?(%|points|)")
 
@@ -35,12 +35,12 @@ class Estimate:
         match = _SPEC.fullmatch(spec)
         if match is None:
             raise ValueError(f"an estimate has no format '{spec}'; use [+][.digits][% or points]")
+        if not isfinite(self.value):
+            return MISSING
         signed, unit = bool(match[1]), match[3]
         scale, digits = (100, int(match[2] or 1)) if unit else (1, int(match[2] or 3))
         if isfinite(self.low) and isfinite(self.high):
             limits = f" ({low_to_high(scale * self.low, scale * self.high, digits, signed=signed)})"
-        elif isfinite(self.stderr) and not unit:
-            return with_error(self.value, self.stderr, digits)
         else:
-            limits = ""
+            limits = f" ± {number(scale * self.stderr, digits)}" if isfinite(self.stderr) else ""
         return f"{number(scale * self.value, digits, signed=signed)}{' points' * (unit == 'points')}{limits}"

@@ -1,6 +1,6 @@
 """Rows of findings in Parquet: any frozen dataclass of texts, numbers, flags and estimates."""
 
-from collections import defaultdict
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from bertsecrets.errors import UserError
@@ -18,6 +19,9 @@ Row = TypeVar("Row")
 
 FINDINGS = "findings"
 """Name of the folder of row files in a run's folder."""
+
+KEYS = "KEYS"
+"""Name of the class variable with the fields of numbers that tell rows apart, such as how many heads a smaller model keeps."""
 
 _ARROW: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ARROW[Estimate] = pa.struct([(name, _ARROW[hint]) for name, hint in get_type_hints(Estimate).items()])
@@ -58,7 +62,18 @@ def arrow_schema(kind: type) -> pa.Schema:
         if len(parts) != 1 or parts[0] not in _ARROW:
             raise TypeError(f"{kind.__name__}.{name} is {hint}; a row has str, int, float, bool and Estimate alone")
         columns.append(pa.field(name, _ARROW[parts[0]], nullable=parts != [hint]))
-    return pa.schema(columns)
+    return pa.schema(columns, {KEYS: json.dumps(list(getattr(kind, KEYS, ())))})
+
+
+def key_fields(path: Path) -> list[str]:
+    """The fields that tell the rows of a file apart, beside head and layer: texts, flags, and the numbers of ``KEYS`` of their class.
+
+    Numbers that are no key, such as a count, are found, as estimates are.
+    """
+    schema = pq.read_schema(path)
+    named = json.loads((schema.metadata or {}).get(KEYS.encode(), b"[]"))
+    plain = (field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_boolean(field.type))
+    return [name for name in (*plain, *named) if name not in (*_IDENTITY, "verdict")]
 
 
 def rows_path(folder: Path, experiment: str, kind: str) -> Path:
@@ -71,18 +86,70 @@ def kind_name(kind: type) -> str:
     return kind.__name__.lower()
 
 
-def write_rows(folder: Path, experiment: str, identity: Identity, rows: Sequence[Any], key: Sequence[str] = ()) -> None:
-    """Write an experiment's rows, a file for each kind; those of the same stage, step and fields ``key`` replace earlier ones."""
-    by_kind: dict[type, list[dict[str, Any]]] = defaultdict(list)
-    of_all = asdict(identity)
+def write_rows(
+    folder: Path,
+    experiment: str,
+    identity: Identity,
+    rows: Sequence[Any],
+    kinds: Sequence[type] = (),
+    **equal: str,
+) -> None:
+    """Write an experiment's rows, a file for each kind; all earlier ones of the same stage and step go.
+
+    Args:
+        folder: The run's folder.
+        experiment: The experiment.
+        identity: What the rows are of.
+        rows: The rows; none removes those of the stage and step.
+        kinds: The kinds whose earlier rows go; empty for all that the experiment has.
+        equal: Fields and values that earlier rows have, too, if they go.
+
+    Raises:
+        RecordError: If a file with earlier rows cannot be read, or has other fields.
+    """
+    by_kind: dict[str, list[dict[str, Any]]] = {kind_name(kind): [] for kind in kinds}
+    if not kinds:
+        by_kind = {path.stem.partition(".")[2]: [] for path in (folder / FINDINGS).glob(f"{experiment}.*.parquet")}
+    schemas = {kind_name(type(row)): arrow_schema(type(row)) for row in rows}
     for row in rows:
-        by_kind[type(row)].append({**of_all, **asdict(row)})
+        by_kind.setdefault(kind_name(type(row)), []).append({**asdict(identity), **asdict(row)})
+    gone = {"stage": identity.stage, "step": identity.step, **equal}
     for kind, content in by_kind.items():
-        path, schema = rows_path(folder, experiment, kind_name(kind)), arrow_schema(kind)
-        kept = read_parquet(path).to_pylist() if path.is_file() else []
-        replaced = {tuple(row[name] for name in ("stage", "step", *key)) for row in content}
-        kept = [row for row in kept if tuple(row.get(name) for name in ("stage", "step", *key)) not in replaced]
-        write_parquet(path, pa.Table.from_pylist([*kept, *content], schema=schema))
+        path = rows_path(folder, experiment, kind)
+        earlier = _read(path)
+        kept = [] if earlier is None else [row for row in earlier.to_pylist() if not gone.items() <= row.items()]
+        schema = schemas.get(kind) or (None if earlier is None else earlier.schema)
+        if schema is None or (earlier is not None and not content and len(kept) == earlier.num_rows):
+            continue
+        try:
+            write_parquet(path, pa.Table.from_pylist([*kept, *content], schema=schema))
+        except pa.ArrowInvalid as error:
+            raise RecordError(
+                f"'{path}' has rows of another version ({error}); move it away, and repeat the analysis."
+            ) from error
+
+
+def _read(path: Path) -> pa.Table | None:
+    if not path.is_file():
+        return None
+    try:
+        return read_parquet(path)
+    except DamagedFileError as error:
+        raise RecordError(f"'{path}' is damaged ({error}); move it away, and repeat the analysis.") from error
+
+
+def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) -> tuple[str, int] | None:
+    """The stage and step of an experiment's last rows of any kind, in the first of some stages that has rows; None without any.
+
+    Raises:
+        RecordError: If a file cannot be read, or is of another run.
+    """
+    kinds = sorted(path.stem.partition(".")[2] for path in (folder / FINDINGS).glob(f"{experiment}.*.parquet"))
+    moments = {
+        (identity.stage, identity.step) for kind in kinds for identity, _ in read_lines(folder, experiment, kind, run)
+    }
+    of_stages = ([step for of_stage, step in moments if of_stage == stage] for stage in stages)
+    return next(((stage, max(steps)) for stage, steps in zip(stages, of_stages, strict=True) if steps), None)
 
 
 def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple[Identity, dict[str, Any]]]:
@@ -98,14 +165,9 @@ def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple
         RecordError: If the file cannot be read, or is of another run.
     """
     path = rows_path(folder, experiment, kind)
-    if not path.is_file():
-        return []
-    try:
-        content = read_parquet(path).to_pylist()
-    except DamagedFileError as error:
-        raise RecordError(f"'{path}' is damaged ({error}); repeat the analysis.") from error
+    table = _read(path)
     lines = []
-    for line in content:
+    for line in [] if table is None else table.to_pylist():
         missing = [name for name in _IDENTITY if name not in line]
         if missing:
             raise RecordError(

@@ -209,18 +209,20 @@ class Run:
             check_name(declaration.name)
         return declarations
 
-    def write_rows(self, experiment: str, stage: str, step: int, rows: Sequence[Any], key: Sequence[str] = ()) -> None:
+    def write_rows(
+        self, experiment: str, stage: str, step: int, rows: Sequence[Any], kinds: Sequence[type] = (), **equal: str
+    ) -> None:
         """Write an experiment's rows of findings; does nothing in a process that does not write.
 
         Args:
             experiment: Name of the experiment.
             stage, step: What the numbers are of.
-            rows: The rows; they replace earlier ones of the same kind, stage and step.
-            key: Fields in which replaced rows are equal, too.
+            rows: The rows.
+            kinds, equal: Which earlier ones they replace, see :func:`~bertsecrets.results.rows.write_rows`.
         """
-        if self.writes and rows:
+        if self.writes:
             identity = Identity(self.name, self.model, self.task, self.init, self.seed, stage, step)
-            write_rows(self.folder, experiment, identity, rows, key)
+            write_rows(self.folder, experiment, identity, rows, kinds, **equal)
 
     def rows(self, grid: HeadGrid, stage: str, step: int) -> HeadTable:
         """A grid as rows of the head table."""

@@ -1,6 +1,5 @@
 """Views of an experiment for the sections of pages: its numbers in one run, or in all runs of a condition."""
 
-import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -12,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bertsecrets.grid import Column, Shown
-from bertsecrets.results.earlier import HEADS, earlier_lines
-from bertsecrets.results.rows import Row, as_rows, kind_name, read_lines, rows_path
+from bertsecrets.results.earlier import earlier_lines
+from bertsecrets.results.rows import Row, as_rows, kind_name, last_moment, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
 from bertsecrets.statistics.corrections import LEVEL as LEVEL
@@ -205,20 +204,15 @@ class MeasureView:
         Raises:
             RecordError: If their file cannot be read, or is of another run.
         """
-        stages = (self.stage,) if self.stage in (INITIAL, RANDOM) else (TRAINING, CHECKPOINT)
-        lines = [
-            ((identity.stage == CHECKPOINT, identity.step), line)
-            for identity, line in read_lines(self.run.folder, self.name, kind, self.run.name)
-            if identity.stage in stages
-        ]
-        if not lines:
-            path = self.run.earlier_path(self.name)
-            models = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-            content = models.get(self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY, {})
-            content |= {HEADS: 1 + (pc.max(self.rows.table["head"]).as_py() or 0)} if content else {}
-            return list(earlier_lines(self.run.folder, self.name, kind, content))
-        last = max(moment for moment, _ in lines)
-        return [line for moment, line in lines if moment == last]
+        stages = (self.stage,) if self.stage in (INITIAL, RANDOM) else (CHECKPOINT, TRAINING)
+        # Of all kinds: a kind without rows at the last step has none, whatever it had before.
+        last = last_moment(self.run.folder, self.name, self.run.name, stages)
+        if last is None:
+            heads = 1 + (pc.max(self.rows.table["head"]).as_py() or 0)
+            model = self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY
+            return list(earlier_lines(self.run.folder, self.name, kind, model, heads))
+        lines = read_lines(self.run.folder, self.name, kind, self.run.name)
+        return [line for identity, line in lines if (identity.stage, identity.step) == last]
 
     def found(self, kind: type[Row]) -> list[Row]:
         """:meth:`lines` as rows.

@@ -31,6 +31,7 @@ from bertsecrets.results.files import (
     resume_command,
     write_text,
 )
+from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
 from bertsecrets.sweeps.hydra_arguments import without_hydra
@@ -47,7 +48,7 @@ BEGUN, LOCK = "begun.json", ".lock"
 _PATIENCE_S = 5.0
 """How long a process that was just killed may take to release its folder."""
 
-_TABLES = ("heads.parquet", "ablation.parquet")
+_TABLES = ("heads.parquet", "ablation.parquet", f"{FINDINGS}/*.parquet")
 _RESULTS = (CONFIG_COPY, "scores.json", *_TABLES, "predictions/*.parquet")
 _BLOCK = 1 << 20
 
@@ -323,13 +324,11 @@ def find_damage(folder: Path) -> str | None:
     Raises:
         OSError, MemoryError: If the file cannot be read for want of memory or open files; it need not be damaged.
     """
-    for name in _TABLES:
-        path = folder / name
-        if path.is_file():
-            try:
-                read_parquet(path)
-            except DamagedFileError as error:
-                return f"{path} cannot be read ({error})"
+    for path in (path for name in _TABLES for path in sorted(folder.glob(name))):
+        try:
+            read_parquet(path)
+        except DamagedFileError as error:
+            return f"{path} cannot be read ({error})"
     for path in sorted((folder / "checkpoints").glob("*.ckpt")):
         if not zipfile.is_zipfile(path):
             return f"{path} cannot be read as a checkpoint"

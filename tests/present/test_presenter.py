@@ -27,7 +27,7 @@ from bertsecrets.present.presenter import Presenter
 
 Path({marker!r}).touch()
 THEIRS = Presenter(scalars=lambda view: {{"theirs": 1.0}})
-FAILS = Presenter(section=lambda view: view.gone, comparison=lambda comparison: 1 / 0)
+FAILS = Presenter(section=lambda view: view.gone, comparison=lambda comparison: 1 / 0, scalars=lambda view: 1 / 0)
 
 
 class Other:
@@ -65,7 +65,7 @@ def test_a_trusted_class_brings_the_presenters_of_its_module(
     assert marker.exists()
     assert presenter.scalars(VIEW) == {"theirs": 1.0}
     # Once it is imported, no trust is needed to find it.
-    assert presenter_of(declared(f"{name}:Other.inner")).scalars is presenter.scalars
+    assert presenter_of(declared(f"{name}:Other.inner")).scalars(VIEW) == {"theirs": 1.0}
     assert presenter_of(declared(f"{name}:Other")) == Presenter()
     with pytest.raises(UserError, match=f"'{name}:Othr', which cannot be imported .*did you mean 'Other'"):
         presenter_of(declared(f"{name}:THEIRS"), trusted=[f"{name}:Othr"])
@@ -82,6 +82,7 @@ def test_a_presenter_that_fails_says_so_on_the_page(foreign: tuple[str, Path], m
         f"The presenter '{name}:FAILS' failed (AttributeError: 'MeasureView' object has no attribute 'gone'); correct it, and make the "
         "page again."
     ]
+    assert presenter.scalars(VIEW) == {}
     compared = presenter.comparison(Comparison({"a": Replicates([VIEW])}))
     assert compared is not None
     assert "(ZeroDivisionError: division by zero)" in compared.paragraphs[0]

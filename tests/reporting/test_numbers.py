@@ -21,6 +21,8 @@ def test_every_number_of_many_runs_has_a_line(tmp_path: Path) -> None:
     table = bs.numbers(tmp_path / "sweep")
     assert list(table.columns) == LONG.names
     assert set(table.seed) == {1, 2}
+    assert set(table.folder) == {str(tmp_path / "sweep" / name) for name in "12"}
+    assert str(table.layer.dtype) == "Int32"
     first = table[table.seed == 1]
     drift = first[(first.experiment == "drift") & (first.step == 9)]
     np.testing.assert_array_equal(drift.value, [0.5, 0.9])
@@ -31,8 +33,10 @@ def test_every_number_of_many_runs_has_a_line(tmp_path: Path) -> None:
     assert list(zip(deltas.layer, deltas["head"], strict=True)) == [(0, 0), (0, 1)]
     (gain,) = first[first.quantity == "relation/gain"].to_dict("records")
     assert (gain["value"], gain["low"], gain["high"], gain["n"]) == (0.3, pytest.approx(0.28), pytest.approx(0.32), 200)
-    assert gain["key"] == "relation=det words=200 from_head=False offset=1"
+    assert gain["key"] == "relation=det from_head=False"
     assert (gain["layer"], gain["head"]) == (7, 10)
+    (words,) = first[first.quantity == "relation/words"].to_dict("records")
+    assert words["value"] == 200
     (p_gain,) = first[first.quantity == "relation/p_gain"].to_dict("records")
     assert p_gain["value"] == 0.01
     assert np.isnan(p_gain["low"])

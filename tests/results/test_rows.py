@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from math import isnan, nan
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.rows import Identity, RecordError, arrow_schema, as_rows, read_lines, rows_path, write_rows
+from bertsecrets.results.rows import (
+    Identity,
+    RecordError,
+    arrow_schema,
+    as_rows,
+    key_fields,
+    last_moment,
+    read_lines,
+    rows_path,
+    write_rows,
+)
 
 IDENTITY = Identity("run", "minilm", "mrpc", "pretrained", 1, "checkpoint", 9)
 
@@ -68,6 +79,43 @@ def test_rows_of_the_same_step_replace_earlier_ones(tmp_path: Path) -> None:
     assert [row.name for row in read(tmp_path, "initial")] == ["aux"]
 
 
+@dataclass(frozen=True)
+class Other:
+    """A row of another kind."""
+
+    mode: str
+    size: int
+    KEYS: ClassVar = ("size",)
+
+
+def others(folder: Path) -> list[tuple[str, int, str]]:
+    return [
+        (line["mode"], line["size"], identity.stage) for identity, line in read_lines(folder, "toy", "other", "run")
+    ]
+
+
+def test_rows_of_kinds_that_were_not_found_again_go(tmp_path: Path) -> None:
+    initial = replace(IDENTITY, stage="initial", step=0)
+    write_rows(tmp_path, "toy", IDENTITY, [THING, Other("zero", 1), Other("mean", 2)])
+    write_rows(tmp_path, "toy", initial, [Other("zero", 3)])
+    # One mode alone, then one kind alone.
+    write_rows(tmp_path, "toy", IDENTITY, [THING], mode="zero")
+    assert others(tmp_path) == [("mean", 2, "checkpoint"), ("zero", 3, "initial")]
+    write_rows(tmp_path, "toy", IDENTITY, [Other("mean", 4)], [Other], mode="mean")
+    assert others(tmp_path) == [("zero", 3, "initial"), ("mean", 4, "checkpoint")]
+    assert read(tmp_path) == [THING, THING]
+    write_rows(tmp_path, "toy", IDENTITY, [])
+    assert read(tmp_path) == []
+    assert others(tmp_path) == [("zero", 3, "initial")]
+    assert last_moment(tmp_path, "toy", "run", ["checkpoint", "initial"]) == ("initial", 0)
+
+
+def test_keys_are_texts_and_flags_and_the_numbers_that_a_class_names(tmp_path: Path) -> None:
+    write_rows(tmp_path, "toy", IDENTITY, [THING, Other("zero", 1)])
+    assert key_fields(rows_path(tmp_path, "toy", "thing")) == ["name", "found"]
+    assert key_fields(rows_path(tmp_path, "toy", "other")) == ["mode", "size"]
+
+
 def test_a_kind_with_a_field_that_no_file_can_hold_is_refused() -> None:
     @dataclass(frozen=True)
     class Nested:
@@ -101,6 +149,10 @@ def test_files_that_do_not_hold_such_rows_are_refused_in_one_sentence(tmp_path: 
     pq.write_table(pq.read_table(path).drop_columns("seed"), path)
     with pytest.raises(RecordError, match=r"thing\.parquet' has no field 'seed', so it is of another version"):
         read_lines(tmp_path, "toy", "thing", "run")
+    with pytest.raises(RecordError, match="move it away, and repeat the analysis"):
+        write_rows(tmp_path, "toy", IDENTITY, [replace(THING, name="obj")], name="obj")
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(RecordError, match=r"thing\.parquet' is damaged .*; repeat the analysis"):
+    with pytest.raises(RecordError, match=r"thing\.parquet' is damaged .*; move it away"):
+        write_rows(tmp_path, "toy", IDENTITY, [THING])
+    with pytest.raises(RecordError, match=r"thing\.parquet' is damaged .*, and repeat the analysis"):
         read_lines(tmp_path, "toy", "thing", "run")

@@ -1,6 +1,7 @@
 """What the measure of distances between heads finds beside its grid."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Group:
         stability: Mean over the bootstrap samples of its highest Jaccard index with a group there, 0..1; NaN without
             samples.
     """
+
+    KEYS: ClassVar = ("group",)
 
     before: bool
     group: int
@@ -86,6 +89,8 @@ class Moved:
 @dataclass(frozen=True)
 class Distance:
     """Mean Jensen-Shannon divergence of two heads of a model in nats, 0..ln 2, each pair once."""
+
+    KEYS: ClassVar = ("other_layer", "other_head")
 
     before: bool
     layer: int

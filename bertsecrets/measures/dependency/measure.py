@@ -282,10 +282,10 @@ class Dependency(Measure):
             head=head,
             from_head=bool(direction),
             chosen=chosen.share,
-            accuracy=Estimate(*chosen.accuracy.over_splits(), n=len(words_N)),
+            accuracy=Estimate(*chosen.accuracy.over_splits(), n=int(words_N.sum())),
             offset=self.offsets[best],
             baseline=float(offset_NO[:, best].sum() / words_N.sum()),
-            gain=Estimate(*chosen.gains.over_splits(best), n=len(words_N)),
+            gain=Estimate(*chosen.gains.over_splits(best), n=int(words_N.sum())),
             p_gain=float(combined_p(p_S)),
             chosen_on_all=chosen.accuracy_on_all,
         )

@@ -1,6 +1,7 @@
 """What the measure of frame relations finds beside its grid."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 BASELINES = {
     "position": "same distance elsewhere",
@@ -47,6 +48,8 @@ class Filter:
 class Offset:
     """Links with a pair at a signed distance in tokens, attended to minus attending: what a fixed offset can reach."""
 
+    KEYS: ClassVar = ("offset",)
+
     offset: int
     links: int
 
@@ -54,6 +57,8 @@ class Offset:
 @dataclass(frozen=True)
 class Token:
     """A token of the example sentence."""
+
+    KEYS: ClassVar = ("position",)
 
     position: int
     token: str
@@ -63,6 +68,8 @@ class Token:
 class LinkedPair:
     """Positions of two linked tokens of the example sentence: which attends, and which is attended to."""
 
+    KEYS: ClassVar = ("query", "key")
+
     query: int
     key: int
 
@@ -70,6 +77,8 @@ class LinkedPair:
 @dataclass(frozen=True)
 class Weight:
     """One weight of the example sentence's map in one of the heads with the most attention along the links."""
+
+    KEYS: ClassVar = ("query", "key")
 
     layer: int
     head: int
