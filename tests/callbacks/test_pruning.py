@@ -105,17 +105,10 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
     inputs = {"input_ids": torch.tensor([[2, 7, 8, 9, 3], [2, 9, 4, 3, 0]])}
     with torch.no_grad(), override(module.model.eval(), [HeadEdit(layer, head) for layer, head in removed]):
         torch.testing.assert_close(smaller(**inputs).logits, module.model(**inputs).logits, atol=1e-5, rtol=0)
-    section = presented.PRESENTER.section(view_of(run))
-    assert section is not None
     assert [group.group for group in pruned.groups] == [f"class {name}" for name in TASK.labels]
     # The only search on these examples; the next one finds it.
     assert pruned.search.number == 1
     assert len(list((tmp_path / "searches").iterdir())) == 1
-    costs, scores = section.tables
-    assert costs.header[3:5] == ["ms at batch 1", "ms at batch 32"]
-    assert [row[0] for row in costs.rows] == [row[0] for row in scores.rows] == ["7", "5", "2", "1"]
-    assert scores.header == ["heads kept", "effects of single heads", "random", "reversed"]
-    assert [block.name for block in section.figures] == ["pruning", "pruning_costs"]
     assert presented.PRESENTER.classes(view_of(run))["pruning"][removed[0][0]][removed[0][1]] == "removed"
 
 
@@ -276,10 +269,6 @@ def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
     path = view.found(PathPoint)
     assert path[0].kept > path[1].kept == 0
     assert len(view.found(PathGate)) == 2 * LAYERS * HEADS
-    section = gates_presented.FROZEN.section(view)
-    assert section is not None
-    assert section.findings[0].startswith("Of 12 heads, the gates of")
-    assert len(section.figures) == 2
     assert {name for row in gates_presented.FROZEN.classes(view)["role"] for name in row} <= {
         "facilitating",
         "interfering",
@@ -347,9 +336,6 @@ def test_gates_learned_with_fine_tuning_are_stored_and_applied(tmp_path: Path) -
         torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
     view = view_of(a_run(tmp_path))
     assert view.history("gate")[0][1].shape == (LAYERS, HEADS)
-    section = gates_presented.LEARNED.section(view)
-    assert section is not None
-    assert "of 12 heads are open after fine-tuning" in section.findings[0]
 
 
 @pytest.mark.slow
@@ -410,11 +396,5 @@ def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:
             expected_BC = module.model(**inputs).logits
         _apply_gates(module.model, record[GATES], tmp_path)
         torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
-    view = view_of(a_run(tmp_path))
-    section = presented.FIRST.section(view)
-    assert section is not None
-    assert section.findings == [
-        "The model was fine-tuned with 5 of 12 heads; random chose the 7 that were removed before."
-    ]
     with pytest.raises(UserError, match=r"callbacks\.prune\.keep is 13, but the model has 12 heads"):
         PruneFirst(a_run(tmp_path), keep=13).setup(quiet_trainer(tmp_path, [], 1), a_module(data), "fit")

@@ -228,11 +228,7 @@ def test_settings(case: Case, warm: Warm, tmp_path: Path) -> None:
 
 MEASURES = {
     "no-comma": ('columns = (Column("value", "value"))', r"Mine\.columns is a Column; expected a tuple"),
-    "texts": ('columns = ("value",)', "Mine has no columns"),
-    "no-columns": ("columns = ()", "Mine has no columns"),
-    "twice": ('columns = (Column("v", "v"), Column("v", "v"))', "has two columns called 'v'"),
     "clash": ('name = "drift"', "Two measures are called 'drift'"),
-    "no-name": ('name = ""', "Mine has no name"),
     "raises": (
         "def __init__(self, **sizes):\n    raise KeyError('x')",
         r"mine\.Mine could not be built \(KeyError: 'x'\)",

@@ -210,12 +210,8 @@ RUN = [
         ("hostile", ["a\x1b[31m\u202e <script>alert(1)</script>\t1", "b\u2066\x07\t0"] * 4),
         ("blank", ["\t1", " \t0"] * 4),
         ("nul", ["fi\0lm\t1", "b\t0"] * 4),
-        ("quotes", ['"never closed\t1', "b\t0"] * 4),
         ("emoji", ["👩‍👩‍👧‍👦 👍🏽\t1", "𝔣𝔦𝔩𝔪 ﷽\t0"] * 4),
-        ("separators", ["a\u2028b\u0085c\x0bd\x0ce\t1", "b\t0"] * 4),
         ("long", ["film " * 20_000 + "\t1", "b\t0"] * 2),
-        ("crlf", f"{HEADER}\r\na\t1\r\nb\t0\r\n".encode()),
-        ("byte-order-mark", f"\ufeff{HEADER}\na\t1\nb\t0\n".encode()),
     )
 ]
 

@@ -72,16 +72,6 @@ def test_framenet_from_the_command_line_to_the_report(tiny_bert: Path, tmp_path:
     assert before is not None
     for kind in (Links, Filter, Offset, Token, LinkedPair, Weight):
         assert before.found(kind) == view.found(kind)
-    report = (tmp_path / "run" / "report.html").read_text("utf-8")
-    assert "Relation-specific heads" in report
-    assert "sentences of FrameNet 1.5" in report
-    for name in (
-        "frame_relations",
-        "frame_relations_over_position",
-        "frame_relations_baselines",
-        "frame_relations_maps",
-    ):
-        assert (tmp_path / "run" / "figures" / f"{name}.png").is_file()
 
 
 @pytest.mark.slow
@@ -111,10 +101,3 @@ def test_two_processes_give_the_other_models_the_tests_of_one(tiny_bert: Path, t
         for column in columns:
             for a, b in zip(*(each.grid("frame_relations", column, stage, 0) for each in (one, two)), strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-def test_a_wrong_folder_is_an_error_before_a_model_is_loaded(tmp_path: Path) -> None:
-    result = door("analyze", *arguments(tmp_path / "no model", tmp_path / "run", framenet__root=tmp_path / "fn"))
-    assert result.returncode == 1
-    assert result.stderr.strip().endswith("give framenet.root=<folder or zip of FrameNet>.")
-    assert "Traceback" not in result.stderr

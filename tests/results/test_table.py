@@ -1,4 +1,3 @@
-import errno
 import math
 from pathlib import Path
 
@@ -191,18 +190,3 @@ def test_read_names_the_first_differing_column(tmp_path: Path, change: object, m
     pq.write_table(change(table().table), path)  # type: ignore[operator]
     with pytest.raises(UserError, match=f"odd.parquet.*{message}"):
         HeadTable.read(path)
-
-
-def test_full_disk_while_writing_leaves_the_old_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "heads.parquet"
-    table(step=1).write(path)
-
-    def full(_: pa.Table, target: Path, **__: object) -> None:
-        Path(target).write_bytes(b"PAR1 half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pq, "write_table", full)
-    with pytest.raises(UserError, match="no space left"):
-        table(step=2).write(path)
-    assert HeadTable.read(path).steps("drift", "cosine", "train") == [1]
-    assert [each.name for each in tmp_path.iterdir()] == ["heads.parquet"]
