@@ -396,5 +396,10 @@ def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:
             expected_BC = module.model(**inputs).logits
         _apply_gates(module.model, record[GATES], tmp_path)
         torch.testing.assert_close(module.model(**inputs).logits, expected_BC, atol=1e-5, rtol=0)
+    section = presented.FIRST.section(view_of(a_run(tmp_path)))
+    assert section is not None
+    assert section.findings == [
+        "The model was fine-tuned with 5 of 12 heads; random chose the 7 that were removed before."
+    ]
     with pytest.raises(UserError, match=r"callbacks\.prune\.keep is 13, but the model has 12 heads"):
         PruneFirst(a_run(tmp_path), keep=13).setup(quiet_trainer(tmp_path, [], 1), a_module(data), "fit")
