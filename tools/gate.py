@@ -15,8 +15,8 @@ The whole gate, from this checkout, with the old one in $OLD; both run on one ma
 
 A page is compared by its text: headings, sentences, cells, captions and labels, without scripts, styles, drawings and
 commands. Signs, thousands separators and per cent signs are dropped, times are left out, and words up to twelve count
-as numbers, so that "a loss of 3.4 points" may become "−3.4". A number is lost if it is nowhere on the new page, a
-verdict if fewer cells hold it. What may be lost stands in ``tools/gate_losses.yaml``.
+as numbers, so that "a loss of 3.4 points" may become "−3.4". A number or a figure is lost if it is nowhere on the new
+page, a verdict if fewer cells hold it. What may be lost stands in ``tools/gate_losses.yaml``.
 """
 
 import argparse
@@ -53,8 +53,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 LOSSES = Path(__file__).with_name("gate_losses.yaml")
-"""What pages may lose: a list of ``page`` (pattern of its path), ``number`` (pattern) and ``reason``."""
+"""What pages may lose: a list of ``page`` (a pattern), ``number`` or ``sentence`` (expressions), and ``reason``."""
 
+SWEEPS = ("sweep", "removed")
 PAGES = ("kovaleva2019", "clark2019", "michel2019", "voita2019", "questions", "statements")
 
 _QUIET = ["progress=false", "logger=csv", "trainer.accelerator=cpu", "report.figures=0"]
@@ -67,6 +68,8 @@ _TRAINING = [
     "trainer.val_check_interval=1.0",
 ]
 _CALLBACKS = "bertsecrets.callbacks"
+_SMALLER = ("three_layers", "removed", "gated", "resampled")
+"""Runs of a model of three layers."""
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -99,6 +102,27 @@ def commands(folder: Path) -> dict[str, list[str]]:
             "ablation.reference_examples=64",
         ],
         "three_layers": [*training, *tiny, "task=demo_nli", "seed=1", "measure=[drift,features]"],
+        "removed": [
+            *training,
+            *tiny,
+            "task=demo_nli",
+            "callbacks=prune",
+            "callbacks.prune.score=random",
+            "callbacks.prune.keep=null,20",
+            "hydra.sweep.subdir=keep-${callbacks.prune.keep}-s${seed}",
+            "seed=1,2",
+            "measure=[]",
+        ],
+        "gated": [*training, *tiny, "task=demo_nli", "seed=1", "callbacks=gates", "control=permuted_labels"],
+        "resampled": [
+            "analyze",
+            f"checkpoint={folder / 'three_layers'}",
+            *_FEW,
+            "analysis=disable",
+            "ablation.components=[heads,neurons]",
+            "ablation.mode=resample",
+            "ablation.reference_examples=64",
+        ],
         "groups": [
             *trained,
             "analysis=disable_groups",
@@ -202,11 +226,11 @@ def make(folder: Path, code: Path, only: str) -> None:
     for name, (command, *words) in commands(folder).items():
         if fnmatch(name, only) and not (folder / name).exists():
             target = (
-                ["-m", f"hydra.sweep.dir={folder / name}"] if name == "sweep" else [f"hydra.run.dir={folder / name}"]
+                ["-m", f"hydra.sweep.dir={folder / name}"] if name in SWEEPS else [f"hydra.run.dir={folder / name}"]
             )
             _command(code, folder, name, [command, *target, *_QUIET, *words])
     # A page of heads is of models of one size.
-    runs = ",".join(str(folder / name) for name in commands(folder) if name != "three_layers")
+    runs = ",".join(str(folder / name) for name in commands(folder) if name not in _SMALLER)
     for page in PAGES:
         if fnmatch(page, only) and not (folder / "pages" / page).exists():
             words = ["compare", f"runs=[{runs}]", f"paper={page}", f"hydra.run.dir={folder / 'pages' / page}"]
@@ -310,6 +334,7 @@ class _PageText(HTMLParser):
         self.blocks: list[str] = []
         self.cells: list[str] = []
         self.heads: list[str] = []
+        self.figures: list[str] = []
         self._in_heads = False
         self._skipping: list[str] = []
         self._parts: list[str] = []
@@ -323,6 +348,7 @@ class _PageText(HTMLParser):
         elif tag not in _INLINE:
             self._end()
             self._in_heads |= ("class", "joint") in attrs
+            self.figures += [name for key, name in attrs if tag == "figure" and key == "id" and name]
             self._row = [] if tag == "tr" else self._row
 
     def handle_endtag(self, tag: str) -> None:
@@ -359,12 +385,14 @@ class Said:
         numbers: How often it says each number, besides in the table of all heads.
         heads: How often that table holds each number.
         verdicts: How many cells hold each verdict.
+        figures: The names of its figures.
         sentences: For each of ``numbers`` the sentence, caption or row that it first stands in.
     """
 
     numbers: Counter[str] = field(default_factory=Counter)
     heads: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
+    figures: list[str] = field(default_factory=list)
     sentences: dict[str, str] = field(default_factory=dict)
 
 
@@ -384,6 +412,7 @@ def said(page: str) -> Said:
             found.numbers[number] += 1
             found.sentences.setdefault(number, block)
     found.heads.update(number for row in text.heads for number in _numbers_in(row))
+    found.figures = text.figures
     for cell in text.cells:
         verdict = max((word for word in VERDICTS if cell.startswith(word)), key=len, default=None)
         if verdict is not None:
@@ -398,13 +427,18 @@ def _numbers_in(text: str) -> Iterator[str]:
 
 
 def losses(page: str, old: Said, new: Said, allowed: Sequence[Mapping[str, str]]) -> list[str]:
-    """What a page has lost, a line for each number or verdict, without what the list of losses allows."""
+    """What a page has lost, a line for each number, verdict or figure, without what the list of losses allows.
+
+    >>> losses("page", said("<p>A loss of 3.4 and of 2.1.</p>"), said("<p>It loses 3.4.</p>"), [])
+    ['page: 2.1, of: A loss of 3.4 and of 2.1.']
+    """
     lost = {number: old.sentences[number] for number in old.sentences if number not in new.numbers}
     lost |= {
         verdict: f"{count} cells, now {new.verdicts[verdict]}"
         for verdict, count in old.verdicts.items()
         if new.verdicts[verdict] < count
     }
+    lost |= {name: "the figures" for name in old.figures if name not in new.figures}
     if missing := old.heads - new.heads:
         lost["table of all heads"] = f"{missing.total()} cells: {' '.join(missing)}"
     return [
@@ -412,7 +446,7 @@ def losses(page: str, old: Said, new: Said, allowed: Sequence[Mapping[str, str]]
         for what, sentence in lost.items()
         if not any(
             fnmatch(page, loss["page"])
-            and fnmatch(what, loss.get("number", "*"))
+            and re.fullmatch(loss.get("number", ".*"), what)
             and re.search(loss.get("sentence", ""), sentence)
             for loss in allowed
         )
@@ -478,19 +512,23 @@ def make_pages(folder: Path) -> list[str]:
     from bertsecrets.results.run import Run
 
     finished = [str(path.parent) for path in sorted(folder.rglob("scores.json"))]
-    swept = [name for name in finished if Path(name).parent.name == "sweep"]
+    full = [name for name in finished if not set(Path(name).relative_to(folder).parts) & set(_SMALLER)]
 
     def of_run(name: str) -> None:
         run = Run.open(name)
         report_run(run, 6).write(run)
 
+    def of_sweep(name: str) -> None:
+        swept = [each for each in finished if Path(each).parent.name == name]
+        write_comparison(find_runs(swept)[0], [], folder / name / "comparison", heads=True)
+
+    def of_paper(name: str) -> None:
+        find_page(name).write(find_runs(full)[0], folder / "pages")
+
     pages: dict[str, Callable[[], object]] = {
         **{name: partial(of_run, name) for name in finished},
-        "comparison": lambda: write_comparison(find_runs(swept)[0], [], folder / "sweep" / "comparison", heads=True),
-        **{
-            name: partial(lambda name: find_page(name).write(find_runs(finished)[0], folder / "pages"), name)
-            for name in PAGES
-        },
+        **{name: partial(of_sweep, name) for name in SWEEPS},
+        **{name: partial(of_paper, name) for name in PAGES},
     }
     failures = []
     with (
@@ -588,13 +626,14 @@ def _stored(page: Said) -> dict[str, Any]:
     for number, sentence in page.sentences.items():
         sentences.setdefault(sentence[:100], []).append(number)
     numbers_in = {sentence: " ".join(numbers) for sentence, numbers in sentences.items()}
-    return {"sentences": numbers_in, "verdicts": page.verdicts, "heads": page.heads}
+    return {"sentences": numbers_in, "verdicts": page.verdicts, "heads": page.heads, "figures": page.figures}
 
 
 def stored_page(content: Mapping[str, Any]) -> Said:
     """What a page said when it was stored."""
     said_in = {number: text for text, numbers in content["sentences"].items() for number in numbers.split()}
-    return Said(Counter(said_in), Counter(content["heads"]), Counter(content["verdicts"]), said_in)
+    heads, verdicts = (Counter(content[name]) for name in ("heads", "verdicts"))
+    return Said(Counter(said_in), heads, verdicts, content["figures"], said_in)
 
 
 # Numbers
@@ -630,7 +669,7 @@ def compare(old: Path, new: Path) -> bool:
             wanted = np.array(sorted(_numbers([before[table]])))
             nearest = np.clip(np.searchsorted(numbers, wanted), 1, max(len(numbers) - 1, 1))
             around = numbers[np.stack([nearest - 1, np.minimum(nearest, len(numbers) - 1)])]
-            lost = wanted[~np.isclose(around, wanted, _RELATIVE, _ABSOLUTE).any(axis=0)]
+            lost = wanted[~np.isclose(around, wanted, _RELATIVE, 1e-7).any(axis=0)]
             detail = f"moved; {len(wanted)} numbers, {len(lost)} not in another table: {lost[:5].tolist()}"
             fine &= report(f"{name}/{table}", not len(lost), detail)
         if now.keys() - before.keys():
