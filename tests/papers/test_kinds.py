@@ -54,6 +54,14 @@ def value_of(cell: Cell) -> float:
     return cell.finding.value
 
 
+RELATIONS: dict[str, Any] = {
+    "kind": "found",
+    "experiment": "dependency",
+    "rows": "relation",
+    "without": {"relation": "all"},
+}
+
+
 def treebank(folder: Path, **changes: Mapping[str, Any]) -> None:
     """Relations found in 90 %, 30 points more often than by an offset, unless changed by name."""
     scores = [relation("all", 0.35, 0.1)]
@@ -100,7 +108,7 @@ def test_sentences_with_too_few_words_are_named_before_those_without_the_analysi
 
 def test_relations_are_counted_with_the_interval_of_their_gains(tmp_path: Path) -> None:
     treebank(tmp_path, det={"gain": -0.3}, obj={"gain": 0.01})
-    cell = cell_of(tmp_path, "before", kind="relations", value="beats_offset", above=0.5)
+    cell = cell_of(tmp_path, "before", **RELATIONS, value="gain", aggregate="share", p="p_gain", above=0.5)
     # Five of six gain, one of them uncertainly: the share is 4/6 to 6/6.
     assert cell.finding is not None
     assert (cell.finding.value, cell.finding.low, cell.finding.high) == pytest.approx((5 / 6, 4 / 6, 1.0))
@@ -111,7 +119,14 @@ def test_relations_are_counted_with_the_interval_of_their_gains(tmp_path: Path) 
 def test_the_relation_with_the_lowest_accuracy_counts(tmp_path: Path, accuracy: float, verdict: str) -> None:
     treebank(tmp_path, obj={"accuracy": accuracy}, cc={"accuracy": 0.1})
     named = ["det", "obj", "auxpass"]
-    cell = cell_of(tmp_path, "before", kind="relations", value="lowest_accuracy", relations=named, above=0.75)
+    cell = cell_of(
+        tmp_path,
+        "before",
+        **{**RELATIONS, "where": {"relation": named}},
+        value="accuracy",
+        aggregate="lowest",
+        above=0.75,
+    )
     assert (value_of(cell), cell.verdict) == (accuracy, verdict)
 
 
@@ -119,7 +134,7 @@ def test_the_relation_with_the_lowest_accuracy_counts(tmp_path: Path, accuracy: 
 def test_directions_are_compared_by_a_sign_test(tmp_path: Path, reversed_relations: int, verdict: str) -> None:
     names = ("det", "obj", "case", "aux", "mark", "cc")[:reversed_relations]
     treebank(tmp_path, **{name: {"from_head": True} for name in names})
-    cell = cell_of(tmp_path, "before", kind="relations", value="to_head", above=0.5)
+    cell = cell_of(tmp_path, "before", **RELATIONS, value="from_head", aggregate="share", above=0.5)
     assert cell.finding is not None
     assert cell.finding.p_value == pytest.approx(stats.binomtest(6 - reversed_relations, 6).pvalue)
     assert cell.verdict == verdict
@@ -137,9 +152,9 @@ def test_a_column_is_held_against_the_highest_other(tmp_path: Path, separator: f
     make_run(tmp_path / "run", measured=[("checkpoint", "token_to_token", columns)], p_constant=0.001)
     cell = cell_of(
         tmp_path,
-        kind="highest_column",
+        kind="mean",
         column="token_to_token/cls_to_sep",
-        prefix="token_to_token/cls_to_",
+        highest_of="token_to_token/cls_to_",
         without=["token_to_token/cls_to_cls"],
         layers="last",
         above=0.0,

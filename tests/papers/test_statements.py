@@ -155,19 +155,19 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         UNTOLD,
     ),
     "contrast": (
-        {"kind": "contrast", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "above": 0},
+        {"kind": "mean", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "above": 0},
         OF_LAYERS,
         0.4,
         HOLDS,
     ),
     "contrast the other way": (
-        {"kind": "contrast", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "below": 0},
+        {"kind": "mean", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "below": 0},
         OF_LAYERS,
         0.4,
         FAILS,
     ),
     "contrast of equals": (
-        {"kind": "contrast", "column": "surface/sep_total", "layers": "upper_half", "other": "lower_half", "above": 0},
+        {"kind": "mean", "column": "surface/sep_total", "layers": "upper_half", "other": "lower_half", "above": 0},
         OF_LAYERS,
         0.0,
         UNTOLD,
@@ -942,7 +942,7 @@ def test_models_of_two_sizes_go_together(tmp_path: Path) -> None:
     "test",
     [
         {"kind": "mean"},
-        {"kind": "contrast", "layers": "first", "other": "last"},
+        {"kind": "mean", "layers": "first", "other": "last"},
         {"kind": "extreme_layers", "layers": "first", "extreme": "highest"},
     ],
     ids=lambda test: test["kind"],

@@ -7,6 +7,7 @@ from statistics import NormalDist
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from bertsecrets.measures.linguistic.columns import BEYOND, MEAN
@@ -14,6 +15,7 @@ from bertsecrets.measures.linguistic.token_to_token import TokenToToken
 from bertsecrets.papers.statements.sheet import (
     DISABLE,
     LAYER_SETS,
+    UNLIMITED,
     Array,
     Grid,
     LackingError,
@@ -40,6 +42,8 @@ from bertsecrets.results.scores import LEVEL
 from bertsecrets.settings import Settings
 from bertsecrets.statistics.ranks import agreement, rank_correlation
 
+Mask = NDArray[np.bool_]
+
 
 class Where(Settings):
     """Which heads count: those in which another column is above a number."""
@@ -60,12 +64,19 @@ class Mean(SizeTest, SumTest):
 
     Args:
         minus: Columns to take away.
+        highest_of: The beginning of names of columns, ``<measure>/<beginning>``: the mean of the highest other one of these is taken
+            away; empty for none.
+        without: Columns with that beginning that do not count.
         layers: The layers whose heads count.
+        other: Layers whose mean is taken away; null for none.
         where: Which of these heads count; null for all.
     """
 
     minus: str | list[str] = Field(default=[], description="a column, <measure>/<column>, or a list of them")
+    highest_of: str = Field(default="", description="the beginning of names of columns, or an empty text")
+    without: list[str] = Field(default=[], description="a list of columns")
     layers: Layers = Field(default="all", description="a name of layers")
+    other: Layers | None = Field(default=None, description="a name of layers, or null")
     where: Where | None = None
 
     @property
@@ -76,55 +87,51 @@ class Mean(SizeTest, SumTest):
     @property
     def number(self) -> str:
         quantity = self.quantity + "".join(f" − {column}" for column in listed(self.minus))
+        quantity += f" − the highest other {self.highest_of}…" * bool(self.highest_of)
         components = _components(self.columns[0], self.layers)
         condition = "" if self.where is None else f" with {self.where.column} above {self.where.above:g}"
-        return f"{'size of the ' if self.absolute else ''}mean of {quantity} over {components}{condition}"
+        others = "" if self.other is None else f" minus that over {LAYER_SETS[self.other].words}"
+        return f"{'size of the ' if self.absolute else ''}mean of {quantity} over {components}{condition}{others}"
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
         low, high = (sum(ends) for ends in zip(*(sheet.grid(name).limits for name in listed(self.column)), strict=True))
-        for column in listed(self.minus):
+        rival = self._rival(sheet) if self.highest_of else ""
+        for column in (*listed(self.minus), *filter(None, [rival])):
             subtracted = sheet.grid(column)
             value_LH, stderr_LH = value_LH - subtracted.value_LH, stderr_LH + subtracted.stderr_LH
             low, high = low - subtracted.limits[1], high - subtracted.limits[0]
-        rows = LAYER_SETS[self.layers].rows(value_LH)
-        counted_LH = np.zeros(value_LH.shape, bool)
-        counted_LH[rows] = True
+        counted_LH = np.isfinite(value_LH)
+        detail = f"highest other: {rival.partition('/')[2]}" if rival else ""
         if self.where is not None:
             counted_LH &= sheet.grid(self.where.column).value_LH > self.where.above
-        counted_LH &= np.isfinite(value_LH)
-        heads = int(counted_LH.sum())
-        detail = (
-            f"{heads} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}"
-            if self.where
-            else ""
-        )
-        if not heads:
-            return Reading(np.nan, np.nan, count, detail)
-        value, stderr = mean_of(value_LH[counted_LH], stderr_LH[counted_LH])
+        value, stderr, heads = self._over(self.layers, value_LH, stderr_LH, counted_LH)
+        if self.where is not None:
+            detail = f"{heads} of {counted_LH.size} heads with {self.where.column} above {self.where.above:g}"
+        if self.other is not None:
+            taken, error, _ = self._over(self.other, value_LH, stderr_LH, counted_LH)
+            value, stderr, low, high = value - taken, stderr + error, *UNLIMITED
         return Reading(abs(value) if self.absolute else value, stderr, count, detail, limits=(low, high))
 
+    def _over(self, layers: str, value_LH: Array, stderr_LH: Array, counted_LH: Mask) -> tuple[float, float, int]:
+        """The mean over the heads of some layers that count, its standard error, and the number of these heads."""
+        rows = LAYER_SETS[layers].rows(value_LH)
+        counted_RH = counted_LH[rows]
+        return *mean_of(value_LH[rows][counted_RH], stderr_LH[rows][counted_RH]), int(counted_RH.sum())
 
-class Contrast(SumTest):
-    """Mean over the heads of some layers minus that over the heads of others.
-
-    Args:
-        layers, other: The layers, and those to compare with.
-    """
-
-    layers: Layers = Field(description="a name of layers")
-    other: Layers = Field(description="a name of layers")
-
-    @property
-    def number(self) -> str:
-        layers, others = LAYER_SETS[self.layers].words, LAYER_SETS[self.other].words
-        return f"mean of {self.quantity} over {layers} minus that over {others}"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        value_LH, stderr_LH, count = summed(sheet, self.columns)
-        first, second = (LAYER_SETS[name].rows(value_LH) for name in (self.layers, self.other))
-        (mean, stderr), (other, other_stderr) = (mean_of(value_LH[rows], stderr_LH[rows]) for rows in (first, second))
-        return Reading(mean - other, stderr + other_stderr, count)
+    def _rival(self, sheet: Sheet) -> str:
+        """The column with the highest mean among the others with the same beginning."""
+        means = {}
+        for name in sorted(set(sheet.columns(self.highest_of)) - {*listed(self.column), *self.without}):
+            grid = sheet.grid(name)
+            rows = LAYER_SETS[self.layers].rows(grid.value_LH)
+            mean, _ = mean_of(grid.value_LH[rows], grid.stderr_LH[rows])
+            if math.isfinite(mean):
+                means[name] = mean
+        if not means:
+            settings = settings_for(listed(self.column)[0], sheet.about)
+            raise LackingError(f"columns {self.highest_of}… to compare with", settings)
+        return max(means, key=means.__getitem__)
 
 
 class ExtremeLayers(SumTest):
@@ -297,44 +304,6 @@ class SomeHead(SumTest):
             np.sort((value_N + factor * stderr_N)[finite_N])[-self.rank] for factor in (0.0, -reach, reach)
         )
         return Reading(float(sign * value), float(max(high - value, value - low) / REACH), count, detail)
-
-
-class HighestColumn(Test):
-    """Gap between the mean over heads of a column and that of the highest other column with the same prefix.
-
-    Args:
-        column: The column.
-        prefix: What the names of the columns to compare with begin with.
-        without: Columns with the prefix that do not count.
-        layers: The layers whose heads count.
-    """
-
-    column: str = Field(description="a column, <measure>/<column>")
-    prefix: str = Field(description="the beginning of names of columns, <measure>/<beginning>")
-    without: list[str] = Field(default=[], description="a list of columns")
-    layers: Layers = Field(default="all", description="a name of layers")
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
-    @property
-    def number(self) -> str:
-        return f"gap between {self.column} and the highest other {self.prefix}… over {LAYER_SETS[self.layers].words}"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        grid = sheet.grid(self.column)
-        rows = LAYER_SETS[self.layers].rows(grid.value_LH)
-        others = set(sheet.columns(self.prefix)) - {self.column, *self.without}
-        grids = {name: sheet.grid(name) for name in sorted(others)}
-        means = {name: mean_of(other.value_LH[rows], other.stderr_LH[rows]) for name, other in grids.items()}
-        rivals = {name: mean for name, mean in means.items() if math.isfinite(mean[0])}
-        if not rivals:
-            raise LackingError(f"columns {self.prefix}… to compare with", settings_for(self.column, sheet.about))
-        rival = max(rivals, key=lambda name: rivals[name][0])
-        mean, stderr = mean_of(grid.value_LH[rows], grid.stderr_LH[rows])
-        detail = f"highest other: {rival.split('/')[1]}"
-        return Reading(mean - rivals[rival][0], stderr + rivals[rival][1], grid.count, detail)
 
 
 class Correlation(SizeTest, RankTest):

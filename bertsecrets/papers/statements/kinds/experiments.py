@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -14,102 +14,89 @@ from bertsecrets.ablation.over_examples import effects_on_losses, share_over_exa
 from bertsecrets.data.task import task_from_config
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.clusters.rows import Group, Space
-from bertsecrets.measures.dependency.measure import Dependency
-from bertsecrets.measures.dependency.rows import Relation
 from bertsecrets.measures.role_rows import judged_relations, voita_roles
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
-from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
+from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test, listed
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.rows import CONTROLS, REVERSED, GateFits, PathPoint, Pruned
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label
-from bertsecrets.results.scores import FISHER
+from bertsecrets.results.scores import FISHER, LEVEL
 
 
 class Found(Test):
-    """A number of a row that an experiment found; its standard error is that of its 95 % interval.
+    """A number of the rows that an experiment found; its standard error is that of its 95 % interval.
 
     Args:
         experiment: The experiment.
         rows: The kind of rows.
-        where: Values of the row's fields.
-        value: Field of the number, with its limits.
+        where: Values of the rows' fields, one or several of each; rows of other values do not count.
+        without: Values of fields of rows that do not count.
+        value: Field of the number, with its limits, or for ``share`` of a flag.
+        aggregate: ``first``: the number of the first row. ``lowest``: the lowest of all. ``share``: the share of rows whose number
+            is above 0, or whose flag is not set, which a sign test compares with the threshold.
+        p: Field of a p-value of the number being 0, which says how sure ``share`` is of a row; empty for none.
     """
 
     experiment: str = Field(description="the name of an experiment")
     rows: str = Field(description="the name of a kind of rows")
-    where: dict[str, str] = Field(default={}, description="values of fields")
+    where: dict[str, str | list[str]] = Field(default={}, description="values of fields")
+    without: dict[str, str] = Field(default={}, description="values of fields")
     value: str = Field(description="a field")
+    aggregate: Literal["first", "lowest", "share"] = Field(default="first", description="first, lowest or share")
+    p: str = Field(default="", description="a field, or an empty text")
 
     @property
     def number(self) -> str:
-        return f"{self.value} of {self.experiment} ({'; '.join([self.rows, *self.where.values()])})"
+        values = [", ".join(listed(value)) for value in self.where.values()]
+        what = {"first": "", "lowest": "lowest ", "share": "share of rows with "}[self.aggregate]
+        flag = " not set or above 0" * (self.aggregate == "share")
+        return f"{what}{self.value}{flag} of {self.experiment} ({'; '.join([self.rows, *values])})"
 
     def reading(self, sheet: Sheet) -> Reading:
         for view in sheet.views(self.experiment):
-            for line in view.lines(self.rows):
-                found = line.get(self.value)
-                if all(line.get(name) == value for name, value in self.where.items()) and isinstance(found, Mapping):
-                    reach = found["high"] - found["low"]
-                    stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
-                    detail = head_label(line["layer"], line["head"]) if {"layer", "head"} <= set(line) else ""
-                    return Reading(found["value"], stderr, int(found.get("n", 0)), detail)
+            if lines := [line for line in view.lines(self.rows) if self._counts(line)]:
+                return self._share(lines) if self.aggregate == "share" else self._of_row(lines)
         raise LackingError(
             f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
         )
 
+    def _counts(self, line: Mapping[str, Any]) -> bool:
+        fits = all(line.get(name) in listed(value) for name, value in self.where.items())
+        return (
+            fits
+            and not any(line.get(name) == value for name, value in self.without.items())
+            and line.get(self.value) is not None
+        )
 
-class Relations(Test):
-    """A number of the best heads of syntactic relations.
+    def _of_row(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
+        line, *_ = lines
+        count = int(line[self.value].get("n", 0))
+        detail = head_label(line["layer"], line["head"]) if {"layer", "head"} <= set(line) else ""
+        if self.aggregate == "lowest":
+            line = min(lines, key=lambda line: float(line[self.value]["value"]))
+            count = sum(int(line[self.value].get("n", 0)) for line in lines)
+            detail = ", ".join(str(line[name]) for name in self.where)
+        found = line[self.value]
+        reach = found["high"] - found["low"]
+        return Reading(found["value"], reach / (2 * REACH) if math.isfinite(reach) else math.nan, count, detail)
 
-    Args:
-        value: ``beats_offset``: the share of relations whose best head is better than the best fixed offset; ``to_head``: the
-            share whose best head attends from the dependent to its head; ``lowest_accuracy``: the accuracy of the relation
-            with the lowest.
-        relations: The relations that count; empty for all. Those that the sentences do not have are left out.
-    """
-
-    value: Literal["beats_offset", "to_head", "lowest_accuracy"] = Field(
-        description="beats_offset, to_head or lowest_accuracy"
-    )
-    relations: list[str] = Field(default=[], description="a list of relations")
-
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    @property
-    def number(self) -> str:
-        relations = ", ".join(self.relations) or "all that the sentences have"
-        quantity = {
-            "beats_offset": "share of relations whose best head is better than the best fixed offset",
-            "to_head": "share of relations whose best head attends from the dependent to its head",
-            "lowest_accuracy": "accuracy of the best head of the relation with the lowest",
-        }[self.value]
-        return f"{quantity} ({relations})"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        for view in sheet.views(Dependency.name):
-            scores = [row for row in view.found(Relation) if row.relation != "all"]
-            scores = [row for row in scores if not self.relations or row.relation in self.relations]
-            if scores:
-                break
-        else:
-            raise LackingError(f"{self.number} (too few words)", sheet.settings_of(Dependency.name), too_few=True)
-        count, number = sum(score.words for score in scores), len(scores)
-        if self.value == "lowest_accuracy":
-            lowest = min(scores, key=lambda score: score.accuracy.value)
-            accuracy = lowest.accuracy
-            return Reading(accuracy.value, (accuracy.high - accuracy.low) / (2 * REACH), count, lowest.relation)
-        if self.value == "to_head":
-            to_head = sum(not score.from_head for score in scores)
-            p = float(stats.binomtest(to_head, number, self.threshold).pvalue)
-            return Reading(to_head / number, math.nan, count, f"{to_head} of {number} relations", p_value=p)
-        above = sum(score.gain.value > 0 for score in scores)
-        ends = [sum(score.beats_offsets for score in scores), sum(score.gain.high > 0 for score in scores)]
-        # At least one relation on either side, as for shares of heads.
+    def _share(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
+        number, bounds = len(lines), (0.0, 1.0)
+        if isinstance(lines[0][self.value], bool):
+            above = sum(not line[self.value] for line in lines)
+            p = float(stats.binomtest(above, number, self.threshold).pvalue)
+            return Reading(above / number, math.nan, number, f"{above} of {number} rows", p_value=p, limits=bounds)
+        found = [line[self.value] for line in lines]
+        above = sum(one["value"] > 0 for one in found)
+        sure = [line[self.p] <= LEVEL if self.p else line[self.value]["low"] > 0 for line in lines]
+        ends = [sum(sure), sum(one["high"] > 0 for one in found)]
+        # At least one row on either side, as for shares of heads.
         reach = max(1, *(abs(end - above) for end in ends)) / number
-        return Reading(above / number, reach / REACH, count, f"{above} of {number} relations")
+        count = sum(int(one.get("n", 0)) for one in found)
+        return Reading(above / number, reach / REACH, count, f"{above} of {number} rows", limits=bounds)
 
 
 class Groups(Test):
