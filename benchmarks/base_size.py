@@ -131,8 +131,8 @@ def probabilities_of(model: nn.Module) -> list[nn.Module]:
     modules = [site.probabilities for site in describe(model).sites]
     if any(module is None for module in modules):
         raise UserError(
-            "The maps of this model's family are the input of no module, so that other libraries cannot record them by one "
-            "recipe; give a run of MPNet."
+            "The maps of this model's family are the input of no module, so that other libraries cannot record them by "
+            "one recipe; give a run of MPNet."
         )
     return [module for module in modules if module is not None]
 
@@ -512,7 +512,8 @@ def tables(results: dict[str, Any]) -> str:
     if "sweeps" in results:
         lines += [
             "",
-            "| sweep | examples | s, wall (processor) | plain evaluations for a variant | memory beyond the model, MB |",
+            "| sweep | examples | s, wall (processor) | plain evaluations for a variant | memory beyond the model, MB "
+            "|",
         ]
         lines.append("|---|---:|---:|---:|---:|")
         own = results["sweeps"]
@@ -527,7 +528,8 @@ def tables(results: dict[str, Any]) -> str:
     if "disabling" in results:
         lines += [
             "",
-            "| a variant with | s, wall (processor) | plain evaluations | memory beyond the model, MB | largest difference of logits |",
+            "| a variant with | s, wall (processor) | plain evaluations | memory beyond the model, MB | largest "
+            "difference of logits |",
         ]
         lines.append("|---|---:|---:|---:|---:|")
         for name, row in results["disabling"].items():

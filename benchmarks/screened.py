@@ -371,8 +371,8 @@ def table(results: Mapping[str, Any]) -> str:
             cost = row["costs"][precision]
             lines += [
                 "",
-                f"{name}, {row['examples']} examples, back to back: screened in {precision} {cost['processor']:.0f} s of "
-                f"processor time, exact {exact['processor']:.0f} s ({cost['processor'] / exact['processor']:.2f}); "
+                f"{name}, {row['examples']} examples, back to back: screened in {precision} {cost['processor']:.0f} s "
+                f"of processor time, exact {exact['processor']:.0f} s ({cost['processor'] / exact['processor']:.2f}); "
                 f"{own['different_predictions']} predictions differ.",
             ]
     return "\n".join(lines)

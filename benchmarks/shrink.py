@@ -445,7 +445,8 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
     loses.
     """
     lines = [
-        "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (range over seeds) | largest loss not ruled out |",
+        "| method | seeds | rows of training | times as fast (batch 32; 1) | score | change, points (range over seeds) "
+        "| largest loss not ruled out |",
         "|---|---|---|---|---|---|---|",
     ]
     notes = []
@@ -484,9 +485,10 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             best = OURS, taught if taught in ours else ours[0]
             if means[line] > means[best] or (speed[line] >= speed[best] and bounds[line] < bounds[best]):
                 notes.append(
-                    f"- {run} ({first['whole']:.3f}), to {method}: {number(means[line] - means[best], 1, signed=True)} points, "
-                    f"{speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above {rounded_up(bounds[line] / 100):.1f} in place of "
-                    f"{rounded_up(bounds[best] / 100):.1f} points ruled out."
+                    f"- {run} ({first['whole']:.3f}), to {method}: {number(means[line] - means[best], 1, signed=True)} "
+                    f"points, {speed[line]:.2f} in place of {speed[best]:.2f} times as fast, losses above "
+                    f"{rounded_up(bounds[line] / 100):.1f} in place of {rounded_up(bounds[best] / 100):.1f} points "
+                    "ruled out."
                 )
     count = len({(model_of(row), row["method"], row["rows"]) for row in rows})
     folded = [

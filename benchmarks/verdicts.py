@@ -358,8 +358,9 @@ def audited(harm: bool, count: int, audit: float, simulations: int, precision: P
 
 def audited_table(simulations: int, precisions: Sequence[Precision]) -> Iterator[str]:
     yield (
-        "| variants with an effect | N | audit | precision | pairs in fp32, in bf16 alone | different predictions | covered: accuracy | loss | logit margin "
-        "| exact sweep's loss and logit margin within | standard errors / exact ones | false family-wise | false among significant (BH) |"
+        "| variants with an effect | N | audit | precision | pairs in fp32, in bf16 alone | different predictions | "
+        "covered: accuracy | loss | logit margin | exact sweep's loss and logit margin within | standard errors / "
+        "exact ones | false family-wise | false among significant (BH) |"
     )
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     cells = [(True, 408, 0.1), (False, 408, 0.1), (True, 1043, 0.1), (True, 277, 0.2)]
@@ -372,7 +373,10 @@ def audited_table(simulations: int, precisions: Sequence[Precision]) -> Iterator
             f"{found.families:.3f}",
             f"{found.false:.3f}",
         ]
-        yield f"| {int(harm)} of 12 | {count:,} | {audit:.0%} | {precision} | {found.evaluated:.0%}, {found.in_bf16:.0%} | {found.different} | {' | '.join(numbers)} |"
+        yield (
+            f"| {int(harm)} of 12 | {count:,} | {audit:.0%} | {precision} | {found.evaluated:.0%}, "
+            f"{found.in_bf16:.0%} | {found.different} | {' | '.join(numbers)} |"
+        )
 
 
 def coverage_table(simulations: int) -> Iterator[str]:
@@ -401,7 +405,11 @@ def power_table(simulations: int) -> Iterator[str]:
 
 
 def seeds_table(simulations: int) -> Iterator[str]:
-    yield "| seeds | noise of the examples: shared / own of each seed | spread between seeds / shared noise: 0 | 1 | 2 | 10 |"
+    yield (
+        "| seeds | noise of the examples: shared / own of each seed | spread between seeds / shared noise: 0 | 1 | "
+        "2 "
+        "| 10 |"
+    )
     yield "|---|---|---|---|---|---|"
     for seeds, own in product((2, 3, 5, 10), (0, 1, 2)):
         coverages = (seed_coverage(seeds, 0.01 * ratio, 0.01, 0.01 * own, simulations) for ratio in (0, 1, 2, 10))

@@ -1,7 +1,7 @@
 """bertsecrets: which attention heads does a fine-tuned encoder really use?
 
-The public API, for notebooks: any Hugging Face encoder and plain lists of sentences or pairs. Names are imported when they
-are first used.
+The public API, for notebooks: any Hugging Face encoder and plain lists of sentences or pairs. Names are imported when
+they are first used.
 
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
 * :func:`plan`: how many examples and seeds it takes to tell more about heads.

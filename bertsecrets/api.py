@@ -110,8 +110,8 @@ def fine_tune(
 ) -> nn.Module:
     """Fine-tune a sequence classifier in place, as ``train.py`` does, and return it in evaluation mode.
 
-    AdamW with a linear warm-up and decay and gradients clipped to norm 1, in the model's float32 (or float64) on its device.
-    For anything that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
+    AdamW with a linear warm-up and decay and gradients clipped to norm 1, in the model's float32 (or float64) on its
+    device. For anything that takes more than minutes use ``train.py``, which tracks, checkpoints and resumes.
 
     Args:
         model: Any Hugging Face encoder with a sequence classification head.
@@ -120,13 +120,14 @@ def fine_tune(
         labels: Their classes as numbers from 0, or their scores where the model has one output.
         epochs: Passes over the texts.
         batch_size: Texts in a step.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
+        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
+            limit).
         seed: Seed of the order of the texts and of dropout.
         optimizer: Of :class:`bertsecrets.models.settings.OptimizerConfig`: ``learning_rate`` (5e-5), ``freeze``, ...
 
     Raises:
-        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, its weights
-            are in half precision or not finite, a gradient is not finite, or a setting is out of range.
+        UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, its
+            weights are in half precision or not finite, a gradient is not finite, or a setting is out of range.
     """
     config = OptimizerConfig.read("optimizer", {"learning_rate": 5e-5, **optimizer})
     _whole(epochs, "epochs")
@@ -198,8 +199,8 @@ class _Steps(pl.Callback):
         norm = nn.utils.get_total_norm(gradients)
         if not norm.isfinite():
             raise UserError(
-                f"The norm of the gradient is {norm.item()} in epoch {trainer.current_epoch}; the weights are those of the step "
-                "before: take a smaller learning_rate."
+                f"The norm of the gradient is {norm.item()} in epoch {trainer.current_epoch}; the weights are those of "
+                "the step before: take a smaller learning_rate."
             )
 
     def on_train_batch_end(self, *_: Any) -> None:
@@ -231,14 +232,15 @@ def measure(
             ``"en_core_web_md"``.
         annotations: In place of a pipeline, the annotation of each sentence of each text, as :func:`demo` gives it.
         batch_size: Texts in a forward pass.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
+        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
+            limit).
 
     Returns:
         The :class:`HeadGrid` of one measure, or a dictionary name -> grid of a list of measures.
 
     Raises:
-        UserError: If there is no text, the model is not an encoder, the tokenizer is slow, or a measure does not exist or
-            lacks what it needs.
+        UserError: If there is no text, the model is not an encoder, the tokenizer is slow, or a measure does not exist
+            or lacks what it needs.
 
     >>> from importlib.resources import files
     >>> from transformers import AutoModel, AutoTokenizer
@@ -297,24 +299,27 @@ def disable(
 ) -> DisabledHeads:
     """Disable every head (or layer) of a sequence classifier in turn, exactly, and judge the change of its score.
 
-    The score of a sentence-embedding model (:func:`load_embedder`) is the correlation of the cosine of two sentences with
-    their similarity; the column ``flips`` is the mean absolute change of the cosine.
+    The score of a sentence-embedding model (:func:`load_embedder`) is the correlation of the cosine of two sentences
+    with their similarity; the column ``flips`` is the mean absolute change of the cosine.
 
     Args:
-        model: Any Hugging Face encoder with a sequence classification head, or a sentence-embedding model; it is not changed.
+        model: Any Hugging Face encoder with a sequence classification head, or a sentence-embedding model; it is not
+            changed.
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
         labels: Their classes as numbers from 0, or their scores where the model has one output or embeds sentences.
-        plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but one), or to
-            leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
-        metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default), and
-            ``spearman``, which is the default of a sentence-embedding model.
-        reference_texts: Texts from which the modes ``mean``, ``peak``, ``resample`` and ``optimal`` take their replacements; None for
-            ``texts``; mode ``optimal`` needs others.
+        plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but
+            one), or to leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
+        metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default),
+            and ``spearman``, which is the default of a sentence-embedding model.
+        reference_texts: Texts from which the modes ``mean``, ``peak``, ``resample`` and ``optimal`` take their
+            replacements; None for ``texts``; mode ``optimal`` needs others.
         reference_labels: Their labels, for mode ``optimal``.
         batch_size: Texts in a forward pass.
-        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no limit).
-        settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``components``, ``level``, ``resamples``, ...
+        max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
+            limit).
+        settings: Of :class:`bertsecrets.ablation.settings.AblationSettings`: ``mode``, ``components``, ``level``,
+            ``resamples``, ...
 
     Raises:
         UserError: If texts and labels do not fit together, the model is not an encoder with a classification head, or a
@@ -370,7 +375,8 @@ def disable(
         references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
         raise UserError(
-            f"Mode '{ablation.mode}' fits outputs on other examples than those judged; give reference_texts and reference_labels."
+            f"Mode '{ablation.mode}' fits outputs on other examples than those judged; give reference_texts and "
+            "reference_labels."
         )
 
     subject = Subject.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
@@ -395,7 +401,8 @@ def plan(
     """How many examples, and how many seeds, it takes to tell more about heads: the power of larger sweeps, simulated.
 
     Args:
-        pilot: What :func:`disable` returned, the folder of a run that disabled heads, or those of runs that differ in their seed.
+        pilot: What :func:`disable` returned, the folder of a run that disabled heads, or those of runs that differ in
+            their seed.
         margin: The loss that matters, in points; None for the pilot's.
         repeats: Simulated sweeps of each size.
 
@@ -436,15 +443,15 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
     describe(model)
     if getattr(model.config, "problem_type", None) == "multi_label_classification":
         raise UserError(
-            "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric here judges; give "
-            "a model with one class for each text, or watch and measure its heads."
+            "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric "
+            "here judges; give a model with one class for each text, or watch and measure its heads."
         )
     if not regression:
         for label in labels:
             if type(label) is not int or not 0 <= label < outputs:
                 raise UserError(
-                    f"Label {label!r} is not a class of the model; expected a whole number from 0 to {outputs - 1}, the "
-                    "class's place in model.config.id2label."
+                    f"Label {label!r} is not a class of the model; expected a whole number from 0 to {outputs - 1}, "
+                    "the class's place in model.config.id2label."
                 )
     for label in labels if regression else ():
         if not isinstance(label, int | float) or not math.isfinite(label):
@@ -543,7 +550,8 @@ def _annotations(
             raise UserError("pipeline and annotations are both given; give one of them.")
         if [len(of_text) for of_text in annotations] != [len(parts) for parts in sentences]:
             raise UserError(
-                f"annotations does not fit the {len(sentences)} texts; give one annotation for each sentence of each text."
+                f"annotations does not fit the {len(sentences)} texts; give one annotation for each sentence of each "
+                "text."
             )
         return [tuple(of_text) for of_text in annotations]
     annotator = None if pipeline is None else make_annotator({"pipeline": pipeline})

@@ -1,4 +1,6 @@
-"""What the functions of :mod:`bertsecrets.api` return: it prints, plots, shows itself in a notebook and turns into pandas."""
+"""What the functions of :mod:`bertsecrets.api` return: it prints, plots, shows itself in a notebook and turns into
+pandas.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -69,7 +69,9 @@ def load_offer(kind: str, name: str) -> Any:
 
 @functools.cache
 def free_names(kind: str, taken: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that packages offer of a kind, without those that the project itself has, after a warning; nothing is imported."""
+    """The names that packages offer of a kind, without those that the project itself has, after a warning; nothing is
+    imported.
+    """
     points = offers(kind)
     for name in sorted(points.keys() & set(taken)):
         _skip(kind, points[name], "bertsecrets itself has this name")
@@ -106,7 +108,8 @@ def dotted(point: EntryPoint) -> str:
 
 
 def with_colon(target: str) -> str:
-    """A ``_target_`` as ``module:class``, the form in which runs name their classes; a target with a colon has it already.
+    """A ``_target_`` as ``module:class``, the form in which runs name their classes; a target with a colon has it
+    already.
 
     >>> with_colon("my_package.heads.Sharpness"), with_colon("my_package.heads:Sharpness")
     ('my_package.heads:Sharpness', 'my_package.heads:Sharpness')
@@ -115,7 +118,8 @@ def with_colon(target: str) -> str:
 
 
 def resolve(name: str) -> Any:
-    """What a dotted name (``package.module.Class``), ``package.module:name`` or a file (``folder/file.py:Class``) names.
+    """What a dotted name (``package.module.Class``), ``package.module:name`` or a file (``folder/file.py:Class``)
+    names.
 
     Raises:
         AttributeError: If a module lacks the name; the nearest one is in the message.

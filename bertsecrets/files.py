@@ -1,7 +1,7 @@
 """Python files outside of any package as modules: ``bertsecrets.files.<quoted path>``.
 
-The name holds the path, so that any process that has this package can import the module: objects of its classes can be pickled
-and sent to processes that are spawned, or started by a scheduler.
+The name holds the path, so that any process that has this package can import the module: objects of its classes can be
+pickled and sent to processes that are spawned, or started by a scheduler.
 """
 
 import importlib

@@ -22,12 +22,13 @@ class Column:
         name: Name in tables and in W&B.
         label: Name on pages and in figures.
         unit: What the number measures, on axes and colour bars.
-        limits: The smallest and the largest possible number: the ends of the colour scale and of intervals. None without any; the
-            scale then has the range of the values.
-        role: ``value``; ``baseline`` for numbers that any model has, such as the weight of uniform attention, and differences
-            from them, which are not compared between models; ``p_value``, which is neither averaged nor compared.
-        keep: For a score that ranks heads, which of them are worth keeping: those with ``high`` or those with ``low`` numbers;
-            None if the column does not say so.
+        limits: The smallest and the largest possible number: the ends of the colour scale and of intervals. None
+            without any; the scale then has the range of the values.
+        role: ``value``; ``baseline`` for numbers that any model has, such as the weight of uniform attention, and
+            differences from them, which are not compared between models; ``p_value``, which is neither averaged nor
+            compared.
+        keep: For a score that ranks heads, which of them are worth keeping: those with ``high`` or those with ``low``
+            numbers; None if the column does not say so.
     """
 
     name: str
@@ -45,16 +46,19 @@ class Shown:
     Args:
         about: The last paragraph: how to read the numbers, and what they do not show.
         lowest: Whether the lowest heads are those to name.
-        verb: What the first head does, to list the first heads and name those like it: ``changed most``; empty for no list.
+        verb: What the first head does, to list the first heads and name those like it: ``changed most``; empty for no
+            list.
         first: Column of corrected p-values of each head equalling the first; empty for a test by standard errors.
         unchanged: The number of a head that does not differ from its reference at all, if there is one.
-        each: Columns with sentences of their own, on their highest head and by layer; empty for one on the first column.
+        each: Columns with sentences of their own, on their highest head and by layer; empty for one on the first
+            column.
         beyond: A number above which these sentences count heads and layers; None for no count.
         by_layer: Columns drawn as dots by layer, and the panel of each.
         level: A column whose mean is a line there, and its name; empty for none.
         history: Columns drawn over training steps.
         start: Their number before the first step, if it is known.
-        reads_task: Whether findings speak of what fine-tuning on the task did; a model that learned nothing has none of them.
+        reads_task: Whether findings speak of what fine-tuning on the task did; a model that learned nothing has none of
+            them.
         effects: Whether the numbers are changes of a score, whose losses are drawn from white to dark red.
         compared: Whether pages that compare runs show them.
     """
@@ -92,7 +96,8 @@ class HeadGrid:
 
     Args:
         measure: Name of the measure, e.g. ``"drift"``.
-        columns: The C columns: their names, e.g. ``("cosine", "jensen_shannon")``, or :class:`Column` with labels and units.
+        columns: The C columns: their names, e.g. ``("cosine", "jensen_shannon")``, or :class:`Column` with labels and
+            units.
         value_LHC: Means over examples, float64; NaN where ``count`` is 0.
         stderr_LHC: Standard errors of those means, float64; NaN where fewer than two examples were seen.
         count_LHC: Numbers of examples, int64.
@@ -115,7 +120,8 @@ class HeadGrid:
         for name, tensor in (("value", value_LHC), ("stderr", stderr_LHC), ("count", count_LHC)):
             if tensor.shape != value_LHC.shape or tensor.dim() != 3 or tensor.shape[2] != len(columns):
                 raise ValueError(
-                    f"{name} of grid '{measure}' has shape {list(tensor.shape)}; expected [layers, heads, {len(columns)}]"
+                    f"{name} of grid '{measure}' has shape {list(tensor.shape)}; expected [layers, heads, "
+                    f"{len(columns)}]"
                 )
         self.measure = measure
         self.described = tuple(

@@ -320,7 +320,8 @@ COMMANDS: dict[str, type[CommandKeys]] = {
 
 
 def command_of(config: Mapping[str, Any]) -> str:
-    """The command that a configuration is for: the one that has most of its keys, of several the one that lacks the fewest.
+    """The command that a configuration is for: the one that has most of its keys, of several the one that lacks the
+    fewest.
 
     No single key can tell: a damaged configuration, or one of an older version, may lack it.
     """

@@ -30,7 +30,8 @@ CONF = next(folder for folder in (_PACKAGE / "conf", _PACKAGE.parent / "conf") i
 
 
 def configurations(group: str, extra: Path | None = None) -> dict[str, Path]:
-    """The files of a group of the configuration by name: of ``conf/``, of installed packages, and of a folder of the user's.
+    """The files of a group of the configuration by name: of ``conf/``, of installed packages, and of a folder of the
+    user's.
 
     A file of ``conf/`` hides one of the same name in a package, and that one the user's, as in Hydra's search path.
     """
@@ -61,7 +62,8 @@ LARGEST = 2**32
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a setting means to those who keep, compare, repeat and resume runs: metadata of its field, said nowhere else.
+    """What a setting means to those who keep, compare, repeat and resume runs: metadata of its field, said nowhere
+    else.
 
     Args:
         numbers: Whether it may change what a run computes. What changes no number neither tells conditions apart nor
@@ -145,8 +147,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     conf: ClassVar[tuple[str, ...]] = ()
-    """The files of ``conf/`` that state the defaults of these keys, as ``file`` or ``file:section``; the first that states a
-    key counts."""
+    """The files of ``conf/`` that state the defaults of these keys, as ``file`` or ``file:section``; the first that
+    states a key counts."""
 
     @classmethod
     def defaults(cls) -> Section:
@@ -201,7 +203,8 @@ def typed(constructor: Callable[_P, None]) -> Callable[_P, None]:
 
     The constructor raises UserError for the first argument that does not fit.
     """
-    # Not pydantic's own validate_call: its messages name no key, and a configuration's section would be checked by other rules.
+    # Not pydantic's own validate_call: its messages name no key, and a configuration's section would be checked by
+    # other rules.
     signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)

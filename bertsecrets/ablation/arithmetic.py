@@ -1,7 +1,7 @@
 """How a sweep computes: linear layers in fp32 by PyTorch or oneDNN, and clear pairs of a screened sweep in bf16.
 
-The processor and the size of the model decide. Timing would depend on the load of the machine, and the same command could then give
-different numbers.
+The processor and the size of the model decide. Timing would depend on the load of the machine, and the same command
+could then give different numbers.
 """
 
 import platform
@@ -24,9 +24,9 @@ Context = Callable[[], AbstractContextManager[Any]]
 _WIDE = 256
 """Smallest hidden size for which bf16 and oneDNN are used.
 
-all-MiniLM-L6-v2 (384) on two cores of an AMD EPYC (Zen 5), batches of 8 to 64 texts of 32 or 64 tokens: 190 GFLOP/s by PyTorch's
-choice in fp32, 270 to 350 by oneDNN, 520 to 560 in bf16. A tiny model ran at .6 of its fp32 speed in bf16. The exact limit, GPUs and
-Intel processors were not measured.
+all-MiniLM-L6-v2 (384) on two cores of an AMD EPYC (Zen 5), batches of 8 to 64 texts of 32 or 64 tokens: 190 GFLOP/s by
+PyTorch's choice in fp32, 270 to 350 by oneDNN, 520 to 560 in bf16. A tiny model ran at .6 of its fp32 speed in bf16.
+The exact limit, GPUs and Intel processors were not measured.
 """
 
 _ROWS = 64
@@ -39,7 +39,8 @@ class Arithmetic:
 
     Args:
         precision: ``bf16-mixed``, or ``32-true``: no pass in another precision than the trainer's.
-        reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are not.
+        reason: Why bf16 passes beside the trainer's are out of the question, as a part of a sentence; None if they are
+            not.
         onednn: Whether linear layers in fp32 are computed by oneDNN.
     """
 
@@ -51,8 +52,8 @@ class Arithmetic:
 def preferred(encoder: Encoder) -> tuple[Precision, bool]:
     """The precision of a screened sweep's clear pairs, and whether oneDNN computes fp32 linear layers.
 
-    A GPU or an x86 processor with instructions for bf16 takes bf16. oneDNN is for processors with AVX-512 of other makers than Intel, on
-    which PyTorch's MKL does not choose its AVX-512 kernels.
+    A GPU or an x86 processor with instructions for bf16 takes bf16. oneDNN is for processors with AVX-512 of other
+    makers than Intel, on which PyTorch's MKL does not choose its AVX-512 kernels.
     """
     device = next(encoder.base.parameters()).device
     if encoder.model.config.hidden_size < _WIDE:
@@ -85,14 +86,19 @@ def why_not_bf16(encoder: Encoder, context: Context, unscreened: str | None = No
         return f"the model's weights are {str(weight.dtype).removeprefix('torch.')}"
     with context():
         if torch.is_autocast_enabled(weight.device.type):
-            return f"the trainer's passes are {str(torch.get_autocast_dtype(weight.device.type)).removeprefix('torch.')} already"
+            return (
+                "the trainer's passes are "
+                f"{str(torch.get_autocast_dtype(weight.device.type)).removeprefix('torch.')} already"
+            )
     if weight.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return None
     return None if weight.device.type == "cpu" else "this accelerator has no bf16"
 
 
 def in_bf16(context: Context, device: str) -> Context:
-    """The context of a pass in bf16 on this type of device: weights and inputs of products are rounded, the rest is fp32."""
+    """The context of a pass in bf16 on this type of device: weights and inputs of products are rounded, the rest is
+    fp32.
+    """
     return _within(context, lambda: torch.autocast(device, torch.bfloat16))
 
 
@@ -120,7 +126,9 @@ def _within(context: Context, inner: Context) -> Context:
 
 
 class OneDnnLinear(TorchFunctionMode):
-    """Computes linear layers in fp32 on a CPU by oneDNN, outside of autocast; both libraries round to fp32, in another order."""
+    """Computes linear layers in fp32 on a CPU by oneDNN, outside of autocast; both libraries round to fp32, in another
+    order.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -140,7 +148,9 @@ def _product(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) 
 
 
 def _fits(input_XD: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> bool:
-    """Whether the operator gives PyTorch's result: it does not check that its inputs are plain arrays of matching shapes."""
+    """Whether the operator gives PyTorch's result: it does not check that its inputs are plain arrays of matching
+    shapes.
+    """
     tensors = [input_XD, weight_ED, *([] if bias_E is None else [bias_E])]
     return (
         not torch.is_autocast_enabled("cpu")

@@ -16,7 +16,8 @@ class CosineChange(Experiment):
     name = "cosine_change"
     title = "How far disabling a head moves the cosine similarity"
     shown = Shown(
-        about="Each sentence is embedded by itself, and the model's answer for a pair is the cosine of the two embeddings; a head is "
+        about="Each sentence is embedded by itself, and the model's answer for a pair is the cosine of the two "
+        "embeddings; a head is "
         "disabled in both sentences. Gold similarities are scaled to 0..1, on which only the loss depends.",
     )
     columns = (Column("mean_change", "mean absolute change of the cosine", "change of cosine", keep="high"),)

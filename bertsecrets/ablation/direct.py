@@ -29,8 +29,8 @@ class DirectEngine(Engine):
     """An engine whose variants reach the answer by the residual stream alone.
 
     The layer of the disabled head runs as usual. In every later layer the outputs of attention and of the feed-forward
-    network are those of the unedited model, added to the changed residual stream; layer normalisation runs on the sum. If
-    the task head reads the first token alone, no other token is computed.
+    network are those of the unedited model, added to the changed residual stream; layer normalisation runs on the sum.
+    If the task head reads the first token alone, no other token is computed.
 
     Args and errors as :class:`~bertsecrets.ablation.engine.Engine`; UserError also if the family's passes cannot be
     started in the middle.
@@ -41,8 +41,8 @@ class DirectEngine(Engine):
         self.pass_type = _DirectPass
         if not self.shares:
             raise UserError(
-                f"Direct effects need an adapter that runs single layers, and model type '{self.encoder.base.config.model_type}' "
-                "has none; add one in bertsecrets/models/families."
+                "Direct effects need an adapter that runs single layers, and model type "
+                f"'{self.encoder.base.config.model_type}' has none; add one in bertsecrets/models/families."
             )
 
 
@@ -103,10 +103,10 @@ class _DirectPass(EnginePass):
 class DirectEffects(Measure):
     """Direct and total effect on the loss of disabling a head.
 
-    The total effect is the loss of an example with the head disabled, minus its loss without. For the direct effect, later
-    layers add to the residual stream what they add in the unedited model (path patching, Goldowsky-Dill et al. 2023): they
-    do not react to the missing head. Their layer normalisations do, which rescale the changed residual stream: a post-norm
-    encoder such as BERT has one after every sum, and no path from a head to the answer avoids them.
+    The total effect is the loss of an example with the head disabled, minus its loss without. For the direct effect,
+    later layers add to the residual stream what they add in the unedited model (path patching, Goldowsky-Dill et al.
+    2023): they do not react to the missing head. Their layer normalisations do, which rescale the changed residual
+    stream: a post-norm encoder such as BERT has one after every sum, and no path from a head to the answer avoids them.
 
     Columns:
         ``direct``, ``total``: rise of the loss.

@@ -57,7 +57,9 @@ class Effects:
 
     @property
     def needed_LH(self) -> NDArray[np.bool_]:
-        """Which heads are needed: over seeds, or by the only seed; none where several seeds cannot be judged together."""
+        """Which heads are needed: over seeds, or by the only seed; none where several seeds cannot be judged
+        together.
+        """
         return self._with_verdict(NEEDED, self.needed_RLH)
 
     @property

@@ -54,23 +54,25 @@ class LayerEdit:
 class Engine:
     """Run every variant of a plan over batches, one batch at a time.
 
-    Variants that agree up to a layer share one pass up to it: the layers below the first that a variant changes are those of
-    the clean pass, a layer's head variants share one attention computation, and if the task head reads only the first
-    token, the last layer is computed for that token only. Families without an adapter, those with passes that
+    Variants that agree up to a layer share one pass up to it: the layers below the first that a variant changes are
+    those of the clean pass, a layer's head variants share one attention computation, and if the task head reads only
+    the first token, the last layer is computed for that token only. Families without an adapter, those with passes that
     cannot be started in the middle, and models whose own forward gives other logits than their family's layers and head
-    (:func:`~bertsecrets.ablation.partial_passes.check_forward`, at each batch) run once for each variant instead (see ``shares``).
+    (:func:`~bertsecrets.ablation.partial_passes.check_forward`, at each batch) run once for each variant instead (see
+    ``shares``).
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head.
         plan: A plan for a model of this size.
-        constants_LHd: A vector for each head, for modes that need one, see :func:`bertsecrets.attention.override.override`.
+        constants_LHd: A vector for each head, for modes that need one, see
+            :func:`bertsecrets.attention.override.override`.
         max_tokens: Limit on the tokens (rows times length) in one pass through a layer; None for the device's
             default. Halved, with a warning, when memory runs out.
 
     Raises:
         UserError: If the plan is for a model of another size, the model has pruned heads or no classification head,
-            ``constants_LHd`` is missing or of another shape, or the plan leaves out parts of layers and the model's family
-            does not say where they are.
+            ``constants_LHd`` is missing or of another shape, or the plan leaves out parts of layers and the model's
+            family does not say where they are.
     """
 
     def __init__(
@@ -119,8 +121,8 @@ class Engine:
         Args:
             inputs: Keyword arguments of the model with ``attention_mask``, on its device.
             progress: Called with the number of variants newly finished for the whole batch.
-            donors: For modes that need donors: for each draw the keyword arguments of the model with one other example for each
-                example of the batch.
+            donors: For modes that need donors: for each draw the keyword arguments of the model with one other example
+                for each example of the batch.
             gradients: Whether gradients flow from the logits to ``constants_LHd``; activations are kept for them.
 
         Raises:
@@ -164,8 +166,8 @@ class Engine:
                 self._halve(inputs, error)
         self.shares = False
         _log.warning(
-            f"{type(self.encoder.model).__name__} does not compute its logits from its family's layers and head alone: every "
-            "variant takes a whole forward pass."
+            f"{type(self.encoder.model).__name__} does not compute its logits from its family's layers and head alone: "
+            "every variant takes a whole forward pass."
         )
         return self._one_by_one(inputs, donors, progress)
 
@@ -236,8 +238,8 @@ class Engine:
 class SimilarityEngine(Engine):
     """The same for a sentence-embedding model: cosines of pairs instead of logits.
 
-    The inputs of :meth:`run` have the rows of :class:`bertsecrets.data.sentence_pairs.SentencePairs`, 2 B for B pairs; it returns
-    ``[B, 1]`` and ``[B, V, 1]``. A head is disabled in both sentences.
+    The inputs of :meth:`run` have the rows of :class:`bertsecrets.data.sentence_pairs.SentencePairs`, 2 B for B pairs;
+    it returns ``[B, 1]`` and ``[B, V, 1]``. A head is disabled in both sentences.
     """
 
     def run(self, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
@@ -256,22 +258,24 @@ def continues(encoder: Encoder) -> bool:
 
 
 def shares_passes(encoder: Encoder, plan: Plan) -> bool:
-    """Whether variants of a plan share passes: they can start at any layer, and need no token's own values or weights."""
+    """Whether variants of a plan share passes: they can start at any layer, and need no token's own values or
+    weights.
+    """
     return continues(encoder) and not find_mode(plan.mode).needs & PER_TOKEN
 
 
 def _check(encoder: Encoder, plan: Plan, constants_LHd: Tensor | None) -> None:
     if (plan.num_layers, plan.num_heads) != (encoder.num_layers, encoder.num_heads):
         raise UserError(
-            f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, but the model has {encoder.num_layers} "
-            f"layers of {encoder.num_heads}; make the plan for this model."
+            f"The plan is for {plan.num_layers} layers of {plan.num_heads} heads, but the model has "
+            f"{encoder.num_layers} layers of {encoder.num_heads}; make the plan for this model."
         )
     for layer, site in enumerate(encoder.sites):
         width = encoder.num_heads * encoder.head_dim
         if site.projection is not None and site.projection.in_features != width:
             raise UserError(
-                f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: heads "
-                "were pruned or merged; disable heads of the model before pruning."
+                f"The heads of layer {layer} have {site.projection.in_features} outputs in all instead of {width}: "
+                "heads were pruned or merged; disable heads of the model before pruning."
             )
     if any(variant.parts for variant in plan.variants):
         check_parts(encoder)
@@ -299,8 +303,8 @@ class _DrawsCounted:
 class EnginePass:
     """One pass of a batch through the layers, with all variants.
 
-    A *node* is a set of variants that have been equal so far. The rows of a tensor are the examples of all nodes, node by
-    node (R = nodes times examples).
+    A *node* is a set of variants that have been equal so far. The rows of a tensor are the examples of all nodes, node
+    by node (R = nodes times examples).
     """
 
     def __init__(

@@ -28,7 +28,8 @@ def exact_sweep(
     """Logits of every variant for every example, gathered from all processes.
 
     Args:
-        model: Any module that holds a transformers encoder with a sequence classification head, or a sentence-embedding model.
+        model: Any module that holds a transformers encoder with a sequence classification head, or a sentence-embedding
+            model.
         plan: What to disable.
         batches: This process's share of the examples; moved to the model's device.
         replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.

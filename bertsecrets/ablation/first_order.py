@@ -1,4 +1,6 @@
-"""The effect of every variant on every logit to first order: one forward and one backward pass for each logit but one."""
+"""The effect of every variant on every logit to first order: one forward and one backward pass for each logit but
+one.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +16,9 @@ from bertsecrets.attention.modes import Heads
 from bertsecrets.models.encoder import evaluating
 
 _LESS_THAN_A_PASS = 4
-"""A pass for slopes has so many times fewer tokens than one of the engine, as it keeps the activations of all layers."""
+"""A pass for slopes has so many times fewer tokens than one of the engine, as it keeps the activations of all
+layers.
+"""
 
 
 # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
@@ -26,9 +30,9 @@ def first_order_changes(
 ) -> Tensor:
     """Estimated changes of every variant's logits, ``[B, V, C]``, float32.
 
-    With o a head's output at a token, r what the mode puts in its place and g the slope of a logit: the sum over tokens of
-    g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences between logits matter, so
-    each logit's change is given relative to that of the first, which is 0.
+    With o a head's output at a token, r what the mode puts in its place and g the slope of a logit: the sum over tokens
+    of g . (r - o), added up over the heads of a variant (attribution patching, Nanda 2023). Only differences between
+    logits matter, so each logit's change is given relative to that of the first, which is 0.
 
     The passes take a few rows at a time, as they keep the activations of all layers.
 

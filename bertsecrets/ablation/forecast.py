@@ -42,7 +42,9 @@ EXACT_UP_TO = 10.0
 """Without a choice, a sweep of up to so many seconds at the nominal speed of the device is exact."""
 
 FEWEST_SCREENED = 4000
-"""Without a choice, fewer examples are swept exactly: of a head, an audit of a tenth leaves most of a margin of 1 point open."""
+"""Without a choice, fewer examples are swept exactly: of a head, an audit of a tenth leaves most of a margin of 1 point
+open.
+"""
 
 FEWEST = 32
 """The smallest sample that a budget may leave."""
@@ -62,10 +64,14 @@ _ACTIVE = 0.3
 """A screened sweep evaluates about so large a share of the pairs beside the audit."""
 
 _AGAIN = 0.05
-"""With bf16 about so large a share of the pairs is evaluated in fp32 beside the audit: near a change, and of the pilot."""
+"""With bf16 about so large a share of the pairs is evaluated in fp32 beside the audit: near a change, and of the
+pilot.
+"""
 
 _PASSES = 5.5
-"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of all rounds."""
+"""Evaluations that a screened sweep of two classes takes beside its pairs: slopes, and the unedited passes of all
+rounds.
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of the exact sweep, of the screened one (None where a sweep cannot be screened), and of a fit before either."""
+    """Seconds of the exact sweep, of the screened one (None where a sweep cannot be screened), and of a fit before
+    either.
+    """
 
     exact: float
     screened: float | None
@@ -90,7 +98,9 @@ class Times:
         return self.exact if kind == "exact" or self.screened is None else self.screened
 
     def choice(self, limit: float) -> str:
-        """``screened`` if the exact sweep takes longer than ``limit`` seconds and the screened one is faster, else ``exact``."""
+        """``screened`` if the exact sweep takes longer than ``limit`` seconds and the screened one is faster, else
+        ``exact``.
+        """
         return "screened" if self.of("screened") < self.exact and self.exact > limit else "exact"
 
 
@@ -145,8 +155,8 @@ class Forecast:
         if budget is not None and sample < fewest:
             least = self.measured.fit + self.measured.of(kind) * fewest / self.examples
             raise UserError(
-                f"ablation.budget is {duration(budget)}, but {fewest} examples take about {duration(least)}; give more time, or "
-                "disable fewer heads (ablation.layer=...)."
+                f"ablation.budget is {duration(budget)}, but {fewest} examples take about {duration(least)}; give more "
+                "time, or disable fewer heads (ablation.layer=...)."
             )
         return Decision(kind, sample, self.arithmetic)
 
@@ -161,7 +171,9 @@ class Forecast:
         return math.inf if limit is None else limit - self.nominal.fit
 
     def smallest(self, examples: int) -> float:
-        """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN if none."""
+        """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN
+        if none.
+        """
         if self.metric not in CLASS_METRICS:
             return math.nan
         return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
@@ -176,8 +188,8 @@ class Forecast:
             costs += f", after a fit of about {duration(self.measured.fit)}"
         smallest = self.smallest(decision.examples)
         shown = (
-            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more is found with 80 % power if 1 % of the predictions "
-            "also change at random"
+            f"; a loss of {number(100 * smallest, 1)} points of accuracy or more is found with 80 % power if 1 % of "
+            "the predictions also change at random"
             if math.isfinite(smallest)
             else ""
         )
@@ -277,13 +289,15 @@ def check_bf16(reason: str | None) -> None:
     """Raise UserError if there is a reason against the passes in bf16 that were asked for."""
     if reason is not None:
         raise UserError(
-            f"Passes in {BF16} are out of the question, as {reason}; set ablation.precision={FP32}, with which all passes are as "
-            "trainer.precision says."
+            f"Passes in {BF16} are out of the question, as {reason}; set ablation.precision={FP32}, with which all "
+            "passes are as trainer.precision says."
         )
 
 
 def _fit_evaluations(subject: Subject, plan: Plan, settings: AblationSettings) -> float:
-    """The cost of fitting outputs to labels, in forward passes over this process's examples; 0 in modes without a fit."""
+    """The cost of fitting outputs to labels, in forward passes over this process's examples; 0 in modes without a
+    fit.
+    """
     examples = sum(len(spec.positions) for spec in subject.batches(settings.max_examples).sampler)
     if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs or not examples:
         return 0.0
@@ -309,7 +323,9 @@ def announce(work: str, subject: Subject, evaluations: float, max_examples: int 
 def _seconds(
     subject: Subject, max_examples: int | None, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
 ) -> list[float]:
-    """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes of a batch."""
+    """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes of a
+    batch.
+    """
     device = next(subject.encoder.base.parameters()).device
     slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(device)
     for batch in subject.batches(max_examples):
@@ -336,8 +352,8 @@ def _nominal_seconds(encoder: Encoder, tokens: int) -> float:
 def pair_evaluations(encoder: Encoder, plan: Plan) -> float:
     """The cost of all variants of an example, in forward passes: what lies above each variant's lowest edit.
 
-    A layer's rest above its heads is nine twelfths of it; where the task head reads one token alone, the last layer costs
-    nothing to speak of.
+    A layer's rest above its heads is nine twelfths of it; where the task head reads one token alone, the last layer
+    costs nothing to speak of.
     """
     family = encoder.family
     if family is None or not shares_passes(encoder, plan):

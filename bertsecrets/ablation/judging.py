@@ -82,7 +82,9 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
 
 
 def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int, dict[str, float]]:
-    """The changes of the mean loss, judged, and of the mean logit margin, with their limits, by a variant's index in the plan."""
+    """The changes of the mean loss, judged, and of the mean logit margin, with their limits, by a variant's index in
+    the plan.
+    """
     plan = outcomes.plan
     columns: dict[int, dict[str, float]] = {index: {} for index in range(len(plan.variants))}
     if len(outcomes.label_N) < 2:
@@ -168,7 +170,9 @@ def judged_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
 
 
 def tracked_grids(plan: Plan, rows: Sequence[dict[str, Any]]) -> list[HeadGrid]:
-    """The same changes of score and those of layers and their parts, as grids for W&B, where the mode is in the run's configuration."""
+    """The same changes of score and those of layers and their parts, as grids for W&B, where the mode is in the run's
+    configuration.
+    """
     return _grids(plan, rows, COMPONENTS)
 
 

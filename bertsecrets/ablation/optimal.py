@@ -32,12 +32,13 @@ def optimal_head_outputs(
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
     progress: Callable[[int], object] | None = None,
 ) -> Tensor:
-    """Fit for each head the vector that, in place of its output at every token, gives the least mean loss on some examples.
+    """Fit for each head the vector that, in place of its output at every token, gives the least mean loss on some
+    examples.
 
     Heads are fitted one at a time: the loss of head h is that of the model in which h alone is replaced (Li and Janson
-    2024, section 3). Adam starts at the mean outputs, which it also scales by: the unit of each coordinate is its standard
-    deviation over tokens. A step takes one batch, and one engine pass with gradients for all heads of a layer; batches
-    are shuffled anew when all were used.
+    2024, section 3). Adam starts at the mean outputs, which it also scales by: the unit of each coordinate is its
+    standard deviation over tokens. A step takes one batch, and one engine pass with gradients for all heads of a layer;
+    batches are shuffled anew when all were used.
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head; its weights are frozen
@@ -64,8 +65,8 @@ def optimal_head_outputs(
     if any(batch.label_B is None for batch in batches):
         raise UserError("Mode 'optimal' fits outputs to labels; give labelled reference examples.")
     layers = sorted({layer for layer, _ in heads})
-    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass. Where no weight requires a gradient,
-    # the layers below a head need no backward pass.
+    # Lightning validates in inference mode, whose tensors cannot take part in a backward pass. Where no weight requires
+    # a gradient, the layers below a head need no backward pass.
     with torch.inference_mode(False), torch.enable_grad(), requiring_gradients(encoder.model):
         mean_LHd, spread_LHd = mean_LHd.clone().float(), spread_LHd.clone().float()
         # In standard deviations: Adam's steps have one size, and heads' outputs do not.

@@ -42,8 +42,8 @@ class Outcomes:
         label_N: Class indices or scores, float32.
         clean_NC: Logits of the unedited model, float32.
         logits_NVC: Logits of each variant, float32; estimated where ``weight_NV`` is 0.
-        weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the inverse of
-            the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
+        weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the
+            inverse of the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
     """
 
@@ -63,8 +63,10 @@ class Outcomes:
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
 
-        In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits and w the
-        weight: over audits that find no miss, their mean is an unbiased estimate of the mean loss, with the estimate as control
+        In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits
+        and w the
+        weight: over audits that find no miss, their mean is an unbiased estimate of the mean loss, with the estimate as
+            control
         variate. Single numbers may be negative.
         """
         clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
@@ -73,7 +75,8 @@ class Outcomes:
         return clean_N, self._corrected(loss_NV, _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1])
 
     def logit_margins(self) -> tuple[Tensor, Tensor]:
-        """Logit of each example's gold class minus the largest other one, unedited ``[N]`` and for each variant ``[N, V]``.
+        """Logit of each example's gold class minus the largest other one, unedited ``[N]`` and for each variant ``[N,
+        V]``.
 
         Numbers of a screened sweep are as in :meth:`losses`. For tasks of classes.
         """
@@ -101,9 +104,9 @@ class Outcomes:
     def write(self, path: Path, task: Task) -> None:
         """Write the plan, the tensors and the losses to one safetensors file.
 
-        In a screened sweep ``loss`` is NaN where a pair was not evaluated, ``loss_estimate`` is the estimate of every pair, and the
-        mean loss of a variant is that of ``loss_estimate + weight * (loss - loss_estimate)`` over evaluated pairs, else of
-        ``loss_estimate``.
+        In a screened sweep ``loss`` is NaN where a pair was not evaluated, ``loss_estimate`` is the estimate of every
+        pair, and the mean loss of a variant is that of ``loss_estimate + weight * (loss - loss_estimate)`` over
+        evaluated pairs, else of ``loss_estimate``.
         """
         clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
         tensors = {
@@ -143,8 +146,8 @@ class Outcomes:
         count, classes = len(outcomes.index_N), outcomes.clean_NC.shape[-1]
         if shapes != [[count], [count, classes], [count, len(plan.variants), classes]] or not count:
             raise UserError(
-                f"{path} holds tensors of shapes {shapes} for {count} examples and {len(plan.variants)} variants, which do "
-                "not fit each other; run that sweep again."
+                f"{path} holds tensors of shapes {shapes} for {count} examples and {len(plan.variants)} variants, "
+                "which do not fit each other; run that sweep again."
             )
         return outcomes
 
@@ -202,8 +205,8 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
         # Sums from different machines differ in the last bits, relative to the largest logit.
         if not torch.allclose(first.clean_NC, other.clean_NC, rtol=0, atol=1e-3 * float(first.clean_NC.abs().max())):
             raise UserError(
-                f"'{name}' and '{other_name}' come from different models (their predictions differ); merge sweeps of one "
-                "checkpoint."
+                f"'{name}' and '{other_name}' come from different models (their predictions differ); merge sweeps of "
+                "one checkpoint."
             )
     owners: dict[str, str] = {}
     for name, part in parts.items():
@@ -248,7 +251,9 @@ class Collected(Metric):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, index_B: Tensor, *values: Tensor) -> None:
-        """Add a batch: index, labels, clean logits and variants' logits; in a screened sweep also weights and estimates."""
+        """Add a batch: index, labels, clean logits and variants' logits; in a screened sweep also weights and
+        estimates.
+        """
         for name, value in zip(self.names, (index_B, *(value.float() for value in values)), strict=True):
             getattr(self, name).append(value)
 

@@ -56,9 +56,9 @@ def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
 def share_over_examples(effect_HN: Array) -> tuple[float, float]:
     """Share of the variance of effects that is over examples, with its standard error; NaN where undefined.
 
-    An effect is the sum of a mean, a part of the head, a part of the example, and the rest, which differs by example for each head.
-    The share is that of the last two variances (Shrout and Fleiss 1979: 1 - ICC(2,1)). The standard error is that of a
-    jackknife over blocks of examples.
+    An effect is the sum of a mean, a part of the head, a part of the example, and the rest, which differs by example
+    for each head. The share is that of the last two variances (Shrout and Fleiss 1979: 1 - ICC(2,1)). The standard
+    error is that of a jackknife over blocks of examples.
 
     Args:
         effect_HN: Effects ``[heads, examples]``, e.g. rises of the loss.

@@ -27,11 +27,13 @@ from bertsecrets.models.encoder import Encoder, evaluating
 class Pairs:
     """Run chosen pairs of a variant and an example through the layers above the variant's edit.
 
-    A pair costs the rest of the edited layer and the layers above it; the layers below are those of the unedited pass, which a
-    batch runs once. If the task head reads only the first token, the last layer is computed for that token only.
+    A pair costs the rest of the edited layer and the layers above it; the layers below are those of the unedited pass,
+    which a batch runs once. If the task head reads only the first token, the last layer is computed for that token
+    only.
 
     Args:
-        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode that needs no donors and no token's own values or weights.
+        engine: An engine that shares layers; its plan's variants edit one layer each, in a mode that needs no donors
+            and no token's own values or weights.
 
     Raises:
         ValueError: If the engine is another.
@@ -71,7 +73,8 @@ class Pairs:
         wanted_BV: Tensor,
         progress: Callable[[int], object] | None = None,
     ) -> Tensor:
-        """Logits of the wanted pairs, ``[P, C]``, in order of example and variant, from an unedited pass that was recorded.
+        """Logits of the wanted pairs, ``[P, C]``, in order of example and variant, from an unedited pass that was
+        recorded.
 
         Args:
             clean_BC: Logits of the unedited model.
@@ -144,6 +147,8 @@ class Pairs:
 
 
 def can_run_pairs(encoder: Encoder, plan: Plan) -> bool:
-    """Whether single pairs of the plan can be run: each variant disables heads of one layer, in a mode that needs no donors and no token's own values or weights."""
+    """Whether single pairs of the plan can be run: each variant disables heads of one layer, in a mode that needs no
+    donors and no token's own values or weights.
+    """
     one_layer = all(len(variant.layers) == 1 and not variant.parts for variant in plan.variants)
     return one_layer and shares_passes(encoder, plan) and ModeNeed.DONORS not in find_mode(plan.mode).needs

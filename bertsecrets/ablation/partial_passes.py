@@ -25,8 +25,8 @@ class OwnForwardError(UserError):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(
             f"{type(encoder.model).__name__} does not compute its logits from its family's layers and head alone "
-            f"({type(encoder.family).__name__}), so no pass can start in the middle, as screened sweeps and direct effects need; "
-            "use ablation.sweep=exact."
+            f"({type(encoder.family).__name__}), so no pass can start in the middle, as screened sweeps and direct "
+            "effects need; use ablation.sweep=exact."
         )
 
 
@@ -97,7 +97,8 @@ def clean_pass(encoder: Encoder, inputs: Mapping[str, Tensor]) -> tuple[Tensor, 
 
 @torch.no_grad()
 def check_forward(encoder: Encoder, clean_BC: Tensor, layers: list[CleanLayer], real_BS: Tensor) -> None:
-    """Raise OwnForwardError unless each layer read what the one below wrote, and the family's head gives the model's logits.
+    """Raise OwnForwardError unless each layer read what the one below wrote, and the family's head gives the model's
+    logits.
 
     Args:
         clean_BC, layers: From :func:`clean_pass`.
@@ -193,8 +194,8 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform =
 def return_freed_memory(device: torch.device) -> None:
     """Return freed memory of passes on the CPU to the system, where glibc would keep it.
 
-    Batches differ in length, and what a backward pass frees has gaps: glibc can fill few of them with the next batch, so that the
-    process would grow with each.
+    Batches differ in length, and what a backward pass frees has gaps: glibc can fill few of them with the next batch,
+    so that the process would grow with each.
 
     Args:
         device: The device of the passes; nothing happens on any other than the CPU.

@@ -39,8 +39,9 @@ class Variant:
         kind: One of :data:`bertsecrets.results.components.KINDS`.
         heads: The heads disabled together, in order of layer and head.
         layer, head: The head or layer that the variant is about, if it is a single one.
-        parts: Parts of layers that are left out: layer, and name of one of :data:`bertsecrets.results.components.PARTS`, or of a group of
-            neurons (:data:`bertsecrets.results.components.GROUP_OF_NEURONS` and its number).
+        parts: Parts of layers that are left out: layer, and name of one of
+            :data:`bertsecrets.results.components.PARTS`, or of a group of neurons
+            (:data:`bertsecrets.results.components.GROUP_OF_NEURONS` and its number).
     """
 
     name: str
@@ -90,7 +91,9 @@ class Plan:
 
 
 def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:
-    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers only."""
+    """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers
+    only.
+    """
     return [
         Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
         for layer in _layers(layers, num_layers)
@@ -263,7 +266,9 @@ def check_layers(layers: Iterable[int], num_layers: int, name: str) -> None:
 
 
 def check_heads(heads: Sequence[Head], num_layers: int, num_heads: int, name: str) -> None:
-    """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the heads, each named once."""
+    """Raise UserError, with ``name`` as the subject of its sentence, unless a model has all of the heads, each named
+    once.
+    """
     if not heads:
         raise UserError(f"{name} disables nothing; give at least one head.")
     check_layers([layer for layer, _ in heads], num_layers, name)

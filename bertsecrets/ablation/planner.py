@@ -67,12 +67,13 @@ class Pilot:
         verdict_SV: The verdicts of each run.
         over_seeds: The verdicts over seeds; empty with one run.
         shared: Share of the noise of the examples that seeds have in common, 0 to 1.
-        moves_VN: What each example of the first run does to each head's change: for classes 1 if it is won, -1 if it is lost, else 0.
+        moves_VN: What each example of the first run does to each head's change: for classes 1 if it is won, -1 if it is
+            lost, else 0.
         layers: Layer of each head.
         judging: How effects are judged.
         weight: What an example counts in the metric, relative to accuracy.
-        set_flips: Share of predictions that change without a set of heads that one may want to remove; for a correlation, the variance
-            of its change.
+        set_flips: Share of predictions that change without a set of heads that one may want to remove; for a
+            correlation, the variance of its change.
         groups: Number of groups among which a redundant one is judged.
         screened: Whether the pilot is a screened sweep, which may miss flips.
     """
@@ -112,8 +113,8 @@ class Pilot:
         metric, count, judging = first.metric, first.count, Judging.of(first.rows[0])
         if count < FEWEST:
             raise UserError(
-                f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often a head "
-                "changes a prediction: disable heads on more examples first."
+                f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often "
+                "a head changes a prediction: disable heads on more examples first."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric in CLASS_METRICS:
@@ -175,8 +176,8 @@ class Planned:
     Args:
         pilot: What they were simulated from.
         sizes: Numbers of examples.
-        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size. One seed's examples
-            include the pilot's, which settle none of them.
+        settled: Number of seeds -> share of the heads without a verdict so far that get one, at each size. One seed's
+            examples include the pilot's, which settle none of them.
         single_RM: For one seed, the same in each simulated sweep, NaN where its pilot leaves none without a verdict.
         undecided: Number of seeds -> how many heads have no verdict so far (the mean over the runs for one seed).
         goals: What is to be shown -> its power at each size, with one seed.
@@ -190,7 +191,9 @@ class Planned:
     goals: Mapping[str, Array]
 
     def examples(self, power_M: Array) -> float:
-        """Examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if none of the sizes does."""
+        """Examples at which a power reaches :data:`bertsecrets.statistics.power.POWER`; infinite if none of the sizes
+        does.
+        """
         # Simulated powers may fall a little where they are flat.
         rising_M = np.maximum.accumulate(np.nan_to_num(power_M))
         reached = np.flatnonzero(rising_M >= POWER)
@@ -205,7 +208,9 @@ class Planned:
         )
 
     def examples_range(self) -> tuple[float, float]:
-        """Between which numbers of examples eight in ten simulated sweeps of one seed settle their share; infinite as :meth:`examples`."""
+        """Between which numbers of examples eight in ten simulated sweeps of one seed settle their share; infinite as
+        :meth:`examples`.
+        """
         reached = sorted(self.examples(share_M) for share_M in self.single_RM if not np.isnan(share_M).any())
         low, high = (reached[round(share * (len(reached) - 1))] if reached else math.inf for share in _RANGE)
         return low, high
@@ -236,10 +241,10 @@ SPARED, REDUNDANT, RANKS, SET = "spared", "redundant", "ranks", "set"
 def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequence[float] = TIMES) -> Planned:
     """Simulate how the pilot's sweep grows, judge it as sweeps are judged, and count verdicts.
 
-    The true rates at which each head loses and wins examples are drawn from what the pilot leaves open (beta-binomial models of
-    flips, and of the losses among them, whose spread over heads is estimated from all heads): the effects that a small pilot
-    observes vary more than the true ones, and a head without a flip may have some. The pilot's own examples stay: with no others it
-    says what it said. With several runs, a head's effects vary over
+    The true rates at which each head loses and wins examples are drawn from what the pilot leaves open (beta-binomial
+    models of flips, and of the losses among them, whose spread over heads is estimated from all heads): the effects
+    that a small pilot observes vary more than the true ones, and a head without a flip may have some. The pilot's own
+    examples stay: with no others it says what it said. With several runs, a head's effects vary over
     seeds around a mean, as much as they do in the pilots beyond the noise of examples.
 
     Args:
@@ -285,7 +290,8 @@ def plan_power(pilot: Pilot, *, repeats: int = 200, seed: int = 0, times: Sequen
 def _flip_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    """True effects of the heads, ``[R, V]``, and of M sizes ``[M, R, W]`` changes, variances and p-values (:func:`count_tests`).
+    """True effects of the heads, ``[R, V]``, and of M sizes ``[M, R, W]`` changes, variances and p-values
+    (:func:`count_tests`).
 
     Beside the pilot's V heads: one that loses the margin, two that lose nothing, a redundant pair, and a set to remove.
     """
@@ -309,7 +315,9 @@ def _flip_sweeps(
 def _score_sweeps(
     pilot: Pilot, runs_R: NDArray[np.int64], sizes: Sequence[int], generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    """The same for a correlation: changes are normal around true effects, which are the pilot's, shrunk as far as they are noise."""
+    """The same for a correlation: changes are normal around true effects, which are the pilot's, shrunk as far as they
+    are noise.
+    """
     trust_SV, middle_S1 = _shrinkage(pilot.change_SV, pilot.variance_SV)
     mean_SV = middle_S1 + trust_SV * (pilot.change_SV - middle_S1)
     error_SV = np.sqrt(trust_SV * pilot.variance_SV)
@@ -383,7 +391,9 @@ def _one_seed(
 
 
 def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.random.Generator) -> float:
-    """Share of sweeps that show a rank correlation of :data:`CORRELATION`, within layers, between true effects and another number."""
+    """Share of sweeps that show a rank correlation of :data:`CORRELATION`, within layers, between true effects and
+    another number.
+    """
     layer_V = np.array(pilot.layers)
     sizes = np.bincount(layer_V)
     other_RLH, change_RLH = np.full((2, len(change_RV), len(sizes), sizes.max()), np.nan)
@@ -395,7 +405,8 @@ def _rank_power(pilot: Pilot, true_RV: Array, change_RV: Array, generator: np.ra
         normal_RH = special.ndtri((rank_RH - 0.5) / rank_RH.shape[1])
         other_RLH[:, layer, : sizes[layer]] = CORRELATION * normal_RH + math.sqrt(1 - CORRELATION**2) * noise_RH
         change_RLH[:, layer, : sizes[layer]] = change_RV[:, layer_V == layer]
-    # How far correlations reach by chance depends on the ties of small changes: judged once, on the first sweep that has one.
+    # How far correlations reach by chance depends on the ties of small changes: judged once, on the first sweep that
+    # has one.
     rho_R = np.array([spearman_within(*pair) for pair in zip(other_RLH, change_RLH, strict=True)])
     varying = np.flatnonzero(np.isfinite(rho_R))
     if not len(varying):
@@ -501,7 +512,8 @@ def draw_flips(size: int, lost: Array, won: Array, generator: np.random.Generato
 
 
 def count_tests(lost_MRW: Counts, won_MRW: Counts, sizes: Sequence[int], margin: float) -> tuple[Array, Array, Array]:
-    """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from examples lost and won.
+    """One-sided p-values of no loss, and of a loss of the margin or more, in sweeps of M sizes, from examples lost and
+    won.
 
     Those of :func:`bertsecrets.ablation.verdicts.paired_tests` for accuracy; and the latter without any changed answer.
     """
@@ -589,7 +601,9 @@ def seed_model(pilot: Pilot) -> tuple[Array, Array, Array]:
 
 
 def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
-    """How far effects are to be trusted, by their spread over heads and their noise, and what they are shrunk to, ``[..., 1]``."""
+    """How far effects are to be trusted, by their spread over heads and their noise, and what they are shrunk to,
+    ``[..., 1]``.
+    """
     between_X1 = (observed_XV.var(-1, keepdims=True) - noise_XV.mean(-1, keepdims=True)).clip(1e-12)
     weight_XV = 1 / (between_X1 + noise_XV)
     middle_X1 = (weight_XV * observed_XV).sum(-1, keepdims=True) / weight_XV.sum(-1, keepdims=True)
@@ -597,7 +611,9 @@ def _shrinkage(observed_XV: Array, noise_XV: Array) -> tuple[Array, Array]:
 
 
 def _shared(moves_SVN: Array) -> float:
-    """Share of the noise of examples that two seeds have in common: their covariance over examples, relative to their variance."""
+    """Share of the noise of examples that two seeds have in common: their covariance over examples, relative to their
+    variance.
+    """
     seeds = len(moves_SVN)
     if seeds < 2:
         return 0.0

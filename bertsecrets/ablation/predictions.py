@@ -98,11 +98,15 @@ class PairedPredictions:
         return np.asarray(self.weighted_changes(metric, np.ones((1, self.count)))[0])
 
     def weighted_changes(self, metric: str, weight_RN: Weights) -> Array:
-        """The same under R weightings of the examples, ``[R, V]``; see :func:`bertsecrets.ablation.scoring.weighted_scores`."""
+        """The same under R weightings of the examples, ``[R, V]``; see
+        :func:`bertsecrets.ablation.scoring.weighted_scores`.
+        """
         score_RV = weighted_scores(metric, self.label_N, self.both_VN, weight_RN)
         return score_RV[:, 1:] - score_RV[:, :1]
 
     def influences(self, metric: str) -> Array:
-        """Influence of every example on these changes, ``[V, N]``; see :func:`bertsecrets.ablation.scoring.influences`."""
+        """Influence of every example on these changes, ``[V, N]``; see
+        :func:`bertsecrets.ablation.scoring.influences`.
+        """
         influence_VN = influences(metric, self.label_N, self.both_VN)
         return np.asarray(influence_VN[1:] - influence_VN[0])

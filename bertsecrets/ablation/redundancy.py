@@ -50,17 +50,19 @@ class Group:
 def interactions(
     metric: str, paired: PairedPredictions, sizes: Sequence[int], judging: Judging
 ) -> tuple[Array, Array, Array, Array]:
-    """Joint effects of G groups less the sums of their heads' single effects, by a bootstrap over examples; negative is harm.
+    """Joint effects of G groups less the sums of their heads' single effects, by a bootstrap over examples; negative is
+    harm.
 
     Args:
         metric: The metric.
-        paired: Predictions with each group disabled, then with each head of the first group disabled alone, of the second, ...
+        paired: Predictions with each group disabled, then with each head of the first group disabled alone, of the
+            second, ...
         sizes: Number of heads of each group.
         judging: Level of the limits; number of resamples and their seed.
 
     Returns:
-        The interactions, their lower and upper limits, and the one-sided p-values of an interaction of 0 or more, corrected over the
-        groups, ``[G]`` each.
+        The interactions, their lower and upper limits, and the one-sided p-values of an interaction of 0 or more,
+        corrected over the groups, ``[G]`` each.
     """
     resampled_RV = bootstrap_changes(metric, paired, judging.resamples, np.random.default_rng([judging.seed, 0]))
     whole, groups = paired.changes(metric), len(sizes)
@@ -140,7 +142,8 @@ def _layers(row: Row) -> list[str]:
 def redundancy(
     rows: Sequence[Row], metric: str, paired: PairedPredictions, names: Sequence[str], judging: Judging
 ) -> dict[str, dict[str, Any]]:
-    """The columns of an ablation table on redundancy, by name of the group; empty without groups of heads disabled alone.
+    """The columns of an ablation table on redundancy, by name of the group; empty without groups of heads disabled
+    alone.
 
     Args:
         rows: The judged rows of one metric.

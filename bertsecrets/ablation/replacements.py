@@ -33,9 +33,9 @@ FIT_BATCH = 8
 class Donors:
     """Draw donors for mode ``resample``: for each example, other examples whose heads' outputs stand in for its own.
 
-    They are drawn without replacement among the :data:`NEAREST` reference examples with other tokens that are nearest in
-    length, by a generator seeded with ``seed`` and the example's index: an example has the same donors in any batch, on
-    any number of processes, and in a resumed sweep.
+    They are drawn without replacement among the :data:`NEAREST` reference examples with other tokens that are nearest
+    in length, by a generator seeded with ``seed`` and the example's index: an example has the same donors in any batch,
+    on any number of processes, and in a resumed sweep.
 
     Args:
         reference: The examples to draw from.
@@ -63,8 +63,9 @@ class Donors:
         others = [position for position in self.reference.positions if split.rows[position].ids != ids]
         if len(others) < self.draws:
             raise UserError(
-                f"ablation.draws is {self.draws}, but only {len(others)} of the {len(self.reference.positions)} reference "
-                f"examples differ from example {index}; lower ablation.draws or raise ablation.reference_examples."
+                f"ablation.draws is {self.draws}, but only {len(others)} of the {len(self.reference.positions)} "
+                f"reference examples differ from example {index}; lower ablation.draws or raise "
+                "ablation.reference_examples."
             )
         # Of similar length, so that few of a donor's tokens serve twice or not at all.
         near = sorted(others, key=lambda position: (abs(split.lengths[position] - len(ids)), position))
@@ -172,7 +173,7 @@ def _apart(reference: Reference, split: EncodedSplit) -> Reference:
     apart = tuple(position for position in reference.positions if reference.split.rows[position].ids not in judged)
     if not apart:
         raise UserError(
-            f"All {len(reference.positions)} reference examples are also judged, but mode 'optimal' fits outputs on other "
-            "examples; give examples that are not in the evaluation set."
+            f"All {len(reference.positions)} reference examples are also judged, but mode 'optimal' fits outputs on "
+            "other examples; give examples that are not in the evaluation set."
         )
     return Reference(reference.split, apart)

@@ -1,4 +1,6 @@
-"""What analyses that disable heads find, as rows; those of a sweep, all but :class:`Together`, are written with its table."""
+"""What analyses that disable heads find, as rows; those of a sweep, all but :class:`Together`, are written with its
+table.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,7 +54,8 @@ class Screened:
         precision: ``bf16-mixed``: pairs far from a change of prediction were evaluated in bf16; ``32-true``: none were.
         bf16: Pairs that the rule left in bf16.
         again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
-        audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another prediction.
+        audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another
+            prediction.
         each: The bound of each variant by itself; None in records of earlier versions.
         reason: Why no pass was in bf16; None if some were, or it was not out of the question.
         onednn: Whether linear layers in fp32 were computed by oneDNN.
@@ -78,7 +81,8 @@ class Screened:
 
 @dataclass(frozen=True)
 class Selection:
-    """Whether the head that helps most when disabled on one half of the examples helps on the other, over random halves.
+    """Whether the head that helps most when disabled on one half of the examples helps on the other, over random
+    halves.
 
     Args:
         metric, mode: The score, and how heads were disabled.
@@ -113,13 +117,14 @@ class Spared:
         each: How many are shown one by one to lose less than the margin, at the false discovery rate.
         at_least: A number of heads that lose less, which is too large with probability 1 - ``level`` at most.
         of_each: The same bound for the heads that ``each`` counts.
-        excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if a score is
-            undefined.
-        falsely: How many heads that lose ``margin`` or more such a sweep counts in ``each``, on average and at most; None in
-            records of earlier versions, as are the next two.
+        excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if
+            a score is undefined.
+        falsely: How many heads that lose ``margin`` or more such a sweep counts in ``each``, on average and at most;
+            None in records of earlier versions, as are the next two.
         unchanged: Number of heads without which no prediction changes.
-        excluded_unchanged: The smallest loss that is ruled out for all of these at once, although they were picked for changing
-            nothing, with probability ``level``: it depends on no other head but on how many there are. None without any.
+        excluded_unchanged: The smallest loss that is ruled out for all of these at once, although they were picked for
+            changing nothing, with probability ``level``: it depends on no other head but on how many there are. None
+            without any.
     """
 
     metric: str
@@ -311,8 +316,8 @@ class Blocked:
 
     Args:
         token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
-        direction: ``to``: no token attends to it, the remaining weights of a row sum to one. ``from``: it attends only to
-            itself and so gathers nothing.
+        direction: ``to``: no token attends to it, the remaining weights of a row sum to one. ``from``: it attends only
+            to itself and so gathers nothing.
         metric: The score.
         baseline, score: The score with nothing blocked, and with attention blocked.
         change: Their difference, with limits at ``level``.

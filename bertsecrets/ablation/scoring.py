@@ -202,7 +202,8 @@ def _spearman(label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
 
 
 def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
-    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own weight.
+    """Mid-ranks under each weighting, ``[R, N]``, up to a constant: the weight below a value plus half of its own
+    weight.
 
     scipy.stats.rankdata does not support weights.
     """
@@ -218,8 +219,8 @@ def weighted_ranks(value_N: Array, weight_RN: Array) -> Array:
 def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
     """Empirical influence of every example on the metric, ``[V, N]``, with mean 0 (Hampel 1974; Efron 1982, chapter 6).
 
-    N times the effect of a little more weight on one example: the metric's standard error is the root mean square of its
-    influences over the root of N. NaN where the metric is undefined.
+    N times the effect of a little more weight on one example: the metric's standard error is the root mean square of
+    its influences over the root of N. NaN where the metric is undefined.
 
     Args:
         metric: A name in ``METRICS``.
@@ -248,7 +249,8 @@ def _influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
 
 
 def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[float, float]:
-    """The largest loss and gain (at least 0) of a correlation, to first order, if one example's prediction were another.
+    """The largest loss and gain (at least 0) of a correlation, to first order, if one example's prediction were
+    another.
 
     Other predictions are the least and the greatest one.
     """
@@ -259,7 +261,8 @@ def largest_moves(metric: str, label_N: Array, prediction_N: Array) -> tuple[flo
 def largest_flip(metric: str, label_N: Array, prediction_N: Array) -> float:
     """The largest change of a class metric, either way, if one example's prediction were another class that occurs.
 
-    Computed exactly: where few examples are predicted to be of a class, a score moves far from what its derivatives say.
+    Computed exactly: where few examples are predicted to be of a class, a score moves far from what its derivatives
+    say.
     """
     # F1 has two classes even where one of them does not occur.
     classes = np.unique(np.concatenate([label_N, prediction_N, [0.0, 1.0] if metric == "f1" else []]))
@@ -316,7 +319,8 @@ def _gradient(score: Score, mean_VF: Array) -> Array:
         below_VF[:, feature] -= _STEP
         gradient_VF[:, feature] = (score(above_VF) - score(below_VF)) / (2 * _STEP)
     if score is _matthews:
-        # The score has no derivative at constant predictions; ``largest_flip`` covers what one prediction changes there.
+        # The score has no derivative at constant predictions; ``largest_flip`` covers what one prediction changes
+        # there.
         gradient_VF[_spread(*_class_shares(mean_VF)[:2]) <= _NO_SPREAD] = 0
     return gradient_VF
 
@@ -324,8 +328,8 @@ def _gradient(score: Score, mean_VF: Array) -> Array:
 def _rank_moments(label_N: Array, prediction_VN: Array) -> tuple[Array, Array]:
     """Moments of mid-ranks as shares, and the terms whose means' derivatives by weight are the influences.
 
-    A moment of ranks is a mean over triples of examples, or pairs: an example counts once for itself, and once for every
-    rank that it shifts.
+    A moment of ranks is a mean over triples of examples, or pairs: an example counts once for itself, and once for
+    every rank that it shifts.
     """
     y_N, above_y = _rank_and_shift(label_N)
     columns, means = [], []
@@ -349,7 +353,9 @@ def _rank_moments(label_N: Array, prediction_VN: Array) -> tuple[Array, Array]:
 
 
 def _rank_and_shift(value_N: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Mid-ranks in 0..1, and a function: the mean over all examples of a number, of those above each, half of its ties."""
+    """Mid-ranks in 0..1, and a function: the mean over all examples of a number, of those above each, half of its
+    ties.
+    """
     _, index_N, size_U = np.unique(value_N, return_inverse=True, return_counts=True)
     rank_U = (np.cumsum(size_U) - size_U / 2) / len(value_N)
 

@@ -1,6 +1,7 @@
 """A screened sweep: only the pairs of a variant and an example whose prediction may change are evaluated.
 
-With bf16 there are three tiers: pairs that are estimated to first order, pairs evaluated in bf16, and pairs evaluated in fp32.
+With bf16 there are three tiers: pairs that are estimated to first order, pairs evaluated in bf16, and pairs evaluated
+in fp32.
 """
 
 import math
@@ -46,10 +47,14 @@ _LEAST_CHANGE = 1e-3
 """A variant's usual change counts as at least this share of the variants' root mean square."""
 
 BF16_REACH = 20.0
-"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of bf16."""
+"""A pair evaluated in bf16 is evaluated again in fp32 if its margin is below so many times the error expected of
+bf16.
+"""
 
 _BORROWED_ERRORS = 16
-"""A variant's mean square error is shrunk towards that of its layer's variants of one kind, as if by so many more pairs."""
+"""A variant's mean square error is shrunk towards that of its layer's variants of one kind, as if by so many more
+pairs.
+"""
 
 _BOTH = 0.25
 """Share of the pilot's pairs that are evaluated in bf16 and in fp32 to measure bf16's errors."""
@@ -61,7 +66,9 @@ _AT_ONCE = 0.9
 """Share of a batch's estimated pairs that are reported as finished with the batch: a few more become active later."""
 
 _KEPT_BYTES = 2**28
-"""Limit on the layers of unedited passes that a process keeps: without it memory would grow with the number of examples."""
+"""Limit on the layers of unedited passes that a process keeps: without it memory would grow with the number of
+examples.
+"""
 
 _BORROWED = 8
 """A layer's mean square error of bf16 is shrunk towards that of all layers, as if by so many more pairs."""
@@ -79,10 +86,11 @@ class Screening:
         seed: Seed of the audit and of the pilot.
         reach: See :data:`REACH`.
         pilot: See :data:`PILOT`.
-        precision: ``bf16-mixed``: pairs are evaluated in bf16, and those near a change of prediction again in fp32. ``32-true``:
-            all passes are in the trainer's precision.
+        precision: ``bf16-mixed``: pairs are evaluated in bf16, and those near a change of prediction again in fp32.
+            ``32-true``: all passes are in the trainer's precision.
         bf16_reach: See :data:`BF16_REACH`.
-        onednn: Whether oneDNN computes linear layers in fp32: see :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
+        onednn: Whether oneDNN computes linear layers in fp32: see
+            :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
     """
 
     audit: float = 0.1
@@ -114,10 +122,11 @@ def why_not(task: Task, plan: Plan, encoder: Encoder) -> str | None:
 
 
 def missed_bound(missed: int, audit: float, left: int) -> int:
-    """The largest number of changed predictions outside of an audit that is not unlikely, at a confidence of :data:`LEVEL`.
+    """The largest number of changed predictions outside of an audit that is not unlikely, at a confidence of
+    :data:`LEVEL`.
 
-    Each change is in the audit with probability ``audit``: the number outside until one more than ``missed`` are inside is
-    negative binomial. With no miss and a small audit this is about 3 / ``audit``.
+    Each change is in the audit with probability ``audit``: the number outside until one more than ``missed`` are inside
+    is negative binomial. With no miss and a small audit this is about 3 / ``audit``.
 
     Args:
         missed: Changes that the audit found.
@@ -134,7 +143,8 @@ def usual_changes(square_V: Tensor) -> Tensor:
 
 
 def bf16_errors(squares_V: Tensor, count_V: Tensor, layer_V: Sequence[int]) -> Tensor:
-    """The root mean square of bf16's errors by variant: that of its layer, as edits of lower layers leave more passes to bf16.
+    """The root mean square of bf16's errors by variant: that of its layer, as edits of lower layers leave more passes
+    to bf16.
 
     Args:
         squares_V, count_V: Sum of the squared errors of each variant's pairs, and their number.
@@ -148,7 +158,8 @@ def bf16_errors(squares_V: Tensor, count_V: Tensor, layer_V: Sequence[int]) -> T
 
 
 def expected_errors(squares_V: Tensor, count_V: Tensor, group_V: Sequence[int]) -> Tensor:
-    """The root mean square of each variant's errors, shrunk towards that of its group: a few pairs may lack the rare large ones.
+    """The root mean square of each variant's errors, shrunk towards that of its group: a few pairs may lack the rare
+    large ones.
 
     Args:
         squares_V, count_V: Sum of the squared errors of each variant's pairs, and their number.
@@ -302,24 +313,25 @@ def screened_sweep(
 ) -> tuple[Outcomes, Screened]:
     """Outcomes whose logits are exact for active and audited pairs, or those in bf16, and estimated for the others.
 
-    A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the error
-    that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of the error
-    (exact minus estimated margin) divided by its example's scale, shrunk towards that of its layer (:func:`expected_errors`). The
-    sweep evaluates all pairs of ``pilot`` random examples, then the active ones, until no more become active. An
-    example's scale is the square root of its sensitivity: the root mean square, over variants, of the estimated change of
-    its margin relative to that variant's usual one, its root mean square in the pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
+    A pair is *active* if its estimated margin, the clean one plus the first-order change, is below ``reach`` times the
+    error that is expected of it: the example's scale times the root mean square, over the variant's evaluated pairs, of
+    the error (exact minus estimated margin) divided by its example's scale, shrunk towards that of its layer
+    (:func:`expected_errors`). The sweep evaluates all pairs of ``pilot`` random examples, then the active ones, until
+    no more become active. An example's scale is the square root of its sensitivity: the root mean square, over
+    variants, of the estimated change of its margin relative to that variant's usual one, its root mean square in the
+    pilot. Of the inactive pairs a random share is *audited*; a variant with an audited pair whose prediction changed is
     evaluated whole. The estimate of an inactive pair predicts the class of the unedited model.
 
-    With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active pairs are
-    evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that of the class
-    predicted in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times the root mean square
-    of bf16's errors for edits of the same layer, each divided by its example's scale. These are measured on a random part of
-    the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in fp32 at the same rate; one with another prediction
-    in fp32 is a miss like any other.
+    With ``precision`` ``bf16-mixed`` the slopes come from passes in bf16, beside the unedited pass in fp32. Active
+    pairs are evaluated in bf16, from the layers of the unedited pass, and again in fp32 if their margin in bf16, that
+    of the class predicted in bf16, is below ``bf16_reach`` times the error expected of bf16: the example's scale times
+    the root mean square of bf16's errors for edits of the same layer, each divided by its example's scale. These are
+    measured on a random part of the pilot's pairs, evaluated in both. Pairs left in bf16 are audited in fp32 at the
+    same rate; one with another prediction in fp32 is a miss like any other.
 
     Args:
-        model, plan, replacements, max_tokens, context, parts, progress: See :func:`bertsecrets.ablation.sweep.sweep`. The plan
-            is one that :func:`why_not` allows.
+        model, plan, replacements, max_tokens, context, parts, progress: See :func:`bertsecrets.ablation.sweep.sweep`.
+            The plan is one that :func:`why_not` allows.
         batches: This process's share of the examples.
         screening: How pairs are chosen.
 
@@ -353,7 +365,9 @@ def screened_sweep(
 
 
 def _split(batch: Batch, max_tokens: int) -> Iterator[Batch]:
-    """Split a batch into parts of at most so many tokens: all layers of a part's unedited pass are kept for its pairs."""
+    """Split a batch into parts of at most so many tokens: all layers of a part's unedited pass are kept for its
+    pairs.
+    """
     for row_R in parts_within(batch.size, batch.attention_mask_BS.shape[1], max_tokens):
         yield batch.rows(row_R)
 
@@ -475,7 +489,9 @@ class _Sweep:
         return both_BV.to(self.engine.device)
 
     def _reach_V(self, shares: Sequence[_Share]) -> tuple[Tensor, Tensor]:
-        """The margin below which pairs of scale 1 are active, by variant, and the number of pairs whose errors it comes from."""
+        """The margin below which pairs of scale 1 are active, by variant, and the number of pairs whose errors it comes
+        from.
+        """
         squares_V, count_V = self._totals(
             shares, lambda share: (share.errors_BV(self.sure_BV(share)), share.counted_BV)
         )
@@ -551,7 +567,9 @@ class _Sweep:
         return squares_V, count_V
 
     def _begin(self, batch: Batch, parts: Parts | None) -> tuple[_Share, list[CleanLayer] | None]:
-        """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without layers."""
+        """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without
+        layers.
+        """
         saved = None if parts is None else parts.load(batch)
         if saved is not None:
             tensors = {name: tensor.to(self.engine.device) for name, tensor in saved.items()}
@@ -559,7 +577,8 @@ class _Sweep:
             share.logits_BVC, share.done_BV = tensors["logits"], tensors["done"]
             share.rough_BVC, share.bf16_BV = tensors["rough"], tensors["bf16"]
             return share, None
-        # First, so that the layers of the unedited pass are not in memory beside the activations of the backward passes.
+        # First, so that the layers of the unedited pass are not in memory beside the activations of the backward
+        # passes.
         change_BVC = first_order_changes(self.engine, batch.inputs(), self.bf16 or self.context)
         with self.context():
             clean_BC, layers = self.pairs.begin(batch.inputs())
@@ -571,14 +590,18 @@ class _Sweep:
         return bf16_BV, (self.sure_BV(share) | share.drawn_BV) & ~share.done_BV
 
     def _keep(self, share: _Share, layers: list[CleanLayer]) -> None:
-        """Keep the layers of a batch's unedited pass for the pairs that become active later, as far as memory allows."""
+        """Keep the layers of a batch's unedited pass for the pairs that become active later, as far as memory
+        allows.
+        """
         size = sum(tensor.nbytes for layer in layers for tensor in (layer.hidden_BSD, layer.output_BSD))
         if size <= self.free_bytes:
             self.free_bytes -= size
             share.layers = layers
 
     def _evaluate(self, share: _Share) -> None:
-        """Evaluate what is missing of the examples that have such pairs, on an unedited pass of their own if none was kept."""
+        """Evaluate what is missing of the examples that have such pairs, on an unedited pass of their own if none was
+        kept.
+        """
         bf16_BV, exact_BV = self._missing(share)
         rows = (bf16_BV | exact_BV).any(1).nonzero()[:, 0]
         if not len(rows):

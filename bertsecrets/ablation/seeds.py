@@ -56,8 +56,8 @@ class OverSeeds:
         effects: Their means over seeds, with an uncertainty over seeds and examples.
         verdict: Their verdicts over seeds.
         single: Their verdicts in each of S runs, ``[S][V]``.
-        needed_in, spared_in: In how many of these S seeds each variant is shown to be needed, or to lose less than the margin, at
-            least; 0 for none, ``[V]`` each.
+        needed_in, spared_in: In how many of these S seeds each variant is shown to be needed, or to lose less than the
+            margin, at least; 0 for none, ``[V]`` each.
         note: Sentences on settings in which the runs differ, and on what screened sweeps did not see; empty for none.
     """
 
@@ -153,8 +153,8 @@ def judge_conditions(replicates: Mapping[str, Replicates], kind: str, mode: str 
             notes += [over.note] if over.note else []
         else:
             notes.append(
-                f"The {kind}s of {label} cannot be judged over seeds: fewer than two of its runs disabled the same {kind}s and kept "
-                "their predictions (ablation/*.safetensors)."
+                f"The {kind}s of {label} cannot be judged over seeds: fewer than two of its runs disabled the same "
+                f"{kind}s and kept their predictions (ablation/*.safetensors)."
             )
     return JudgedConditions(by_label, tuple(dict.fromkeys(notes)))
 
@@ -203,8 +203,8 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
     for other in sweeps[1:]:
         if not (np.array_equal(first.index_N, other.index_N) and np.array_equal(first.label_N, other.label_N)):
             raise UserError(
-                f"Runs '{first.name}' and '{other.name}' disabled heads on different examples ({len(first.index_N)} and "
-                f"{len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
+                f"Runs '{first.name}' and '{other.name}' disabled heads on different examples ({len(first.index_N)} "
+                f"and {len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
             )
     judging = Judging.of(first.rows[0])
     noise = noise_of_examples(np.stack([sweep.resampled_RV for sweep in sweeps]))

@@ -27,12 +27,15 @@ def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed:
         seed: Seed of the splits.
 
     Returns:
-        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was. ``claimed``, ``kept``: mean
-        improvement of the chosen variant on the half that chose it, and on the other; ``low``, ``high``: 95 % limits of the latter.
-        ``positive``: share of the splits in which the score on the other half improved. ``p_value``: of ``best`` on all examples
-        (McNemar's exact test, or random swaps), corrected over the variants. ``survives``: whether ``low`` is above 0 and ``p_value``
-        at most 0.05, which the claim "disabling this head improves the model" requires: the halves share their examples with all other
-        splits, and the test does not.
+        ``best``: index of the variant chosen most often. ``chosen``: share of the splits in which it was. ``claimed``,
+            ``kept``: mean
+        improvement of the chosen variant on the half that chose it, and on the other; ``low``, ``high``: 95 % limits of
+        the latter.
+        ``positive``: share of the splits in which the score on the other half improved. ``p_value``: of ``best`` on all
+            examples
+        (McNemar's exact test, or random swaps), corrected over the variants. ``survives``: whether ``low`` is above 0
+        and ``p_value`` at most 0.05, which the claim "disabling this head improves the model" requires: the halves
+        share their examples with all other splits, and the test does not.
 
     Raises:
         UserError: If there are fewer than four examples.

@@ -30,20 +30,22 @@ class AblationSettings(Settings):
 
     Args:
         mode: ``uniform`` (Kovaleva et al. 2019), ``zero`` (Michel et al. 2019), ``mean``, ``peak``
-            (Pochinkov et al. 2024), ``resample``, ``optimal`` (Li and Janson 2024), ``identity``, a mode of an installed package, or the ``module:Class`` or ``file.py:Class`` of one.
-        components: What is disabled or left out one at a time, in place of the plans: ``heads``, ``attention`` (the attention
-            sublayer of a layer), ``ffn`` (its feed-forward sublayer), ``neurons`` (groups of its neurons, as many as heads) and
-            ``layers`` (both sublayers: its input passes on). None: what the plans say. A part of a layer has output 0 before the residual connection, in any mode.
+            (Pochinkov et al. 2024), ``resample``, ``optimal`` (Li and Janson 2024), ``identity``, a mode of an
+            installed package, or the ``module:Class`` or ``file.py:Class`` of one.
+        components: What is disabled or left out one at a time, in place of the plans: ``heads``, ``attention`` (the
+            attention sublayer of a layer), ``ffn`` (its feed-forward sublayer), ``neurons`` (groups of its neurons, as
+            many as heads) and ``layers`` (both sublayers: its input passes on). None: what the plans say. A part of a
+            layer has output 0 before the residual connection, in any mode.
         layer: Layer or layers to which plans and components that go through all layers are restricted; None for all.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.
         plan_file: YAML or JSON file with further groups.
         ranking: Heads in the order in which plan ``cumulative`` disables them.
-        group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number of
-            controls of each combination of layers: 19 are needed to call a group redundant.
+        group_size, group_count: Size and number of random groups; for similar groups, their largest size and the number
+            of controls of each combination of layers: 19 are needed to call a group redundant.
         similarity_examples: Number of examples to compute the similarity of maps from.
-        reference_examples: Number of training examples from which modes ``mean``, ``peak`` and ``optimal`` compute a head's output and
-            mode ``resample`` draws.
+        reference_examples: Number of training examples from which modes ``mean``, ``peak`` and ``optimal`` compute a
+            head's output and mode ``resample`` draws.
         draws: Number of other examples that mode ``resample`` draws for each example.
         optimal_steps: Steps of the fit of mode ``optimal``.
         evaluation: Evaluation set; None for the task's first.
@@ -53,16 +55,16 @@ class AblationSettings(Settings):
             with 4,000 examples or more that take more than ten seconds at nominal speed, else exact. ``measured`` goes
             by measured seconds.
         audit: Share of the inactive pairs that a screened sweep evaluates as well, at random.
-        precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the sweep a
-            screened one; ``32-true``, all as the trainer's precision says; None to choose by
+        precision: Of a screened sweep: ``bf16-mixed``, pairs far from a change of prediction in bf16, which makes the
+            sweep a screened one; ``32-true``, all as the trainer's precision says; None to choose by
             processor (:func:`bertsecrets.ablation.arithmetic.preferred`), but ``32-true`` in sweeps of some layers.
         budget: Sweep as many random examples as fit into this time, such as ``10min``; None for all.
         plan_only: Say what the sweep would cost and could show, and stop there.
         margin: The loss that matters, in points (hundredths of the score): a head, layer or group is dispensable if a
             loss of the margin or more is ruled out.
         level: Level of the confidence intervals.
-        correction: What *needed* keeps over all heads: ``family_wise``, a chance of 1 - ``level`` that any is falsely needed;
-            ``false_discovery``, the false discovery rate.
+        correction: What *needed* keeps over all heads: ``family_wise``, a chance of 1 - ``level`` that any is falsely
+            needed; ``false_discovery``, the false discovery rate.
         false_discovery_rate: False discovery rate of significant effects, and of dispensable variants.
         resamples, permutations: Number of bootstrap resamples, and of permutations of the test.
         seed: Seed of both, of the random groups, of the draws and of the fit.
@@ -148,8 +150,8 @@ class AblationSettings(Settings):
     def _check_precision(self) -> "AblationSettings":
         if self.precision == BF16 and self.sweep == "exact":
             raise UserError(
-                f"ablation.precision is {self.precision} and ablation.sweep is exact; bf16 is for screened sweeps, an exact one has "
-                "trainer.precision."
+                f"ablation.precision is {self.precision} and ablation.sweep is exact; bf16 is for screened sweeps, an "
+                "exact one has trainer.precision."
             )
         return self
 

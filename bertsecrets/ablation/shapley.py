@@ -30,9 +30,9 @@ PERMUTATIONS = 20
 class Shapley(Experiment):
     """Shapley values of the heads of one model, from random orders of disabling them.
 
-    The worth of a set of heads is the score of the model in which all others are disabled; for column ``loss``, minus its
-    mean loss. A head's contribution in an order of disabling is the fall of the worth when it is disabled, and its value
-    the mean over all orders (Shapley 1953), of which a random sample is taken. Standard errors are over orders.
+    The worth of a set of heads is the score of the model in which all others are disabled; for column ``loss``, minus
+    its mean loss. A head's contribution in an order of disabling is the fall of the worth when it is disabled, and its
+    value the mean over all orders (Shapley 1953), of which a random sample is taken. Standard errors are over orders.
 
     Columns:
         ``loss``: value for the mean loss; positive if the head lowers it.
@@ -71,7 +71,9 @@ def plan_of(order: Sequence[Head], mode: str, num_layers: int, num_heads: int) -
 
 
 def worths(outcomes: Outcomes, task: Task) -> Array:
-    """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the metric."""
+    """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the
+    metric.
+    """
     clean_N, loss_NV = outcomes.losses(task)
     paired = outcomes.predictions(task)
     score_V = scores(task.metrics[0], paired.label_N, paired.both_VN)
@@ -86,7 +88,8 @@ class KeptOrders:
 
     Args:
         folder: Folder of the files.
-        identity: From :func:`bertsecrets.ablation.outcomes.fingerprint`: of all that worths depend on, examples and labels too.
+        identity: From :func:`bertsecrets.ablation.outcomes.fingerprint`: of all that worths depend on, examples and
+            labels too.
         writes: Whether this process writes worths and removes files; each writes its own batches.
     """
 
@@ -154,7 +157,8 @@ def take_worths(
 def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array) -> HeadGrid:
     """Means over orders with their standard errors; counts are numbers of orders.
 
-    A head's value in an order is the fall of the worth when it is disabled; they add up to the first worth minus the last.
+    A head's value in an order is the fall of the worth when it is disabled; they add up to the first worth minus the
+    last.
 
     Args:
         metric: The task's first metric.

@@ -19,7 +19,8 @@ from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
 
 
 class HeadDistance(Metric):
-    """Jensen-Shannon distance between all heads: the square root of the divergence, averaged over tokens and then over examples.
+    """Jensen-Shannon distance between all heads: the square root of the divergence, averaged over tokens and then over
+    examples.
 
     Clark et al. 2019 (section 6) sum over tokens.
     """
@@ -127,7 +128,9 @@ def similar_groups(distance_HH: Tensor, num_heads: int, largest: int) -> list[tu
 
 
 def with_controls(groups: Sequence[Sequence[Head]], num_heads: int, controls: int, seed: int) -> list[Variant]:
-    """Variants: each head of a group alone, whole groups, groups but one head, and random groups from the same layers."""
+    """Variants: each head of a group alone, whole groups, groups but one head, and random groups from the same
+    layers.
+    """
     variants: dict[str, Variant] = {}
     for index, group in enumerate(groups):
         whole = Variant(f"group-{index:03d}", GROUP.name, tuple(group))

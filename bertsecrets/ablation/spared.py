@@ -61,7 +61,8 @@ def _spared(metric: str, mode: str, paired: PairedPredictions, judging: Judging)
             for p_V, unchanged_V in zip(p_MV, unchanged_MV, strict=True)
         ]
     )
-    # A share of those that the false discovery rate spares; of all V heads, if they lose the margin, so many look as if unchanged.
+    # A share of those that the false discovery rate spares; of all V heads, if they lose the margin, so many look as if
+    # unchanged.
     unchanged_V = unchanged_MV[judged]
     falsely = max(rate * (corrected(p_MV[judged]) <= rate).sum(), unchanged_V[unchanged_V <= rate].sum())
     each_M, at_least_M = shown_MV.sum(axis=1).tolist(), [least_false(p_V, 1 - level) for p_V in p_MV]

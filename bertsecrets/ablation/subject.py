@@ -85,8 +85,8 @@ class Subject:
         evaluation: Name of the evaluation set.
         split: The tokenised set.
         load: From positions in the set to this process's batches of them.
-        reference: From a number to so many reference examples, of which some modes compute replacements; mode ``optimal``
-            needs labelled ones.
+        reference: From a number to so many reference examples, of which some modes compute replacements; mode
+            ``optimal`` needs labelled ones.
         batch_size: Examples in a forward pass of replacements.
         context: Entered around every pass, e.g. the trainer's autocast.
         progress: Whether to show progress bars.

@@ -14,8 +14,9 @@ from bertsecrets.statistics.student import mean_limits
 def sublayer_differences(outcomes: Outcomes, task: Task, level: float) -> list[Sublayers]:
     """The mean change of score over layers without a sublayer of each kind, and the interval of their difference.
 
-    The interval is over examples: of an example's mean influence on the differences of all layers, by Student's t. Of accuracy it
-    is the t interval of the difference in right answers, averaged over layers (Hampel 1974 for other scores).
+    The interval is over examples: of an example's mean influence on the differences of all layers, by Student's t. Of
+    accuracy it is the t interval of the difference in right answers, averaged over layers (Hampel 1974 for other
+    scores).
 
     A row for each metric; none unless both kinds were left out of the same layers.
 

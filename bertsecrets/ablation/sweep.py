@@ -83,7 +83,8 @@ class Judged:
         task: The task, with its metrics.
         evaluation: Name of the evaluation set.
         settings: How effects are judged.
-        made: How the sweep was made, as rows: :class:`~bertsecrets.ablation.rows.Swept`, and ``Screened`` of a screened one.
+        made: How the sweep was made, as rows: :class:`~bertsecrets.ablation.rows.Swept`, and ``Screened`` of a screened
+            one.
         parts: Its finished batches on disk, which writing the results removes.
     """
 
@@ -127,7 +128,9 @@ class Judged:
         ]
 
     def _power(self, rows: Sequence[dict[str, Any]]) -> list[Power]:
-        """How many examples would settle more heads; empty where nothing can be simulated, or each head has a verdict."""
+        """How many examples would settle more heads; empty where nothing can be simulated, or each head has a
+        verdict.
+        """
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
@@ -156,13 +159,13 @@ class Sweep:
     """Disable parts of a model in turn and judge what that does to its score.
 
     Args:
-        plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, each attention sublayer,
-            feed-forward sublayer or block, the groups that the settings name, the first heads of a ranking, random groups, or
-            groups of heads with similar maps (each head alone, each group, each group but one, and random groups of the same
-            size). ``ablation.components`` replaces plans of components.
+        plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, each attention
+            sublayer, feed-forward sublayer or block, the groups that the settings name, the first heads of a ranking,
+            random groups, or groups of heads with similar maps (each head alone, each group, each group but one, and
+            random groups of the same size). ``ablation.components`` replaces plans of components.
         settings: How it is disabled, and how the effect is judged.
-        limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted to
-            take longer than this. None: every sweep is run.
+        limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted
+            to take longer than this. None: every sweep is run.
 
     Raises:
         UserError: If there is no plan, or a plan does not exist or lacks its settings.
@@ -179,7 +182,8 @@ class Sweep:
             others = [plan for plan in plans if plan not in _OF_COMPONENTS]
             if others:
                 raise UserError(
-                    f"ablation.components names what to disable one at a time, but the plan is {others[0]}; leave one of them out."
+                    f"ablation.components names what to disable one at a time, but the plan is {others[0]}; leave one "
+                    "of them out."
                 )
             self.plans = tuple(kind.plan for kind in COMPONENTS if kind.component in settings.components)
         self.settings = settings
@@ -222,7 +226,8 @@ class Sweep:
         """Raise UserError if the plans do not fit a model, before any pass."""
         if SIMILAR_GROUPS in self.plans and encoder.num_layers * encoder.num_heads < 2:
             raise UserError(
-                "The model has one attention head, so there are no groups of heads with similar maps; use analysis=disable."
+                "The model has one attention head, so there are no groups of heads with similar maps; use "
+                "analysis=disable."
             )
         plan = self._plan_before_passes(encoder)
         if plan is not None and any(variant.parts for variant in plan.variants):
@@ -276,8 +281,9 @@ class Sweep:
         Args:
             subject: The model and the examples.
             run: The run that the results are for.
-            key: What the outcomes depend on beside the model, the plan and the settings, such as the precision: finished
-                batches are kept in the run's folder, and an interrupted sweep is resumed. None to keep nothing.
+            key: What the outcomes depend on beside the model, the plan and the settings, such as the precision:
+                finished batches are kept in the run's folder, and an interrupted sweep is resumed. None to keep
+                nothing.
             timed: Whether to predict the time of the sweep and choose by it how to sweep; else it is exact.
 
         Raises:
@@ -349,7 +355,8 @@ class Sweep:
     def _decide(self, subject: Subject, plan: Plan, run: Run | None, identity: str) -> Decision | None:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
         settings = self.settings
-        # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps alone.
+        # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps
+        # alone.
         implied = "screened" if settings.precision == BF16 else None
         open_choice = self.limit is not None or (identity and settings.layer is None)
         wish = settings.sweep or implied or (None if open_choice else "exact")
@@ -378,8 +385,9 @@ class Sweep:
         seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
-                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m bertsecrets analyze "
-                f"checkpoint={in_command(run.folder) if run else '<run folder>'} analysis=disable, with ablation.budget=10min for an answer in that time."
+                f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m "
+                f"bertsecrets analyze checkpoint={in_command(run.folder) if run else '<run folder>'} analysis=disable, "
+                "with ablation.budget=10min for an answer in that time."
             )
             return None
         _log.info(predicted.in_words(decision, wish, budget, self.limit))

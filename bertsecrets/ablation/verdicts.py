@@ -62,9 +62,10 @@ class Judging:
     Args:
         margin: The loss that matters, as a difference of scores: 0.01 is one point.
         level: Level of the intervals, between 0 and 1.
-        correction: ``family_wise``: any variant is falsely needed with probability 1 - ``level`` at most (step-down max-t; Romano and
-            Wolf 2005). ``false_discovery``: the expected share of the needed that are not, ``false_discovery_rate`` (Benjamini and
-            Hochberg 1995). Both by one-sided tests, so that gains of other variants make no loss more likely to be shown.
+        correction: ``family_wise``: any variant is falsely needed with probability 1 - ``level`` at most (step-down
+            max-t; Romano and Wolf 2005). ``false_discovery``: the expected share of the needed that are not,
+            ``false_discovery_rate`` (Benjamini and Hochberg 1995). Both by one-sided tests, so that gains of other
+            variants make no loss more likely to be shown.
         false_discovery_rate: Largest significant ``p_bh``, and largest ``p_margin`` of a dispensable variant.
         resamples, permutations: Number of bootstrap resamples, and of random swaps.
         seed: Seed of both.
@@ -131,8 +132,9 @@ class Effects(PairedTests):
         stderr: Bootstrap standard error of ``delta``.
         low, high: Confidence limits of ``delta``, which hold where few predictions change.
         flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
-        smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for the number of tests, given
-            how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is large enough.
+        smallest_effect: The smallest loss that the test finds with 80 % power at the level corrected for the number of
+            tests, given how many predictions the variant changes; NaN where it cannot be estimated, or where no loss is
+            large enough.
     """
 
     stderr: Array
@@ -147,8 +149,8 @@ class Verdicts(Effects):
     """The judged effects of V variants.
 
     Args:
-        low_simultaneous, high_simultaneous: Limits of ``delta`` that hold for all V variants together: those of a variant that was
-            picked for its ``delta``.
+        low_simultaneous, high_simultaneous: Limits of ``delta`` that hold for all V variants together: those of a
+            variant that was picked for its ``delta``.
         p_bh: The p-values of the paired test, adjusted over the V variants to the false discovery rate.
         p_needed: One-sided p-values of no loss, adjusted over the V variants as ``correction`` says.
         significant: Whether ``p_bh`` is at most the false discovery rate.
@@ -170,10 +172,11 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     """Judge the change of score from the clean predictions to those of each variant.
 
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
-    intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if a loss of the margin or more is ruled out,
-    corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: of the two one-sided tests of equivalence, the one
-    against loss; the intervals are mid-p, it is not); else *needed* if a loss is shown (one-sided); else *inconclusive*. A variant's
-    results do not depend on the other variants, except for the adjusted p-values, the smallest effect and the verdict.
+    intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if a loss of the margin or more
+    is ruled out, corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: of the two one-sided tests of
+    equivalence, the one against loss; the intervals are mid-p, it is not); else *needed* if a loss is shown
+    (one-sided); else *inconclusive*. A variant's results do not depend on the other variants, except for the adjusted
+    p-values, the smallest effect and the verdict.
 
     Args:
         metric: ``accuracy``, ``f1``, ``macro_f1``, ``matthews``, ``pearson`` or ``spearman``.
@@ -225,7 +228,9 @@ def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tupl
 
 
 def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> PairedTests:
-    """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for :func:`effects_of`."""
+    """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for
+    :func:`effects_of`.
+    """
     baseline, score_V = _scores(metric, paired)
     if metric == "accuracy":
         p_V = mcnemar_exact(*paired.discordant())
@@ -243,7 +248,8 @@ def p_against_margin(metric: str, paired: PairedPredictions, margin: float) -> A
 
 
 def p_of_mean_against_margin(metric: str, models: Sequence[PairedPredictions], margin: float) -> Array:
-    """One-sided p-values that the mean change of several models on the same examples is a loss of the margin or more, ``[V]``.
+    """One-sided p-values that the mean change of several models on the same examples is a loss of the margin or more,
+    ``[V]``.
 
     By the noise of examples alone, of which one more may be lost by all models.
     """
@@ -271,7 +277,9 @@ def p_if_unchanged(metric: str, paired: PairedPredictions, margin_M: Array) -> A
 
 
 def losses_ruled_out(metric: str, paired: PairedPredictions, alpha: float) -> Array:
-    """The smallest loss whose p-value by :func:`p_against_margin` is ``alpha`` at most, ``[V]``; negative where a gain is shown."""
+    """The smallest loss whose p-value by :func:`p_against_margin` is ``alpha`` at most, ``[V]``; negative where a gain
+    is shown.
+    """
     test, which_V = _loss_test(metric, paired)
     return smallest_ruled_out(test, alpha, _RANGE[metric])[which_V]
 
@@ -279,8 +287,8 @@ def losses_ruled_out(metric: str, paired: PairedPredictions, alpha: float) -> Ar
 def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
     """The test of a loss of some distinct variants, and which of them each variant is like.
 
-    Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is to be too small more often than it says: enumerated for accuracy,
-    simulated for other metrics.
+    Unlike the limits of :func:`change_limits`, which are mid-p, no p-value is to be too small more often than it says:
+    enumerated for accuracy, simulated for other metrics.
     """
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
     if metric == "accuracy":
@@ -353,10 +361,11 @@ def verdicts_together(
 
 
 def corrected_against_margin(p_V: Array, p_unchanged_V: Array) -> Array:
-    """P-values of a loss of the margin or more, corrected for their number: the smallest rate at which each variant is spared.
+    """P-values of a loss of the margin or more, corrected for their number: the smallest rate at which each variant is
+    spared.
 
-    Adjusted to the false discovery rate; but a variant that changes no prediction, or whose p-value is as small as if it did
-    not, keeps the p-value of no changed prediction: its verdict must not depend on how many others there are.
+    Adjusted to the false discovery rate; but a variant that changes no prediction, or whose p-value is as small as if
+    it did not, keeps the p-value of no changed prediction: its verdict must not depend on how many others there are.
 
     Args:
         p_V: The p-values.
@@ -386,7 +395,8 @@ class Rises:
 
 
 def judge_rises(change_NV: Array, judging: Judging) -> Rises:
-    """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of :func:`judge_together`.
+    """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of
+    :func:`judge_together`.
 
     By :func:`bertsecrets.statistics.student.mean_rises` over paired examples; limits are Student's.
 
@@ -402,12 +412,16 @@ def judge_rises(change_NV: Array, judging: Judging) -> Rises:
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
-    """One-sided p-values of no loss from two-sided ones of tests that are symmetric under no change, ``[V]``; 1 without a loss."""
+    """One-sided p-values of no loss from two-sided ones of tests that are symmetric under no change, ``[V]``; 1 without
+    a loss.
+    """
     return np.where(delta_V < 0, p_V / 2, 1.0)
 
 
 def verdicts_of(p_needed_V: Array, p_margin_V: Array, judging: Judging) -> tuple[str, ...]:
-    """The verdict of each variant, from its corrected one-sided p-values of no loss, and of a loss of the margin or more."""
+    """The verdict of each variant, from its corrected one-sided p-values of no loss, and of a loss of the margin or
+    more.
+    """
     return tuple(
         DISPENSABLE
         if p_margin <= judging.false_discovery_rate
@@ -419,9 +433,11 @@ def verdicts_of(p_needed_V: Array, p_margin_V: Array, judging: Judging) -> tuple
 
 
 def change_limits(metric: str, paired: PairedPredictions) -> Tail:
-    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions score 0.
+    """Limits of each variant's change of score as a function of the tail (see :func:`judge`); NaN if all predictions
+    score 0.
 
-    They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see :func:`effects_of`).
+    They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see
+    :func:`effects_of`).
     """
     limits, most, unseen = _unbounded_limits(metric, paired), _RANGE[metric], paired.unseen
     if unseen is not None and unseen.left_V.any():
@@ -455,7 +471,9 @@ def _defined_changes(metric: str, paired: PairedPredictions) -> Array:
 
 
 def _is_always_0(metric: str, label_N: Array) -> bool:
-    """Whether every prediction of these labels scores 0: F1 without a positive label, Matthews with labels of one class."""
+    """Whether every prediction of these labels scores 0: F1 without a positive label, Matthews with labels of one
+    class.
+    """
     if metric == "f1":
         return not (label_N == 1).any()
     return metric == "matthews" and len(np.unique(label_N)) < 2
@@ -481,7 +499,8 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
     if metric in CLASS_METRICS:
         harm_V = np.full(variants, typical_harm(metric, paired.label_N, paired.clean_N))
     else:
-        # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their variance.
+        # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their
+        # variance.
         agreement_V = scores(metric, paired.clean_N, paired.prediction_VN)
         baseline = abs(float(scores(metric, paired.label_N, paired.clean_N[None])[0]))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -511,8 +530,8 @@ def _level_of_swaps(alpha: float, permutations: int) -> float:
 def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
     """The largest loss and gain that one example can make, ``[V]`` each.
 
-    Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if enough of
-    them move, else from the lowest to the highest.
+    Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if
+    enough of them move, else from the lowest to the highest.
     """
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     if metric in CLASS_METRICS:

@@ -116,8 +116,8 @@ class ForwardPass:
         for name in self._other_positions:
             if arguments.get(name) is not None:
                 raise UserError(
-                    f"The model got {name}, whose positions are not tokens of the text, so heads cannot be watched or replaced; leave "
-                    "it out."
+                    f"The model got {name}, whose positions are not tokens of the text, so heads cannot be watched or "
+                    "replaced; leave it out."
                 )
         self._mask_BS = arguments.get("attention_mask", kwargs.get("attention_mask"))
         self._ids_BS = arguments.get("input_ids", kwargs.get("input_ids"))
@@ -234,8 +234,8 @@ def _check_owner(base: nn.Module) -> None:
     owner = next(iter(_owners.get(base, ())), thread)
     if owner is not thread:
         raise UserError(
-            f"Thread '{thread.name}' uses a model whose heads thread '{owner.name}' is watching or overriding; use the model in one "
-            "thread at a time, or give each thread a copy, e.g. copy.deepcopy(model)."
+            f"Thread '{thread.name}' uses a model whose heads thread '{owner.name}' is watching or overriding; use the "
+            "model in one thread at a time, or give each thread a copy, e.g. copy.deepcopy(model)."
         )
 
 
@@ -377,8 +377,8 @@ def _verify(call: AttentionCall) -> None:
     exact = call.output_BSHd.dtype in (torch.float32, torch.float64) and call.output_BSHd.device.type == "cpu"
     if error_BHQ.max() > (1e-3 if exact else 0.05) * value_BHKd.abs().max():
         raise UserError(
-            f"{type(call.module).__name__} computes its attention in a way that its map does not show, so its heads can be "
-            "neither watched nor overridden; report the model type."
+            f"{type(call.module).__name__} computes its attention in a way that its map does not show, so its heads "
+            "can be neither watched nor overridden; report the model type."
         )
 
 

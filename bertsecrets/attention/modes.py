@@ -271,7 +271,8 @@ def _load(name: str) -> OverrideMode:
     mode = _checked(load_named("The override mode", name), f"The override mode '{name}'")
     if mode.name in _OURS or not mode.name.isidentifier():
         raise UserError(
-            f"The override mode '{name}' calls itself {mode.name!r}; give it a name of its own, of letters, digits and underscores."
+            f"The override mode '{name}' calls itself {mode.name!r}; give it a name of its own, of letters, digits and "
+            "underscores."
         )
     keep_mode(mode)
     return mode

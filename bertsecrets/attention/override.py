@@ -250,8 +250,8 @@ def check_constants(encoder: Encoder, mode: OverrideMode, constants_LHd: Tensor 
         )
     if list(constants_LHd.shape) != expected:
         raise UserError(
-            f"The heads' {kind} outputs have shape {list(constants_LHd.shape)}; this model needs {expected}: compute them "
-            "with this model on this task."
+            f"The heads' {kind} outputs have shape {list(constants_LHd.shape)}; this model needs {expected}: compute "
+            "them with this model on this task."
         )
 
 

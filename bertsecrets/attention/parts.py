@@ -22,8 +22,8 @@ def check_parts(encoder: Encoder) -> None:
     """Raise UserError if parts of the encoder's layers cannot be left out."""
     if encoder.family is None:
         raise UserError(
-            f"Model type '{encoder.base.config.model_type}' has no adapter that says where its sublayers are; disable heads or "
-            "layers, or name a family (model.family) that describes the model."
+            f"Model type '{encoder.base.config.model_type}' has no adapter that says where its sublayers are; disable "
+            "heads or layers, or name a family (model.family) that describes the model."
         )
     for layer in encoder.layers:
         encoder.family.feed_forward(layer)

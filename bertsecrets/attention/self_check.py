@@ -94,19 +94,19 @@ def check_wrapper(model: nn.Module, inputs: Mapping[str, Tensor], logits_BC: Ten
         # Whatever a forward of the user's own raises.
         except Exception as error:
             raise UserError(
-                f"{kind.__name__} cannot be called with {', '.join(inputs)} alone ({type(error).__name__}), so it is not known "
-                f"whether it answers as the {type(network).__name__} inside it does; give {inside}."
+                f"{kind.__name__} cannot be called with {', '.join(inputs)} alone ({type(error).__name__}), so it is "
+                f"not known whether it answers as the {type(network).__name__} inside it does; give {inside}."
             ) from error
     logits = getattr(answer, "logits", answer)
     if not isinstance(logits, Tensor):
         raise UserError(
-            f"The forward of {kind.__name__} returns {type(logits).__name__}; expected logits or an output with .logits: give "
-            f"{inside}, or a wrapper that returns one of them."
+            f"The forward of {kind.__name__} returns {type(logits).__name__}; expected logits or an output with "
+            f".logits: give {inside}, or a wrapper that returns one of them."
         )
     if not same_logits(logits_BC, logits):
         raise UserError(
-            f"{kind.__name__} gives other logits than the {type(network).__name__} inside it, whose heads would be judged by its "
-            f"own answers; give {inside}, or a PreTrainedModel whose own forward makes these logits."
+            f"{kind.__name__} gives other logits than the {type(network).__name__} inside it, whose heads would be "
+            f"judged by its own answers; give {inside}, or a PreTrainedModel whose own forward makes these logits."
         )
 
 
@@ -128,7 +128,8 @@ def _check(encoder: Encoder) -> SelfCheck:
         watched_BC = _logits(encoder, inputs)
     if layers != list(range(encoder.num_layers)):
         raise UserError(
-            f"Watching {_name(encoder)} gave maps of layers {layers}; expected each of {encoder.num_layers} layers once."
+            f"Watching {_name(encoder)} gave maps of layers {layers}; expected each of {encoder.num_layers} layers "
+            "once."
         )
     watched = (watched_BC - logits_BC).abs().max().item()
     if watched > tolerance:
@@ -159,8 +160,8 @@ def _check_weights(encoder: Encoder) -> None:
         wrong = weight.numel() - int(weight.isfinite().sum())
         if wrong:
             raise UserError(
-                f"The weights of {_name(encoder)} hold NaN or infinity, first in {name} ({wrong:,} of {weight.numel():,} numbers); "
-                "give another checkpoint, or fine-tune again with a lower learning rate."
+                f"The weights of {_name(encoder)} hold NaN or infinity, first in {name} ({wrong:,} of "
+                f"{weight.numel():,} numbers); give another checkpoint, or fine-tune again with a lower learning rate."
             )
 
 

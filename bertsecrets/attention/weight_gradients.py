@@ -39,8 +39,9 @@ def weight_gradient_norms(
         *weights, _ = encoder.family.head_weights(site, encoder.num_heads)
         if len(weights) != 3:
             raise UserError(
-                f"Model type '{encoder.base.config.model_type}' has one map for queries, keys and values, or heads that share keys; "
-                "leave out the measure weight_gradient, or give a model such as BERT with a map for each."
+                f"Model type '{encoder.base.config.model_type}' has one map for queries, keys and values, or heads "
+                "that share keys; leave out the measure weight_gradient, or give a model such as BERT with a map for "
+                "each."
             )
         weights_L.append(weights)
     parameters = {id(parameter): parameter for weights in weights_L for parameter, _, _ in weights}

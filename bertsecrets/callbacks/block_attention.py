@@ -33,8 +33,8 @@ _SETTING = "analysis.block_attention.tokens"
 class BlockAttention(HeadAnalysis):
     """Test whether the model needs attention to special tokens, and what these tokens gather.
 
-    A pass of the whole model with nothing blocked, and one for each token and direction. Training is not affected. Any number
-    of processes gives the results of one.
+    A pass of the whole model with nothing blocked, and one for each token and direction. Training is not affected. Any
+    number of processes gives the results of one.
 
     Args:
         run: The run to write results to.

@@ -102,7 +102,8 @@ class CaptureMaps(pl.Callback, Experiment):
         if needed > self.max_megabytes:
             raise UserError(
                 f"Capturing {len(positions)} examples needs {needed:.0f} MB of memory, more than "
-                f"callbacks.capture.max_megabytes={self.max_megabytes:g}; choose fewer or shorter examples, or raise it."
+                f"callbacks.capture.max_megabytes={self.max_megabytes:g}; choose fewer or shorter examples, or raise "
+                "it."
             )
         self._batch = batch
         self.run.declare(self.declaration())
@@ -126,7 +127,8 @@ class CaptureMaps(pl.Callback, Experiment):
         if isinstance(self.examples, int):
             if self.examples < 1:
                 raise UserError(
-                    f"callbacks.capture.examples is {self.examples}; expected a number of at least 1, or a list of examples."
+                    f"callbacks.capture.examples is {self.examples}; expected a number of at least 1, or a list of "
+                    "examples."
                 )
             order = sorted(range(len(lengths)), key=lambda position: (lengths[position], position))
             count = min(self.examples, len(order))

@@ -24,8 +24,8 @@ _HOW_MUCH = Meaning(conditions="alone")
 class DisableHeads(HeadAnalysis):
     """Disable heads and layers of the model at validation time and judge which effects are more than noise.
 
-    Training is not affected: no random number is drawn, the model returns to its mode, and the final weights equal those
-    of a run without this callback. Any number of processes gives the results of one.
+    Training is not affected: no random number is drawn, the model returns to its mode, and the final weights equal
+    those of a run without this callback. Any number of processes gives the results of one.
 
     Args:
         run: The run to write results to.

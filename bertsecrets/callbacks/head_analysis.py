@@ -1,4 +1,6 @@
-"""What every analysis of heads at validation time has in common: when it runs, what it needs, and where its numbers go."""
+"""What every analysis of heads at validation time has in common: when it runs, what it needs, and where its numbers
+go.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -78,8 +80,8 @@ class Result:
 class HeadAnalysis(pl.Callback, ABC):
     """Take an analysis at the last validation and write it to the run; training is not affected.
 
-    The settings build it: they pass ``run``, and the sections ``ablation`` and ``prune`` if the constructor takes them; its
-    other parameters are keys of its own section.
+    The settings build it: they pass ``run``, and the sections ``ablation`` and ``prune`` if the constructor takes them;
+    its other parameters are keys of its own section.
 
     Args:
         run: The run to write results to.
@@ -103,13 +105,16 @@ class HeadAnalysis(pl.Callback, ABC):
 
     @abstractmethod
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Results | None:
-        """The results, called on all processes; the first one's are written. The model is in evaluation mode, without gradients."""
+        """The results, called on all processes; the first one's are written. The model is in evaluation mode, without
+        gradients.
+        """
 
     def check_run(self) -> None:
         """Raise UserError if it has no run to write to."""
         if not isinstance(getattr(self, "run", None), Run):
             raise UserError(
-                f"{type(self).__name__} has no run; take the parameter run in its constructor and call super().__init__(run) there."
+                f"{type(self).__name__} has no run; take the parameter run in its constructor and call "
+                "super().__init__(run) there."
             )
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -69,14 +69,15 @@ class MeasureHeads(pl.Callback):
         evaluation: Evaluation set to measure on; None for the task's first.
         compare_with: Models to compare every measure with at the last validation, head by head and example by example:
             ``initial``, the model before fine-tuning, and ``random``, one with random weights. A model that was
-            trained from random weights is compared with ``initial`` only, and none with ``initial`` where ``reference_name`` is given.
+            trained from random weights is compared with ``initial`` only, and none with ``initial`` where
+            ``reference_name`` is given.
         random: Builds the model with random weights; needed for ``compare_with=[random]``.
         masked_lm: Loads the pre-trained model with its masked-language-model head; needed for measures of that head.
         reference_name: What the reference is called where it is not the model before fine-tuning.
 
     Raises:
-        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a measure's
-            needs are not met.
+        UserError: If ``evaluation`` or a model of ``compare_with`` does not exist, two measures share a name, or a
+            measure's needs are not met.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class MeasureHeads(pl.Callback):
         left_out = {RANDOM} if run.init == RANDOM_INIT else set()
         if INITIAL in compare_with and reference_name is not None:
             rank_zero_warn(
-                f"reference is '{reference_name}', so nothing is compared with the model before fine-tuning (compare_with=[initial])."
+                f"reference is '{reference_name}', so nothing is compared with the model before fine-tuning "
+                "(compare_with=[initial])."
             )
             left_out.add(INITIAL)
         self.watched = tuple(measures)
@@ -221,7 +223,8 @@ class MeasureHeads(pl.Callback):
         step: int,
         taken: Sequence[HeadGrid],
     ) -> list[HeadGrid]:
-        """Add the grids of measures and of their comparisons with other models to the run; return those of the measures.
+        """Add the grids of measures and of their comparisons with other models to the run; return those of the
+        measures.
 
         Measures without comparisons whose grids are among ``taken`` are not taken again.
         """

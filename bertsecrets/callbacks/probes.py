@@ -31,8 +31,8 @@ _NUMBER = "a whole number from 1"
 class TrainProbes(HeadAnalysis):
     """Train probes to find the syntactic head of each word in the attention of a frozen encoder.
 
-    They are trained on the training split and scored on an evaluation set. If the task has no annotated training split, both
-    are halves of the evaluation set. Only the first process trains.
+    They are trained on the training split and scored on an evaluation set. If the task has no annotated training split,
+    both are halves of the evaluation set. Only the first process trains.
 
     Args:
         run: The run to write results to.
@@ -116,8 +116,8 @@ class TrainProbes(HeadAnalysis):
             train = Sentences.of(data.encoded(TRAIN), punctuation=self.punctuation, seed=self.recipe.seed)
         if not train.rows or not any(row.scored_W.any() for row in scored.rows):
             raise UserError(
-                f"Task '{data.task.name}' has too few annotated sentences of at most {data.max_length} tokens to train and "
-                "score probes; give more of them, or raise task.training.max_length."
+                f"Task '{data.task.name}' has too few annotated sentences of at most {data.max_length} tokens to train "
+                "and score probes; give more of them, or raise task.training.max_length."
             )
         vectors = None
         if self.glove is not None and WITH_WORDS & set(self.probes):

@@ -15,14 +15,16 @@ from bertsecrets.results.run import Run
 
 
 class RelevanceOfHeads(HeadAnalysis):
-    """Propagate the relevance of the answer's logit down to the heads: one forward and one backward pass of each example.
+    """Propagate the relevance of the answer's logit down to the heads: one forward and one backward pass of each
+    example.
 
     Any number of processes gives the relevances of one.
 
     Args:
         run: The run to write results to.
         ablation: Its ``evaluation`` is used.
-        consider_attention: Whether attention weights take part, see :func:`~bertsecrets.importance.relevance.head_relevance`.
+        consider_attention: Whether attention weights take part, see
+            :func:`~bertsecrets.importance.relevance.head_relevance`.
         rule: How an output's relevance is shared among its inputs, see the same function.
         max_examples: A random sample of this many examples; None for all.
 

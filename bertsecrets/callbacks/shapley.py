@@ -22,9 +22,9 @@ from bertsecrets.settings import typed
 class ShapleyHeads(HeadAnalysis):
     """Estimate the Shapley value of every head from random orders of disabling all of them.
 
-    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps the worths of finished
-    orders and the finished batches of the current one until it is done; an interrupted one can be resumed, also with more
-    orders. Any number of processes gives the values of one.
+    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps the worths of
+    finished orders and the finished batches of the current one until it is done; an interrupted one can be resumed,
+    also with more orders. Any number of processes gives the values of one.
 
     Args:
         run: The run to write results to.

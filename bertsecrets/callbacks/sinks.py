@@ -33,8 +33,8 @@ class InterveneOnSinks(HeadAnalysis):
     """Test the claim that attention to a special token is a no-op, at the last validation.
 
     A pass over the examples finds the sink heads of [SEP] and [CLS] and the norms of what those tokens add; a further
-    pass takes two runs of the model for each such head, with its attention redirected and cut. Training is not affected.
-    Any number of processes gives the results of one.
+    pass takes two runs of the model for each such head, with its attention redirected and cut. Training is not
+    affected. Any number of processes gives the results of one.
 
     Args:
         run: The run to write results to.

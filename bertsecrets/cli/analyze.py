@@ -66,8 +66,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     origin = run_of(keys.checkpoint)
     if origin is not None and not (origin.folder / FINISHED).is_file():
         rank_zero_warn(
-            f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; continue it "
-            f"with {resume_command(origin.folder)}."
+            f"The run in '{displayed(origin.folder)}' is not finished, so these numbers are of its last checkpoint; "
+            f"continue it with {resume_command(origin.folder)}."
         )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, is_first_process(), seed)
     if run.writes:
@@ -125,7 +125,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
 def load_models(
     settings: AnalyzeSettings | ModelSettings[ViewKeys], tokenizer: PreTrainedTokenizerFast
 ) -> tuple[Checkpoint, PreTrainedModel | None]:
-    """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from if that is known.
+    """The checkpoint to analyse, and the model to compare it with: ``reference``, or what it was fine-tuned from if
+    that is known.
 
     Raises:
         UserError: If one of them cannot be loaded, or they or the tokenizer do not fit together.
@@ -159,7 +160,9 @@ def load_models(
 
 
 def _is_its_own_origin(path: Path | None, spec: ModelSpec) -> bool:
-    """Whether the model of a checkpoint's folder is the only one named, so that it is not known what it was fine-tuned from."""
+    """Whether the model of a checkpoint's folder is the only one named, so that it is not known what it was fine-tuned
+    from.
+    """
     folder = spec.folder()
     return path is not None and path.is_dir() and folder is not None and folder.resolve() == path.resolve()
 

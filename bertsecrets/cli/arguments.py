@@ -62,7 +62,8 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
         command: What the program runs unless ``--config-name`` says otherwise.
 
     Raises:
-        UserError: If a word is neither a setting nor an option, or the settings contradict each other or cannot be completed.
+        UserError: If a word is neither a setting nor an option, or the settings contradict each other or cannot be
+            completed.
     """
     invocation = parse_arguments(arguments, CONF, command)
     if invocation is None or invocation.help:
@@ -98,7 +99,8 @@ def check_words(invocation: Invocation, arguments: Sequence[str]) -> None:
 
 
 def with_texts(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a value that Hydra's grammar does not read quoted as the text that it is, as are names of columns.
+    """The arguments, with a value that Hydra's grammar does not read quoted as the text that it is, as are names of
+    columns.
 
     Paths of data become absolute, so that a run's folder names the same files wherever it is read.
 
@@ -157,8 +159,8 @@ def with_resume(invocation: Invocation) -> Invocation:
         allowed = key in _ALLOWED_WITH_RESUME or key.startswith("hydra.") or may_be_given_again(key) or trusts
         if not allowed:
             raise UserError(
-                f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; leave "
-                "it out, or start a new run."
+                f"'{argument}' cannot be combined with resume=<folder>, which uses the folder's own configuration; "
+                "leave it out, or start a new run."
             )
     if sweep is not None:
         again = set(map(key_of, new_settings))
@@ -181,7 +183,8 @@ def with_resume(invocation: Invocation) -> Invocation:
 
 
 def with_analysis(arguments: list[str], config_name: str) -> list[str]:
-    """The arguments of ``analyze.py`` with the analysis whose settings, ``prune.*`` or ``shrink.*``, are given without it.
+    """The arguments of ``analyze.py`` with the analysis whose settings, ``prune.*`` or ``shrink.*``, are given without
+    it.
 
     >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
     ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
@@ -196,7 +199,8 @@ def with_analysis(arguments: list[str], config_name: str) -> list[str]:
 
 
 def with_quoted_text(arguments: list[str]) -> list[str]:
-    """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean something.
+    """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean
+    something.
 
     So is the ``head`` of a layer, which Hydra would take for a number: 5.10 is another head than 5.1.
 
@@ -222,12 +226,14 @@ def _as_text(argument: str) -> str:
 
 
 def with_task_file(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with a task that is given as a YAML file replaced by its keys; those of the command line take precedence.
+    """The arguments, with a task that is given as a YAML file replaced by its keys; those of the command line take
+    precedence.
 
     From then on the command line holds the task, so that the processes and the analyses of the run need no file.
 
     Raises:
-        UserError: If the file cannot be read, holds something else than keys and values, or has a key that Hydra cannot read.
+        UserError: If the file cannot be read, holds something else than keys and values, or has a key that Hydra cannot
+            read.
     """
     keys = {key_of(argument) for argument in arguments}
     named = any(map(_names_file, arguments))
@@ -286,20 +292,20 @@ def check_model_name(invocation: Invocation) -> None:
     if "model.name" in settings and model_choice != "folder" and "model.path" not in settings:
         value = settings["model.name"].value()
         raise UserError(
-            f"model.name={value} would only rename the model; choose one with model=bert_base or another name of conf/model, or "
-            "name your own with model=folder model.path=<folder> model.name=<name>."
+            f"model.name={value} would only rename the model; choose one with model=bert_base or another name of "
+            "conf/model, or name your own with model=folder model.path=<folder> model.name=<name>."
         )
 
 
 def own_data(invocation: Invocation) -> list[str]:
     """The arguments to add to a command line that names data and no task: the task that the data tell.
 
-    They are part of the command line from then on, so the run's folder, its copy of the configuration and its analyses know
-    the columns, classes and metrics. Settings that the user gives are kept.
+    They are part of the command line from then on, so the run's folder, its copy of the configuration and its analyses
+    know the columns, classes and metrics. Settings that the user gives are kept.
 
     Raises:
-        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has its own,
-            or an experiment is given, which names its tasks.
+        UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has
+            its own, or an experiment is given, which names its tasks.
     """
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
     resumed = "resume" in settings and settings["resume"].value() is not True
@@ -323,8 +329,8 @@ def own_data(invocation: Invocation) -> list[str]:
         if source == "csv" or named:
             setting = settings["data"].input_line if source == "csv" else settings[named[0]].input_line
             raise UserError(
-                f"'{setting}' is for data without a task, but {settings['experiment'].input_line} names its tasks; leave one of "
-                "them out, or add task=own."
+                f"'{setting}' is for data without a task, but {settings['experiment'].input_line} names its tasks; "
+                "leave one of them out, or add task=own."
             )
         return []
     if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(settings)):
@@ -363,7 +369,9 @@ def own_data(invocation: Invocation) -> list[str]:
 
 
 def with_data_of_a_run(invocation: Invocation) -> Invocation:
-    """The command line, so written that Hydra takes the settings of a run's own data, which the chosen ``data`` may not have."""
+    """The command line, so written that Hydra takes the settings of a run's own data, which the chosen ``data`` may not
+    have.
+    """
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
     checkpoint = settings.get("checkpoint")
     if "data" in settings or checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is None:
@@ -374,7 +382,9 @@ def with_data_of_a_run(invocation: Invocation) -> Invocation:
 
 
 def with_own_model(invocation: Invocation) -> Invocation:
-    """The command line, with the model of the Hugging Face folder that ``checkpoint`` names where no other model is named."""
+    """The command line, with the model of the Hugging Face folder that ``checkpoint`` names where no other model is
+    named.
+    """
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
     checkpoint = settings.get("checkpoint")
     if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():

@@ -127,7 +127,9 @@ def _make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> li
 
 
 def trusted_classes(settings: RunSettings) -> list[str]:
-    """Classes named by the current configuration, as ``module:class``; they may be imported to describe their results."""
+    """Classes named by the current configuration, as ``module:class``; they may be imported to describe their
+    results.
+    """
     targets = [section.target["_target_"] for section in settings.measures]
     targets += [section["_target_"] for section in settings.callbacks.values() if "_target_" in section]
     return [with_colon(str(target)) for target in targets]
@@ -163,8 +165,9 @@ def check_trainer(settings: RunSettings) -> None:
     if num_nodes > 1 and not any(name in os.environ for name in _STARTED_BY):
         # The first node would wait half an hour for the others.
         raise UserError(
-            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with torchrun "
-            f"--nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or leave trainer.num_nodes out."
+            f"trainer.num_nodes is {num_nodes}, but nothing has started this run on other nodes; start it on each with "
+            f"torchrun --nnodes={num_nodes} or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK there, or leave "
+            "trainer.num_nodes out."
         )
     log = logging.getLogger("pytorch_lightning")
     before = log.level
@@ -210,6 +213,6 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
         )
     check = check_attention(model)
     _log.debug(
-        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's heads "
-        f"by {min(check.override_differences):.1e} or more."
+        f"Checked on one tiny batch: watching changes the logits by {check.watched_difference:.0e}, zeroing a layer's "
+        f"heads by {min(check.override_differences):.1e} or more."
     )

@@ -1,4 +1,6 @@
-"""After a sweep of single heads: all that can be spared disabled together, and the example that each head decides most."""
+"""After a sweep of single heads: all that can be spared disabled together, and the example that each head decides
+most.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -90,8 +92,8 @@ def look_closer(
 def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
     """For each variant the example whose answer it changes most, as a place among the outcomes, ``[V]``.
 
-    The change is that of the probability of the answer of the unedited model, or of the score; pairs that a screened sweep only
-    estimated do not count, nor do long examples while there are short ones.
+    The change is that of the probability of the answer of the unedited model, or of the score; pairs that a screened
+    sweep only estimated do not count, nor do long examples while there are short ones.
 
     Args:
         outcomes: Outcomes of a sweep.

@@ -153,7 +153,10 @@ def _run_single(invocation: Invocation, command: str, config: DictConfig, folder
         if not unfinished:
             again = "" if resume else "; add overwrite=true to run it again"
             if settings.get("save") is not None:
-                again += f", or write its model with python -m bertsecrets export folder={copied(settings['save'])} checkpoint={in_command(folder)}"
+                again += (
+                    f", or write its model with python -m bertsecrets export folder={copied(settings['save'])} "
+                    f"checkpoint={in_command(folder)}"
+                )
             print(f"The run in '{displayed(folder)}' is already finished{again}.")  # noqa: T201
             return
         invocation.run(partial(_perform, command), config)
@@ -185,8 +188,8 @@ def _start_job(config: DictConfig) -> float | None:
 def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
     signals.hand_on(sweep.interrupt)
     try:
-        # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which its process
-        # composes; the composition that checked the job before any started has no way there.
+        # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which
+        # its process composes; the composition that checked the job before any started has no way there.
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
     except BaseException as error:
         if (sentence := rejection(error, sweep.folder)) is not None:
@@ -206,9 +209,10 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
 def limit_spinning() -> None:
     """Let OpenMP's threads wait for one another asleep after a moment, unless the environment says how they wait.
 
-    By default they spin for milliseconds at the end of every operation. Beside another busy process, on two cores, the first command of
-    the README is then at a fifth of its training when it would otherwise be finished (benchmarks/results/first_run.json). Not spinning
-    at all is slower where nothing else runs. It has to be called before the first import of torch.
+    By default they spin for milliseconds at the end of every operation. Beside another busy process, on two cores, the
+    first command of the README is then at a fifth of its training when it would otherwise be finished
+    (benchmarks/results/first_run.json). Not spinning at all is slower where nothing else runs. It has to be called
+    before the first import of torch.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "2000"
@@ -217,8 +221,8 @@ def limit_spinning() -> None:
 def limit_kept_products() -> None:
     """Let oneDNN keep its code for fewer shapes of matrix products, unless the environment says how many.
 
-    It keeps 1,024 by default. A sweep has other shapes in every batch and layer, and in bf16 their code takes some 300 MB in all. It has
-    to be called before the first product.
+    It keeps 1,024 by default. A sweep has other shapes in every batch and layer, and in bf16 their code takes some 300
+    MB in all. It has to be called before the first product.
     """
     if not {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"} & os.environ.keys():
         os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "64"

@@ -75,8 +75,8 @@ def check(invocation: Invocation) -> DictConfig:
                 raise UserError(f"hydra.{key} is {shown(folder)}; expected the path of a folder.")
         if first.hydra.job.chdir:
             raise UserError(
-                "hydra.job.chdir is true; expected false: relative paths of data, models and runs start from the folder in which "
-                "the command is called."
+                "hydra.job.chdir is true; expected false: relative paths of data, models and runs start from the "
+                "folder in which the command is called."
             )
         if OmegaConf.select(first.hydra, "launcher.n_jobs") == 0:
             raise UserError(
@@ -104,8 +104,8 @@ def check(invocation: Invocation) -> DictConfig:
                 if sweeping and (nodes := OmegaConf.select(composed, "trainer.num_nodes", default=1)) > 1:
                     # It would wait for processes on other nodes, which no launcher starts.
                     raise UserError(
-                        f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start each run by "
-                        f"itself, on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
+                        f"trainer.num_nodes is {nodes}, but a job of a sweep runs on one node; leave it out, or start "
+                        f"each run by itself, on Slurm with srun --nodes={nodes} --ntasks-per-node=<trainer.devices>."
                     )
             except UserError as error:
                 if len(combinations) == 1:
@@ -114,7 +114,8 @@ def check(invocation: Invocation) -> DictConfig:
             target = composed.get("save") or composed.get("folder")
             if target is not None and target in saved:
                 raise UserError(
-                    f"The jobs {_job(saved[target])} and {_job(combination)} would both write to the folder '{target}'; put the "
+                    f"The jobs {_job(saved[target])} and {_job(combination)} would both write to the folder "
+                    f"'{target}'; put the "
                     "job's name into it, e.g. save='models/${name}'."
                 )
             saved[str(target)] = combination
@@ -181,7 +182,8 @@ def _combinations(overrides: list[Override]) -> list[list[str]]:
                 raise UserError(f"'{_line(override)}' names '{twice}' twice; name each value once.")
         elif not override.is_sweep_override():
             values.append([_line(override)])
-    # Not every combination: a sweep of five seeds, eight tasks and ten modes would be composed 400 times before its first job.
+    # Not every combination: a sweep of five seeds, eight tasks and ten modes would be composed 400 times before its
+    # first job.
     first = [options[0] for options in values]
     return [first] + [
         [*first[:i], option, *first[i + 1 :]] for i, options in enumerate(values) for option in options[1:]

@@ -41,7 +41,9 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def open_trainer(settings: RunSettings, run: Run, callbacks: Sequence[pl.Callback]) -> Iterator[pl.Trainer]:
-    """Build the trainer of a run; with the block its loggers end, and a process of the run that is lost ends the others."""
+    """Build the trainer of a run; with the block its loggers end, and a process of the run that is lost ends the
+    others.
+    """
     loggers = make_loggers(settings, run)
     with closing(loggers), watched(run.folder) as processes:
         yield make_trainer(settings, [RunGuard(processes), *callbacks], loggers, run.folder)
@@ -155,7 +157,9 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
 
 
 def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, label_N: Tensor) -> list[str]:
-    """A warning, also logged, where the outputs of a model saved without names of classes seem to be in another order."""
+    """A warning, also logged, where the outputs of a model saved without names of classes seem to be in another
+    order.
+    """
     names = [str(name) for name in (module.model.config.id2label or {}).values()]
     if task.is_regression or not are_unnamed(names):
         return []
@@ -166,8 +170,8 @@ def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, labe
     meant = ", ".join(f"{name} for '{task.labels[place]}'" for name, place in zip(names, order, strict=True))
     note = (
         f"The model is right less often than the most frequent class, but for {right:.0%} of the examples if it means "
-        f"{meant}: its outputs seem to be in another order than the task's classes; write their names into id2label of its "
-        "config.json."
+        f"{meant}: its outputs seem to be in another order than the task's classes; write their names into id2label of "
+        "its config.json."
     )
     _log.warning(note)
     return [note]

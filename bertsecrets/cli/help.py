@@ -14,9 +14,9 @@ _WIDTH = 120
 
 _PURPOSE = {
     "train": (
-        "Fine-tune an encoder on a task, watch every attention head while it learns, and end with a page that says which "
-        "heads changed, which are needed, and how the two relate. Without settings: a small model on a generated task, "
-        "about three minutes on two cores, no network."
+        "Fine-tune an encoder on a task, watch every attention head while it learns, and end with a page that says "
+        "which heads changed, which are needed, and how the two relate. Without settings: a small model on a generated "
+        "task, about three minutes on two cores, no network."
     ),
     "analyze": (
         "Analyse a fine-tuned model without training: disable its heads, measure them, prune them, or look at them. "
@@ -79,8 +79,8 @@ def help_text(command: str, extra: Path | None = None) -> str:
     """The help of a command.
 
     Args:
-        command: Name of its primary configuration; one other than ``train`` and ``analyze`` is described by its comments
-            alone.
+        command: Name of its primary configuration; one other than ``train`` and ``analyze`` is described by its
+            comments alone.
         extra: Folder of the user's configurations, whose choices are listed too.
     """
     script = f"{command}.py"
@@ -120,8 +120,9 @@ def help_text(command: str, extra: Path | None = None) -> str:
         parts.append("\n".join(["from installed packages:", *offered]))
     parts.append(
         _filled(
-            f"Every other setting is a key: {call} --cfg job prints all keys with their values, and conf/ describes them. "
-            "--hydra-help lists Hydra's own options, among them -m for sweeps and -sc for tab completion (docs/runs.md)."
+            f"Every other setting is a key: {call} --cfg job prints all keys with their values, and conf/ describes "
+            "them. --hydra-help lists Hydra's own options, among them -m for sweeps and -sc for tab completion "
+            "(docs/runs.md)."
         )
     )
     return "\n\n".join(parts)
@@ -139,7 +140,9 @@ def first_sentence(path: Path) -> str:
 
 
 def _group(name: str, comment: str, apart: str | None, extra: Path | None, *, described: bool) -> str:
-    """A group's line and its choices, unless they are listed apart, or the command only takes those of other packages."""
+    """A group's line and its choices, unless they are listed apart, or the command only takes those of other
+    packages.
+    """
     if described and name in DescribedKeys.model_fields:
         return _filled(f"  {name:<12}{comment}", " " * 14)
     files = configurations(name, extra)

@@ -90,8 +90,8 @@ def wandb_logger(
         identity = os.environ.get("WANDB_RUN_ID") or identity
         if mode != "online" and run.writes:
             _log.warning(
-                f"A W&B agent started this run, but logger.wandb.mode is {mode}, so its sweep gets no score; start the agent with "
-                "WANDB_MODE=online."
+                f"A W&B agent started this run, but logger.wandb.mode is {mode}, so its sweep gets no score; start the "
+                "agent with WANDB_MODE=online."
             )
     source = lineage(config)
     wandb_arguments: dict[str, Any] = {
@@ -122,7 +122,9 @@ def wandb_logger(
 
 
 def _keep_files_in(folder: Path) -> None:
-    """Let W&B stage tables and artifacts in the run's folder where its own folder in the user's home cannot be written."""
+    """Let W&B stage tables and artifacts in the run's folder where its own folder in the user's home cannot be
+    written.
+    """
     own = {
         "WANDB_DATA_DIR": Path(wandb.env.get_data_dir()),
         "WANDB_CACHE_DIR": Path(wandb.env.get_cache_dir()),
@@ -184,8 +186,8 @@ def lineage(config: Mapping[str, Any]) -> dict[str, Any]:
                 raise UserError(f"'{folder / TRACKED}' cannot be read ({error}); delete it or restore it.") from error
             if not re.fullmatch(r"\w[\w-]{0,127}", source, re.ASCII):
                 raise UserError(
-                    f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: delete "
-                    "it or restore it."
+                    f"'{folder / TRACKED}' names the W&B run {shown(source)}; expected letters, digits and hyphens: "
+                    "delete it or restore it."
                 )
             if record.get("mode") == "disabled":
                 # W&B has no such run.

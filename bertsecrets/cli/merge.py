@@ -149,8 +149,8 @@ def screening_of(parts: Sequence[Part], outcomes: Outcomes) -> Screened:
     for part, precision in zip(parts, precisions, strict=True):
         if precision != precisions[0]:
             raise UserError(
-                f"'{parts[0].run.folder}' and '{part.run.folder}' were screened in {precisions[0]} and {precision}, so they are "
-                "not parts of one sweep; run one of them again with ablation.precision."
+                f"'{parts[0].run.folder}' and '{part.run.folder}' were screened in {precisions[0]} and {precision}, so "
+                "they are not parts of one sweep; run one of them again with ablation.precision."
             )
     total = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
     assert outcomes.weight_NV is not None
@@ -184,12 +184,13 @@ def find_parts(names: Sequence[str]) -> list[Path]:
         if unfinished:
             listing = ", ".join(f"'{path}'" for path in unfinished)
             raise UserError(
-                f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with {resume_command(folder)}, "
-                "or name the finished parts, runs=[<folder>,<folder>]."
+                f"Not finished: {listing}; finish {'it' if len(unfinished) == 1 else 'them'} with "
+                f"{resume_command(folder)}, or name the finished parts, runs=[<folder>,<folder>]."
             )
         if not parts:
             raise UserError(
-                f"'{name}' holds no finished disabling sweep; give run folders of analysis=disable_* or a sweep's folder."
+                f"'{name}' holds no finished disabling sweep; give run folders of analysis=disable_* or a sweep's "
+                "folder."
             )
         for path in parts:
             folders.setdefault(path.resolve(), path)
@@ -229,7 +230,8 @@ def read_part(folder: Path) -> Part:
         )
     if len(paths) > 1:
         raise UserError(
-            f"'{folder}' holds {len(paths)} sweeps ({', '.join(path.name for path in paths)}); remove all but the one to merge."
+            f"'{folder}' holds {len(paths)} sweeps ({', '.join(path.name for path in paths)}); remove all but the one "
+            "to merge."
         )
     _, step, *_ = paths[0].name.split("-")
     if not step.isdecimal():

@@ -1,4 +1,6 @@
-"""Pages of finished runs, made without a model: reports, comparisons, a paper's page, and the power of larger sweeps."""
+"""Pages of finished runs, made without a model: reports, comparisons, a paper's page, and the power of larger
+sweeps.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,7 +111,8 @@ def _of_sweep(names: Sequence[str]) -> Path | None:
 
 
 def compare_sweep(folder: Path, *, paper: bool | str, trusted: list[str] | None = None) -> list[Path]:
-    """Write the pages that compare a sweep's finished runs into its folder :data:`COMPARISON`; one run only gets a paper's page.
+    """Write the pages that compare a sweep's finished runs into its folder :data:`COMPARISON`; one run only gets a
+    paper's page.
 
     Args:
         folder: Folder of the sweep.

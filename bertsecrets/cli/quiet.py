@@ -80,7 +80,9 @@ def _warning(
 
 
 def install() -> None:
-    """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well. The log file is in UTF-8."""
+    """Silence the lines; in a job of a sweep, whose parent prints a line about it, our own as well. The log file is in
+    UTF-8.
+    """
     for name in _RANK_ZERO:
         # A filter is added once, however often this is called.
         logging.getLogger(name).addFilter(_named)
@@ -89,7 +91,8 @@ def install() -> None:
     warnings.formatwarning = _warning
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler):
-            # Hydra opens the log in the locale's encoding, in which a line with a character that it lacks would be lost.
+            # Hydra opens the log in the locale's encoding, in which a line with a character that it lacks would be
+            # lost.
             stream: Any = handler.stream
             stream.reconfigure(encoding="utf-8")
         elif isinstance(handler, logging.StreamHandler) and in_job():
@@ -167,7 +170,9 @@ _task_errors: list[Exception] = []
 
 @contextmanager
 def quiet_task() -> Iterator[None]:
-    """Run Hydra's task quietly, and keep its exception for :func:`raise_task_error`: Hydra would print a line of its own about it."""
+    """Run Hydra's task quietly, and keep its exception for :func:`raise_task_error`: Hydra would print a line of its
+    own about it.
+    """
     install()
     try:
         yield

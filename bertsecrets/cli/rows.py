@@ -35,8 +35,8 @@ def know_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
         now = data.rows.get(split, before)
         if now.sha256 != before.sha256:
             raise UserError(
-                f"The rows of '{now.place}' have changed since the run in '{displayed(folder)}' began ({_change(split, before, now)}); "
-                "restore them, or start a new run in another folder."
+                f"The rows of '{now.place}' have changed since the run in '{displayed(folder)}' began "
+                f"({_change(split, before, now)}); restore them, or start a new run in another folder."
             )
     origin = run_of(getattr(settings.keys, "checkpoint", None))
     if origin is not None and origin.task == settings.task.name:
@@ -61,24 +61,26 @@ def _compare(data: TaskData, origin: Run) -> None:
         if split == TRAIN and ALL in evaluated:
             if same:
                 raise UserError(
-                    f"'{now.place}' holds the rows that the run in '{place}' was trained on; leave it out to judge those that were held "
-                    "out, or give other rows with data.eval_path=<file>."
+                    f"'{now.place}' holds the rows that the run in '{place}' was trained on; leave it out to judge "
+                    "those that were held out, or give other rows with data.eval_path=<file>."
                 )
             if shared := len(set(before.texts) & set(now.texts)):
                 _remark(
                     data,
-                    f"{shared:,} of the {len(now.texts):,} different texts of '{now.place}' are among the rows of the run in '{place}', "
-                    "trained on or held out: scores on them say little about new texts.",
+                    f"{shared:,} of the {len(now.texts):,} different texts of '{now.place}' are among the rows of the "
+                    f"run in '{place}', trained on or held out: scores on them say little about new texts.",
                 )
         elif not same and (HELD_OUT in evaluated if split == TRAIN else before.place == now.place):
             raise UserError(
-                f"The rows of '{now.place}' are not those of the run in '{place}' ({_change(split, before, now)}), so that some of them "
-                "may have been trained on; restore them, or judge rows of another file with data.eval_path=<file>."
+                f"The rows of '{now.place}' are not those of the run in '{place}' ({_change(split, before, now)}), so "
+                "that some of them may have been trained on; restore them, or judge rows of another file with "
+                "data.eval_path=<file>."
             )
         elif not same and before.place == now.place:
             _remark(
                 data,
-                f"The training rows have changed since the run in '{place}' was trained ({_change(split, before, now)}).",
+                f"The training rows have changed since the run in '{place}' was trained "
+                f"({_change(split, before, now)}).",
             )
 
 

@@ -41,8 +41,8 @@ def resumed(config: DictConfig, folder: Path, overrides: Sequence[str]) -> DictC
         overrides: The settings on the present command line.
 
     Raises:
-        UserError: If it cannot be read, names a class that neither the project nor the command line names, or asks to write or
-            send something outside of the folder that the command line does not ask for.
+        UserError: If it cannot be read, names a class that neither the project nor the command line names, or asks to
+            write or send something outside of the folder that the command line does not ask for.
     """
     recorded = read_config(folder)
     check_code(plain(recorded), plain(config), folder)
@@ -80,7 +80,9 @@ def command_of_folder(folder: str | None) -> str | None:
 
 
 def run_of(checkpoint: Any) -> Run | None:
-    """The run that a checkpoint belongs to: a run's folder or a file in its ``checkpoints``; None for any other path."""
+    """The run that a checkpoint belongs to: a run's folder or a file in its ``checkpoints``; None for any other
+    path.
+    """
     if not isinstance(checkpoint, str) or checkpoint == INITIAL:
         return None
     path = Path(checkpoint)
@@ -98,8 +100,8 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
         overrides: The settings on the command line.
 
     Raises:
-        UserError: If the command line contradicts the run (another model, initialisation or seed), or the run names a class that
-            neither the project nor the command line names.
+        UserError: If the command line contradicts the run (another model, initialisation or seed), or the run names a
+            class that neither the project nor the command line names.
     """
     run = run_of(config.get("checkpoint"))
     if run is None:
@@ -114,14 +116,14 @@ def with_run_settings(config: DictConfig, overrides: Sequence[str]) -> DictConfi
     for name in _FIXED:
         if name in keys and config[name] != trained[name]:
             raise UserError(
-                f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; leave it "
-                "out, or analyse another checkpoint."
+                f"{name}={config[name]} contradicts the run in '{run.folder}', which has {name}={trained[name]}; leave "
+                "it out, or analyse another checkpoint."
             )
     path, trained_from = config.model.path, recorded["model"].get("path")
     if "model" in keys and path != trained_from:
         raise UserError(
-            f"model={config.model.name} with model.path='{path}' contradicts the run in '{run.folder}', which was trained from "
-            f"model.path='{trained_from}'; leave it out, or analyse another checkpoint."
+            f"model={config.model.name} with model.path='{path}' contradicts the run in '{run.folder}', which was "
+            f"trained from model.path='{trained_from}'; leave it out, or analyse another checkpoint."
         )
     inherited = config.copy()
     OmegaConf.set_struct(inherited, False)
@@ -162,8 +164,8 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
         was = of_run.get(name, "order" if name == "split_by" else data[name])
         if f"data.{name}" in keys and data[name] != was:
             raise UserError(
-                f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={was}: rows that it was "
-                "trained on would be evaluated; leave it out."
+                f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={was}: rows that "
+                "it was trained on would be evaluated; leave it out."
             )
     known = path is not None and os.path.exists(os.path.expanduser(path))
     other = path is not None and known and data.path is not None and _absolute(data.path) != _absolute(path)

@@ -40,7 +40,8 @@ from bertsecrets.results.experiment import check_name
 from bertsecrets.results.run import Run
 from bertsecrets.settings import Section, Settings, check_numbers, configurations, shown
 
-# Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is imported.
+# Importing PyTorch, Lightning, measures and callbacks takes seconds, so plain values are checked before any of them is
+# imported.
 if TYPE_CHECKING:
     from bertsecrets.measures.base import Measure
 
@@ -366,8 +367,8 @@ def _read_measures(keys: CommonKeys, annotated: bool, labelled: bool) -> tuple[M
             check_examples(measure, annotated, labelled)
         if measure.name in names:
             raise UserError(
-                f"Two measures are called '{measure.name}' ({names[measure.name]} and {section_key}); rename one of them or leave "
-                "it out."
+                f"Two measures are called '{measure.name}' ({names[measure.name]} and {section_key}); rename one of "
+                "them or leave it out."
             )
         names[measure.name] = section_key
         columns = [column.name for column in measure.columns]
@@ -385,7 +386,8 @@ def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
 def _read_callbacks(
     group: str, sections: Mapping[str, Section | None], task: Task, scored: Sequence[str], **offered: Any
 ) -> dict[str, Section]:
-    """The callbacks by name; those of this package, and all analyses, are built once for a run that does not exist, to check them.
+    """The callbacks by name; those of this package, and all analyses, are built once for a run that does not exist, to
+    check them.
 
     ``scored`` names the sets whose metrics the run logs.
     """

@@ -51,8 +51,8 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     """Score a sentence-embedding model on pairs and disable its heads and layers; return its scores.
 
     Raises:
-        UserError: If the task has no similarity of pairs, the analysis is another than disabling, or the model cannot be
-            read.
+        UserError: If the task has no similarity of pairs, the analysis is another than disabling, or the model cannot
+            be read.
     """
     started = time.monotonic()
     task, ablation = _task(settings), settings.ablation
@@ -114,8 +114,8 @@ def _task(settings: AnalyzeSettings) -> Task:
     task = settings.task
     if not task.is_regression or task.texts != 2:
         raise UserError(
-            f"'{settings.keys.checkpoint}' is a sentence-embedding model, which task '{task.name}' cannot judge: it has no "
-            "similarity scores of sentence pairs; choose task=stsb or task=demo_similarity."
+            f"'{settings.keys.checkpoint}' is a sentence-embedding model, which task '{task.name}' cannot judge: it "
+            "has no similarity scores of sentence pairs; choose task=stsb or task=demo_similarity."
         )
     further_metrics = [name for name in task.metrics if name != "spearman"]
     return task.model_copy(update={"metrics": ("spearman", *further_metrics), "label_range": (0.0, 1.0)})

@@ -120,7 +120,8 @@ def make(section: Section, /, **arguments: Any) -> Any:
             names = " and ".join(sorted(missing))
             raise UserError(f"{section['_target_']} does not define {names}; define it in the class.")
         if not is_of_this_package(target):
-            # Hydra also builds the sections inside a section. Other packages expect lists and dictionaries, not OmegaConf's own.
+            # Hydra also builds the sections inside a section. Other packages expect lists and dictionaries, not
+            # OmegaConf's own.
             target = hydra.utils.instantiate({**section, "_target_": target, "_partial_": True, "_convert_": "all"})
             return target(**arguments)
         return target(**{key: value for key, value in section.items() if key != "_target_"}, **arguments)

@@ -124,8 +124,8 @@ def _fit(trainer: pl.Trainer, module: SequenceClassifier, data: TaskData, resume
         if counts is None:
             raise
         raise UserError(
-            f"trainer.val_check_interval is {counts.group(1)}, but an epoch has {counts.group(2)} batches; give at most "
-            f"{counts.group(2)}, or also trainer.check_val_every_n_epoch=null to count batches over epochs."
+            f"trainer.val_check_interval is {counts.group(1)}, but an epoch has {counts.group(2)} batches; give at "
+            f"most {counts.group(2)}, or also trainer.check_val_every_n_epoch=null to count batches over epochs."
         ) from error
 
 

@@ -64,7 +64,8 @@ def read_trainer(section: Section) -> TrainerSettings:
         StrategySettings.read("trainer.strategy", _without_target(settings.strategy))
     if settings.max_epochs is None and settings.max_steps == -1 and section.get("max_time") is None:
         raise UserError(
-            "trainer.max_epochs is null, and training would not end; give a whole number from 1, or also trainer.max_steps."
+            "trainer.max_epochs is null, and training would not end; give a whole number from 1, or also "
+            "trainer.max_steps."
         )
     return settings
 

@@ -26,8 +26,8 @@ def view(config: DictConfig) -> PageView:
     """Write the view of a sentence, or of two, or without one the dossier of a head, to Hydra's output folder.
 
     Raises:
-        UserError: If neither a sentence nor a head is given, a sentence is empty, the head does not exist, or the checkpoint
-            cannot be loaded.
+        UserError: If neither a sentence nor a head is given, a sentence is empty, the head does not exist, or the
+            checkpoint cannot be loaded.
     """
     settings = read_model(ViewKeys, plain(config))
     keys = settings.keys
@@ -42,7 +42,8 @@ def view(config: DictConfig) -> PageView:
         run = run_of(keys.checkpoint)
         if run is None:
             raise UserError(
-                f"head={keys.head} shows a head of a run, but checkpoint is '{keys.checkpoint}'; give checkpoint=<run folder>."
+                f"head={keys.head} shows a head of a run, but checkpoint is '{keys.checkpoint}'; give checkpoint=<run "
+                "folder>."
             )
         page = head_dossier(run, *head, progress=True)
     keep_results()

@@ -55,8 +55,8 @@ def save_workspace(config: DictConfig) -> None:
             # The library raises a bare Exception if nobody is logged in.
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise UserError(
-                f"W&B did not accept the {type(page).__name__.lower()} ({reason}); log in with `wandb login` and run this "
-                "again where the server can be reached."
+                f"W&B did not accept the {type(page).__name__.lower()} ({reason}); log in with `wandb login` and run "
+                "this again where the server can be reached."
             ) from error
         print_lines(f"{type(page).__name__}: {page.url}")
 
@@ -100,14 +100,14 @@ def build_report(entity: str, project: str, group: str | None) -> Any:
         ("Scores", "Each line is a task, a model and an initialisation; the band spans its seeds.", _score_panels()),
         (
             "Which heads changed",
-            "Similarity with the maps before fine-tuning; the slider goes through the training steps. Layers and heads are "
-            "counted from 0.",
+            "Similarity with the maps before fine-tuning; the slider goes through the training steps. Layers and heads "
+            "are counted from 0.",
             _drift_panels(),
         ),
         (
             "Which heads matter",
-            "Change of score when a head is disabled; effects that may be chance are pale. The heads that changed need not be the "
-            "heads that matter.",
+            "Change of score when a head is disabled; effects that may be chance are pale. The heads that changed need "
+            "not be the heads that matter.",
             _effect_panels(),
         ),
         ("How far one can prune", "Change of score by the number of heads kept.", _pruning_panels()),

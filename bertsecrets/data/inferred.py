@@ -55,8 +55,8 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, 
     texts = [config.text] if isinstance(config.text, str) else list(config.text)
     if config.label in texts:
         raise UserError(
-            f"data.text and data.label both name column '{config.label}', so the model would read the label; name another "
-            "column in one of them."
+            f"data.text and data.label both name column '{config.label}', so the model would read the label; name "
+            "another column in one of them."
         )
     task = (_of_csv if config.source == "csv" else _of_hub)(config, texts, otherwise)
     return {"texts": len(texts), **task}
@@ -112,8 +112,8 @@ def _of_hub(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str,
     feature = splits[TRAIN].features[config.label]
     if not isinstance(feature, (datasets.Value, datasets.ClassLabel)):
         raise UserError(
-            f"{where} holds {feature}; expected a text or a number in each row, as a row can have one label only (tasks with "
-            "several labels for a text are not supported)."
+            f"{where} holds {feature}; expected a text or a number in each row, as a row can have one label only "
+            "(tasks with several labels for a text are not supported)."
         )
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
     names = getattr(feature, "names", None)
@@ -170,8 +170,8 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
         return {"label_range": [min(numeric), max(numeric)], "metrics": ["pearson", "spearman"]}
     if len(different) > MOST_CLASSES:
         raise UserError(
-            f"{where} holds {len(different):,} different values, such as {shown(different[0])}; expected numbers, or at most "
-            f"{MOST_CLASSES} classes: name another column with data.label."
+            f"{where} holds {len(different):,} different values, such as {shown(different[0])}; expected numbers, or "
+            f"at most {MOST_CLASSES} classes: name another column with data.label."
         )
     # Numbers in their order, texts in that of the alphabet.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))
@@ -203,7 +203,8 @@ def _check_repeated(
         else "no other column has classes: give a column of labels, or data.target=scores if these numbers are scores"
     )
     raise UserError(
-        f"{where} has a value of its own for each of the {len(values):,} rows, so it identifies rows and labels none; {advice}."
+        f"{where} has a value of its own for each of the {len(values):,} rows, so it identifies rows and labels none; "
+        f"{advice}."
     )
 
 
@@ -215,8 +216,9 @@ def _check_single(different: Sequence[Any], where: str) -> None:
         labels = {part.strip() for text in texts for part in text.split(mark)}
         if lists and len(labels) < len(texts):
             raise UserError(
-                f"{where} holds several labels in one row, such as {shown(lists[0])}; tasks with several labels for a text are "
-                "not supported: keep one label in each row, or give data.target=classes to take every combination for a class."
+                f"{where} holds several labels in one row, such as {shown(lists[0])}; tasks with several labels for a "
+                "text are not supported: keep one label in each row, or give data.target=classes to take every "
+                "combination for a class."
             )
 
 
@@ -226,15 +228,15 @@ def _check_numbers(different: Sequence[Any], numbers: Sequence[float | None], sc
     if 0 < len(texts) < len(different) / 2:
         more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
         raise UserError(
-            f"{where} holds numbers, but also {', '.join(map(shown, texts[:_NAMED]))}{more}; remove these rows, or give "
-            "data.target=classes to take every value for a class."
+            f"{where} holds numbers, but also {', '.join(map(shown, texts[:_NAMED]))}{more}; remove these rows, or "
+            "give data.target=classes to take every value for a class."
         )
     first: dict[float, Any] = {}
     for value, number in zip(different, numbers, strict=True):
         if number is not None and first.setdefault(number, value) != value and not scores:
             raise UserError(
-                f"{where} holds {shown(first[number])} and {shown(value)}, which are the same number; write it in one way, or "
-                "give data.target=classes to keep them apart."
+                f"{where} holds {shown(first[number])} and {shown(value)}, which are the same number; write it in one "
+                "way, or give data.target=classes to keep them apart."
             )
 
 
@@ -251,13 +253,15 @@ def _classes(names: list[str], where: str) -> dict[str, Any]:
         # What an interpolation of the configuration begins with, or a missing value, is not read back as a text.
         if "${" in name or name == "???" or not name.isprintable() or len(name) > _LONGEST_CLASS:
             raise UserError(
-                f"{where} holds {shown(name)}, which cannot be the name of a class; rename it to at most {_LONGEST_CLASS} "
+                f"{where} holds {shown(name)}, which cannot be the name of a class; rename it to at most "
+                f"{_LONGEST_CLASS} "
                 "printable characters without '${'."
             )
     doubts = _doubts(names)
     if doubts:
         _log.warning(
-            f"{where}: {'; '.join(doubts)}. Each counts as a class of its own; if that is not meant, correct or remove these rows."
+            f"{where}: {'; '.join(doubts)}. Each counts as a class of its own; if that is not meant, correct or remove "
+            "these rows."
         )
     return {"labels": names, "metrics": ["accuracy", "matthews"]}
 

@@ -177,12 +177,14 @@ class TaskData(pl.LightningDataModule):
             )
             if encoded.truncated:
                 rank_zero_warn(
-                    f"{encoded.truncated} of {len(encoded)} examples of split '{split}' were truncated to {key[1]} tokens."
+                    f"{encoded.truncated} of {len(encoded)} examples of split '{split}' were truncated to {key[1]} "
+                    "tokens."
                 )
             if encoded.written:
                 note = (
-                    f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' have a special token, such as "
-                    f"{self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it counts as special, not as a word."
+                    f"{encoded.written:,} of the {len(encoded):,} examples of split '{split}' have a special token, "
+                    f"such as {self.tokenizer.sep_token or self.tokenizer.pad_token}, in their texts; it counts as "
+                    "special, not as a word."
                 )
                 if note not in self.remarks:
                     self.remarks.append(note)
@@ -195,8 +197,8 @@ class TaskData(pl.LightningDataModule):
         if len(cut.examples) > len(documents):
             inside = f"; {cut.cut_sentences:,} longer sentences were cut inside" if cut.cut_sentences else ""
             rank_zero_info(
-                f"{len(documents):,} documents of split '{split}' were cut at sentence ends into {len(cut.examples):,} windows of "
-                f"at most {max_length} tokens{inside}."
+                f"{len(documents):,} documents of split '{split}' were cut at sentence ends into {len(cut.examples):,} "
+                f"windows of at most {max_length} tokens{inside}."
             )
         return cut.examples
 
@@ -276,8 +278,8 @@ class TaskData(pl.LightningDataModule):
         """Raise UserError if the training rows, by which something is chosen or taught, are those that judge it."""
         if ALL in self.evaluation.values():
             raise UserError(
-                f"{what} needs rows apart from those that test it, but all rows are evaluated; give data.eval_fraction=0.5 to test on "
-                "half of them, or data.eval_path=<file with rows to test on>."
+                f"{what} needs rows apart from those that test it, but all rows are evaluated; give "
+                "data.eval_fraction=0.5 to test on half of them, or data.eval_path=<file with rows to test on>."
             )
 
     def training_sample(self, max_examples: int) -> DataLoader[Batch]:
@@ -323,8 +325,8 @@ class TaskData(pl.LightningDataModule):
         without = labels.count(None)
         if 0 < without < len(labels):
             raise UserError(
-                f"{without:,} of the {len(labels):,} rows of split '{split}' of task '{self.task.name}' have no label (none, or -1 in a "
-                "data set of the hub); give them labels or remove them, or choose another split."
+                f"{without:,} of the {len(labels):,} rows of split '{split}' of task '{self.task.name}' have no label "
+                "(none, or -1 in a data set of the hub); give them labels or remove them, or choose another split."
             )
         if without:
             raise UserError(f"Split '{split}' of task '{self.task.name}' has no labels; choose a labelled one.")

@@ -57,8 +57,8 @@ class SpacyPipeline:
     def __init__(self, name: str, processes: int = 1) -> None:
         if find_spec("spacy") is None:
             raise UserError(
-                f"Annotating with '{name}' needs spaCy; run pip install 'bertsecrets[annotate]' and then python -m spacy "
-                f"download {name}."
+                f"Annotating with '{name}' needs spaCy; run pip install 'bertsecrets[annotate]' and then python -m "
+                f"spacy download {name}."
             )
         self.name = name
         self.processes = processes
@@ -116,8 +116,8 @@ def _pipeline_folder(name: str) -> Path:
         raise UserError(f"Folder '{name}' holds no spaCy pipeline (meta.json); give one that nlp.to_disk wrote.")
     suggestion = f"; {choices(name, installed)}" if (installed := _installed()) else ""
     raise UserError(
-        f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, or "
-        f"give a folder that nlp.to_disk wrote{suggestion}."
+        f"spaCy pipeline '{name}' is neither installed nor a folder: install it with python -m spacy download {name}, "
+        f"or give a folder that nlp.to_disk wrote{suggestion}."
     )
 
 

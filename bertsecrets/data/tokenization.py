@@ -62,8 +62,8 @@ class EncodedSplit(Dataset[Batch]):
     ) -> None:
         if not tokenizer.is_fast:
             raise UserError(
-                f"The tokenizer is a {type(tokenizer).__name__}, which gives no character offsets; use a model that has "
-                "a fast tokenizer (tokenizer.json)."
+                f"The tokenizer is a {type(tokenizer).__name__}, which gives no character offsets; use a model that "
+                "has a fast tokenizer (tokenizer.json)."
             )
         if tokenizer.pad_token_id is None:
             raise UserError(f"The tokenizer ({type(tokenizer).__name__}) has no padding token; use one that has one.")

@@ -1,12 +1,12 @@
 """The alpha-beta rule of relevance propagation, as in the published code of Voita et al. 2019 (methods V2).
 
 An output z_j = sum_i z_ji hands its relevance down by the positive and the negative contributions apart:
-R_i = sum_j R_j (alpha max(z_ji, 0) / sum_i max(z_ji, 0) + beta min(z_ji, 0) / sum_i min(z_ji, 0)), with alpha = beta = 0.5 and 1e-5
-added to the size of either sum. A bias is spread evenly over the inputs. After each step the relevances of an example are
-rescaled to the sum of absolute values that they had before.
+R_i = sum_j R_j (alpha max(z_ji, 0) / sum_i max(z_ji, 0) + beta min(z_ji, 0) / sum_i min(z_ji, 0)), with alpha = beta =
+0.5 and 1e-5 added to the size of either sum. A bias is spread evenly over the inputs. After each step the relevances of
+an example are rescaled to the sum of absolute values that they had before.
 
-The functions here compute what their names say, and hand down relevance divided by the input where autograd has gradients:
-input times gradient is then the relevance, also through views, slices and factors.
+The functions here compute what their names say, and hand down relevance divided by the input where autograd has
+gradients: input times gradient is then the relevance, also through views, slices and factors.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,9 @@ def linear(argument: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
 def layer_norm(
     argument: Tensor, shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """A layer normalisation over the last dimension, as the linear map that it is with its standard deviation held fixed."""
+    """A layer normalisation over the last dimension, as the linear map that it is with its standard deviation held
+    fixed.
+    """
     size = argument.shape[-1]
     centre_DD = torch.eye(size, dtype=argument.dtype, device=argument.device) - 1 / size
     weight_DD = centre_DD if weight is None else weight.detach()[:, None] * centre_DD

@@ -26,8 +26,8 @@ class Confidence(RatioMeasure):
         ``to_any``: the largest weight given to any token.
 
     Args:
-        mean_over: ``tokens`` weighs all tokens equally, so that long texts weigh more, as published; ``examples`` weighs
-            texts equally. Standard errors allow for the tokens of one text being alike.
+        mean_over: ``tokens`` weighs all tokens equally, so that long texts weigh more, as published; ``examples``
+            weighs texts equally. Standard errors allow for the tokens of one text being alike.
         rows: Tokens whose attention counts: ``all``, or ``words``, which are not special. The paper does not say which.
 
     Raises:
@@ -37,7 +37,8 @@ class Confidence(RatioMeasure):
     name = "confidence"
     title = "Confidence of heads"
     shown = Shown(
-        about="Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita et al. "
+        about="Confidence is the mean over tokens of the largest attention weight, attention to [SEP] left out (Voita "
+        "et al. "
         "2019). It is read off the maps alone: a head that is sure of where to look need not matter to the task.",
     )
     presenter = "bertsecrets.present.importance:CONFIDENCE"

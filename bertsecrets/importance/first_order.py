@@ -14,9 +14,9 @@ _UNIT = "estimated change of the loss"
 class FirstOrder(Measure):
     """The change of the loss if a head were replaced, by the slope of the loss at the whole model.
 
-    With o the head's output at a token, r what a mode of disabling puts in its place and g the gradient of the example's loss
-    with respect to o: the sum over tokens of g . (r - o). It is the derivative at t = 0 of the loss with the head's
-    output at o + t (r - o); disabling is t = 1. Positive: the loss rises, the head is of use.
+    With o the head's output at a token, r what a mode of disabling puts in its place and g the gradient of the
+    example's loss with respect to o: the sum over tokens of g . (r - o). It is the derivative at t = 0 of the loss with
+    the head's output at o + t (r - o); disabling is t = 1. Positive: the loss rises, the head is of use.
 
     Columns:
         ``uniform``, ``zero``, ``mean``: for the modes of disabling of that name. The mean is over the training set.
@@ -31,10 +31,11 @@ class FirstOrder(Measure):
     name = "first_order"
     title = "First-order effect of disabling"
     shown = Shown(
-        about="The slope of the loss in the direction of the replacement, at the whole model: one forward and one backward pass "
-        "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the way: "
-        "where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and after a "
-        "layer norm that rescales what is left. analysis=disable is exact.",
+        about="The slope of the loss in the direction of the replacement, at the whole model: one forward and one "
+        "backward pass "
+        "estimate the effect of disabling every head. The estimate misleads where the loss is not straight along the "
+        "way: where the model is so sure of its answers that the loss is flat, for heads that others stand in for, and "
+        "after a layer norm that rescales what is left. analysis=disable is exact.",
         reads_task=True,
     )
     presenter = "bertsecrets.present.importance:FIRST_ORDER"

@@ -87,18 +87,20 @@ class GradientImportance(TokenClasses):
 class MaskedLMGradient(GradientImportance):
     """Gradient importance of the masked-language-model loss, as in the paper; needs no labels.
 
-    Of each example's tokens other than special ones 15 % are drawn, at least one; 80 % of these become the mask token, 10 %
-    a random token and 10 % stay (Devlin et al. 2019, section 3.1). The loss of an example is the mean cross-entropy of the
-    drawn tokens. Classes of tokens are those of what the model reads: a mask is one of the other tokens.
+    Of each example's tokens other than special ones 15 % are drawn, at least one; 80 % of these become the mask token,
+    10 % a random token and 10 % stay (Devlin et al. 2019, section 3.1). The loss of an example is the mean
+    cross-entropy of the drawn tokens. Classes of tokens are those of what the model reads: a mask is one of the other
+    tokens.
 
-    The head is that of the pre-trained weights, on the encoder as it is measured. A model that has such a head itself, from
-    ``AutoModelForMaskedLM``, is taken as it is.
+    The head is that of the pre-trained weights, on the encoder as it is measured. A model that has such a head itself,
+    from ``AutoModelForMaskedLM``, is taken as it is.
 
     Args:
         share: Share of the tokens to predict.
         seed: Seed of the draw; which tokens of an example are drawn does not depend on its batch.
 
-    For the columns see :class:`GradientImportance`, for other settings :class:`~bertsecrets.measures.surface.TokenClasses`.
+    For the columns see :class:`GradientImportance`, for other settings
+    :class:`~bertsecrets.measures.surface.TokenClasses`.
 
     Raises:
         UserError: If the tokenizer has no mask token, or the model no masked-language-model head.
@@ -133,8 +135,8 @@ class MaskedLMGradient(GradientImportance):
         self._mask_id = split.tokenizer.mask_token_id
         if self._mask_id is None:
             raise UserError(
-                f"Measure '{self.name}' masks words, but the tokenizer has no mask token; leave the measure out, or give a "
-                "model that was trained on masked words."
+                f"Measure '{self.name}' masks words, but the tokenizer has no mask token; leave the measure out, or "
+                "give a model that was trained on masked words."
             )
 
     def values(self, passed: Passed) -> Tensor:
@@ -159,8 +161,8 @@ class MaskedLMGradient(GradientImportance):
             return model
         if not self._head:
             raise UserError(
-                f"Measure '{self.name}' needs a masked-language-model head, and {type(model).__name__} has none; load the model "
-                "with AutoModelForMaskedLM."
+                f"Measure '{self.name}' needs a masked-language-model head, and {type(model).__name__} has none; load "
+                "the model with AutoModelForMaskedLM."
             )
         [masked_lm] = self._head
         nn.Module.to(masked_lm, device=model.device, dtype=model.dtype)

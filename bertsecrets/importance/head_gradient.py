@@ -1,4 +1,6 @@
-"""Gradient importance of heads: the derivative of the loss with respect to their gates (Michel et al. 2019; methods M1)."""
+"""Gradient importance of heads: the derivative of the loss with respect to their gates (Michel et al. 2019; methods
+M1).
+"""
 
 import torch
 from torch import Tensor
@@ -21,18 +23,18 @@ _LABELS = {TOKEN: "per token", EXAMPLE: "per example", BATCH: "per batch"}
 class HeadGradient(Measure):
     """How fast the loss changes with a head's gate, which multiplies its output, at the gate 1.
 
-    With o the head's output at a token and g the gradient of the example's loss with respect to it, the gate's derivative
-    is the sum over tokens of g . o.
+    With o the head's output at a token and g the gradient of the example's loss with respect to it, the gate's
+    derivative is the sum over tokens of g . o.
 
     Columns:
         ``token``: mean over examples of the sum over tokens of |g . o|, as in the authors' code (which also divides all
             layers but the last by a constant, the number of tokens).
         ``example``: mean over examples of |sum over tokens of g . o|, the formula of the paper.
         ``batch``: mean over batches, weighted by their size, of |mean over examples of the sum of g . o|, as where the
-            gradient of a batch's mean loss is taken. Batches are ``batch_size`` neighbours in the evaluation set or its sample,
-            whatever the processes that share them. Their standard error is over batches.
-        ``token_normalised``, ``example_normalised``, ``batch_normalised``: the same, divided by the l2 norm over the heads
-            of the layer.
+            gradient of a batch's mean loss is taken. Batches are ``batch_size`` neighbours in the evaluation set or its
+            sample, whatever the processes that share them. Their standard error is over batches.
+        ``token_normalised``, ``example_normalised``, ``batch_normalised``: the same, divided by the l2 norm over the
+            heads of the layer.
         ``signed``: mean over examples of the sum of g . o. Positive: opening the gate further raises the loss.
 
     By the triangle inequality token >= example >= batch >= |signed|.
@@ -47,10 +49,11 @@ class HeadGradient(Measure):
     name = "head_gradient"
     title = "Gradient importance of heads"
     shown = Shown(
-        about="The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et al. 2019), in "
-        "absolute value: per token, per example or per batch before averaging, of which the paper has the second and its "
-        "code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The standard "
-        "errors of normalised numbers take the layer's norm as known.",
+        about="The derivative of the loss with respect to a factor of the head's output, at the factor 1 (Michel et "
+        "al. 2019), in "
+        "absolute value: per token, per example or per batch before averaging, of which the paper has the second and "
+        "its code the first. Layers differ in scale; the normalised columns compare heads within a layer only. The "
+        "standard errors of normalised numbers take the layer's norm as known.",
         reads_task=True,
     )
     columns = (

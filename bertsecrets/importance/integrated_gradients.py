@@ -18,8 +18,8 @@ class IntegratedGradients(Measure):
     """How much of the loss that all heads together take away is due to each.
 
     All gates, which multiply the heads' outputs, are opened together from 0 to 1; a head's share is the integral of the
-    loss's derivative with respect to its gate, here with the sign turned. The shares sum to the loss with all heads disabled
-    (mode ``zero``) minus that of the whole model; an error of the sum is that of the integration.
+    loss's derivative with respect to its gate, here with the sign turned. The shares sum to the loss with all heads
+    disabled (mode ``zero``) minus that of the whole model; an error of the sum is that of the integration.
 
     Columns:
         ``share``: the head's share of the loss; positive: opening it lowers the loss.
@@ -34,10 +34,11 @@ class IntegratedGradients(Measure):
     name = "integrated_gradients"
     title = "Integrated gradients over the gates of heads"
     shown = Shown(
-        about="All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's derivative "
-        "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. Unlike the "
-        "derivative at the whole model it counts heads that others could stand in for; half-open models on the way are ones "
-        "that training never saw.",
+        about="All gates of the heads are opened together from 0 to 1. A head's share is the integral of the loss's "
+        "derivative "
+        "with respect to its gate along the way, its sign turned: positive where opening the head lowers the loss. "
+        "Unlike the derivative at the whole model it counts heads that others could stand in for; half-open models on "
+        "the way are ones that training never saw.",
         reads_task=True,
     )
     presenter = "bertsecrets.present.importance:INTEGRATED_GRADIENTS"

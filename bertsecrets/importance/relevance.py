@@ -1,4 +1,6 @@
-"""Relevance of heads by layer-wise relevance propagation through the whole encoder (Voita et al. 2019, section 4; methods V2)."""
+"""Relevance of heads by layer-wise relevance propagation through the whole encoder (Voita et al. 2019, section 4;
+methods V2).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -40,8 +42,8 @@ _SOFTMAX: tuple[Any, ...] = (functional.softmax, torch.softmax, Tensor.softmax)
 class Relevance(Measure):
     """How much of the answer's logit passes through each head, by layer-wise relevance propagation.
 
-    An output's relevance is handed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u' for a
-    linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0), or by the
+    An output's relevance is handed down to its inputs in proportion to their contributions: w_uv u / sum_u' w_u'v u'
+    for a linear map (Voita et al. 2019, appendix A: the z-rule, that is the epsilon rule with epsilon 0), or by the
     alpha-beta rule of their code. Non-linearities hand it
     down unchanged; a layer normalisation is linear, with its standard deviation held fixed. A bias keeps its share. A
     head's relevance is the sum over its outputs at all tokens, starting from the logit of the predicted class (or the
@@ -92,19 +94,20 @@ def head_relevance(
 ) -> Tensor:
     """Relevance of each head to the logit of the predicted class (or to the score), ``[B, layers, heads]``.
 
-    One forward and one backward pass: with non-linear parts replaced by the linear maps that they are at these inputs, an
-    input's relevance under the z-rule is input times gradient. Under the alpha-beta rule the backward pass hands down
-    relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
+    One forward and one backward pass: with non-linear parts replaced by the linear maps that they are at these inputs,
+    an input's relevance under the z-rule is input times gradient. Under the alpha-beta rule the backward pass hands
+    down relevance itself (:mod:`bertsecrets.importance.alpha_beta`), which takes about ten times as long.
 
     Args:
         model: Any module that holds a transformers encoder with a sequence classification head, in evaluation mode.
         inputs: Its keyword arguments, on its device.
-        consider_attention: Whether attention weights take part: half of the relevance of a product of two inputs goes to
-            each of them, and that of a weight on to its score. Else weights are constants.
+        consider_attention: Whether attention weights take part: half of the relevance of a product of two inputs goes
+            to each of them, and that of a weight on to its score. Else weights are constants.
         rule: How an output's relevance is shared among its inputs.
 
     Raises:
-        UserError: If the family has no adapter, or an example's relevances (with those of biases) do not add up to its logit.
+        UserError: If the family has no adapter, or an example's relevances (with those of biases) do not add up to its
+            logit.
     """
     encoder = describe(model)
     check_adapter(encoder, "Relevance needs")
@@ -152,8 +155,8 @@ def _check_conserved(encoder: Encoder, answer_B: Tensor, share_BP: Tensor) -> No
     error = float(((share_BP.sum(-1) - answer_B).abs() / answer_B.abs().clamp(min=1.0)).max())
     if not error <= TOLERANCE:
         raise UserError(
-            f"Relevances of model type '{encoder.base.config.model_type}' add up to the logit only within {error:.1e}: it has "
-            "a part that relevance propagation does not know; choose another score, such as analysis=shapley."
+            f"Relevances of model type '{encoder.base.config.model_type}' add up to the logit only within {error:.1e}: "
+            "it has a part that relevance propagation does not know; choose another score, such as analysis=shapley."
         )
 
 
@@ -272,7 +275,9 @@ def _recorded(
     outputs: dict[int, Tensor],
     entered: list[Tensor],
 ) -> Iterator[None]:
-    """Keep the heads' outputs by layer, and the inputs of the first layer from which gradients start: states, positions."""
+    """Keep the heads' outputs by layer, and the inputs of the first layer from which gradients start: states,
+    positions.
+    """
 
     def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         # A module that serves several layers (ALBERT) is called again for each.

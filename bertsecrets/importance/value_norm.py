@@ -1,4 +1,6 @@
-"""Norm-based attention: what a head adds to the residual stream, not where it looks (Kobayashi et al. 2020, section 3)."""
+"""Norm-based attention: what a head adds to the residual stream, not where it looks (Kobayashi et al. 2020, section
+3).
+"""
 
 import torch
 from torch import Tensor
@@ -13,26 +15,27 @@ _UNIT = "mean norm"
 class ValueNorm(Measure):
     """Norms of what a head adds to the residual stream.
 
-    With f(x) a token's value after the head's part of the output projection, bias of the values included, and a the attention
-    of token i to token j:
+    With f(x) a token's value after the head's part of the output projection, bias of the values included, and a the
+    attention of token i to token j:
 
     Columns:
         ``output``: mean over tokens i of the norm of the sum over j of a f.
         ``weighted``: mean over tokens i of the sum over j of the norm of a f, the paper's; at least ``output``, as
             vectors may cancel.
         ``value``: mean over tokens j of the norm of f.
-        ``rank``: in how many directions a text's outputs lie: (Σ s²)² / Σ s⁴ over the singular values s of the matrix of the
-            outputs of all tokens (participation ratio); 1 where the head adds the same to every token, at most the width of a
-            head. A head that spreads what one token holds has a low rank (Fesser et al. 2026, abstract).
+        ``rank``: in how many directions a text's outputs lie: (Σ s²)² / Σ s⁴ over the singular values s of the matrix
+            of the outputs of all tokens (participation ratio); 1 where the head adds the same to every token, at most
+            the width of a head. A head that spreads what one token holds has a low rank (Fesser et al. 2026, abstract).
     """
 
     name = "value_norm"
     title = "Norms of heads' outputs"
     shown = Shown(
-        about="The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head can attend "
-        "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ in "
-        "the scale of what they add to. The rank says in how many directions the outputs of a text's tokens lie: 1 where all "
-        "get the same, as from a token that broadcasts (Fesser et al. 2026).",
+        about="The norm of what a head adds to a token, after the output projection (Kobayashi et al. 2020): a head "
+        "can attend "
+        "firmly to a token whose value is nearly zero. A large addition need not matter to the task, and layers differ "
+        "in the scale of what they add to. The rank says in how many directions the outputs of a text's tokens lie: 1 "
+        "where all get the same, as from a token that broadcasts (Fesser et al. 2026).",
     )
     columns = (
         Column("output", "output", _UNIT, keep="high"),

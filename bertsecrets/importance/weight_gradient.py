@@ -14,11 +14,11 @@ class WeightGradient(Measure):
     """How steeply the loss rises with a head's query, key and value weights.
 
     Columns:
-        ``query``, ``key``, ``value``: mean over examples of the Frobenius norm of the gradient of the example's loss with respect
-            to the head's weights of that map, biases left out.
-        ``product``: the product of the three means, the score of Greedy-Gnorm (abstract). The authors' code takes the norm of the
-            logits for the loss, and slices the weights by the encoder's inputs instead of the heads. Its standard error is the
-            most that it can be: relative errors are added.
+        ``query``, ``key``, ``value``: mean over examples of the Frobenius norm of the gradient of the example's loss
+            with respect to the head's weights of that map, biases left out.
+        ``product``: the product of the three means, the score of Greedy-Gnorm (abstract). The authors' code takes the
+            norm of the logits for the loss, and slices the weights by the encoder's inputs instead of the heads. Its
+            standard error is the most that it can be: relative errors are added.
 
     Heads are removed one by one in its order with ``prune.scores=[weight_gradient/product] prune.iterative=true``.
     """
@@ -26,9 +26,10 @@ class WeightGradient(Measure):
     name = "weight_gradient"
     title = "Gradient norms of heads' weights"
     shown = Shown(
-        about="The norm of the loss's gradient with respect to a head's query, key and value weights, and the product of the three "
-        "(Guo and Sheridan 2026). Layers differ in scale. A head that does much for the answer can have small gradients "
-        "where the loss is flat.",
+        about="The norm of the loss's gradient with respect to a head's query, key and value weights, and the product "
+        "of the three "
+        "(Guo and Sheridan 2026). Layers differ in scale. A head that does much for the answer can have small "
+        "gradients where the loss is flat.",
         reads_task=True,
     )
     columns = (

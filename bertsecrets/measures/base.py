@@ -69,11 +69,13 @@ class Passed:
         gradient_BHQK: The gradient of each example's own loss with respect to its map; undefined for padding.
         value_BHKd: The values that attention averages; ``attention @ value`` is a head's output.
         weights_HDd: The columns of the output projection that belong to each head.
-        output_BSHd, slope_BSHd: The heads' outputs before the gate, also of padding, and the gradient of each example's own loss
-            with respect to the outputs after the gate.
+        output_BSHd, slope_BSHd: The heads' outputs before the gate, also of padding, and the gradient of each example's
+            own loss with respect to the outputs after the gate.
         mean_Hd: The heads' mean outputs over training examples; None if not given.
-        norms_BH3: Frobenius norms of the gradients of each example's own loss with respect to a head's weights: query, key, value.
-        values_BHC: The numbers themselves, where the pass has made them, such as sums over gates; None where the measure makes them.
+        norms_BH3: Frobenius norms of the gradients of each example's own loss with respect to a head's weights: query,
+            key, value.
+        values_BHC: The numbers themselves, where the pass has made them, such as sums over gates; None where the
+            measure makes them.
     """
 
     layer: int
@@ -171,9 +173,10 @@ def once_per_batch(
 class Measure(Experiment, Metric):
     """Mean over examples of numbers computed from each example's maps; all examples have equal weight.
 
-    A subclass sets ``name``, ``title``, ``columns`` and ``needs``, and implements ``per_example``, or ``values`` to read more
-    of a pass than maps; an example whose number is NaN does not count. The state is three sums: any number of processes gives the grid of one.
-    Columns with the role ``p_value`` are not averaged: a subclass that has them adds them in ``compute``.
+    A subclass sets ``name``, ``title``, ``columns`` and ``needs``, and implements ``per_example``, or ``values`` to
+    read more of a pass than maps; an example whose number is NaN does not count. The state is three sums: any number of
+    processes gives the grid of one. Columns with the role ``p_value`` are not averaged: a subclass that has them adds
+    them in ``compute``.
 
     Args:
         num_layers, num_heads: Size of the grid.
@@ -194,10 +197,12 @@ class Measure(Experiment, Metric):
     tracked: ClassVar[tuple[str, ...] | None] = None
     """Columns logged to W&B as a scalar for each head (``drift/cosine/l11h03``); None for the first column."""
     gates: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
-    """With ``Need.OUTPUTS``, pairs of a gate by which a pass multiplies every head's output and the weight of its numbers: an
-    example's numbers are the weighted sum."""
+    """With ``Need.OUTPUTS``, pairs of a gate by which a pass multiplies every head's output and the weight of its
+    numbers: an example's numbers are the weighted sum."""
     reference_examples: int = 0
-    """With ``Need.OUTPUTS``, training examples over which the heads' mean outputs are taken; 0 if they are not needed."""
+    """With ``Need.OUTPUTS``, training examples over which the heads' mean outputs are taken; 0 if they are not
+    needed.
+    """
 
     total_LHC: Tensor
     squares_LHC: Tensor
@@ -219,8 +224,8 @@ class Measure(Experiment, Metric):
                 raise UserError(f"Measure class {kind} has no {attribute}; set {kind}.{attribute}.")
         if not isinstance(self.columns, tuple):
             raise UserError(
-                f"{kind}.columns is a {type(self.columns).__name__}; expected a tuple, which ends with a comma if it has one "
-                "column: columns = (Column(name, label),)."
+                f"{kind}.columns is a {type(self.columns).__name__}; expected a tuple, which ends with a comma if it "
+                "has one column: columns = (Column(name, label),)."
             )
         if not self.columns or not all(isinstance(column, Column) for column in self.columns):
             raise UserError(
@@ -257,24 +262,29 @@ class Measure(Experiment, Metric):
         )
 
     def differentiated(self, model: "PreTrainedModel", batch: Batch) -> Differentiated | None:
-        """With ``Need.GRADIENT``: what to run for the gradients; None for the model and the task's loss, a pass that measures share."""
+        """With ``Need.GRADIENT``: what to run for the gradients; None for the model and the task's loss, a pass that
+        measures share.
+        """
         return None
 
     def add_losses(self, gate: float, loss_B: Tensor) -> None:
         """With ``Need.OUTPUTS``: take note of each example's loss in the pass of one gate."""
 
     def take_head(self, masked_lm: "PreTrainedModel") -> None:
-        """With ``Need.MASKED_LM``: predict words with the head of this pre-trained model, on whatever encoder is measured."""
+        """With ``Need.MASKED_LM``: predict words with the head of this pre-trained model, on whatever encoder is
+        measured.
+        """
 
     def compares_with(self, name: str) -> None:
         """With ``Need.REFERENCE``: name the other model in labels, where it is not the one before fine-tuning.
 
         Raises:
-            UserError: If the measure's results speak of the model before fine-tuning alone, as they do unless it overrides this.
+            UserError: If the measure's results speak of the model before fine-tuning alone, as they do unless it
+                overrides this.
         """
         raise UserError(
-            f"Measure '{self.name}' compares with the model before fine-tuning alone, and reference is '{name}'; leave one of "
-            "them out."
+            f"Measure '{self.name}' compares with the model before fine-tuning alone, and reference is '{name}'; leave "
+            "one of them out."
         )
 
     def prepare(self, split: "EncodedSplit") -> None:
@@ -296,7 +306,8 @@ class Measure(Experiment, Metric):
         return 1, int(bool(self.needs & BACKWARD))
 
     def findings(self, grid: HeadGrid, model: nn.Module) -> Sequence[object]:
-        """What is found beside the grid: rows of any frozen dataclasses, see :mod:`bertsecrets.results.rows`; called in every process.
+        """What is found beside the grid: rows of any frozen dataclasses, see :mod:`bertsecrets.results.rows`; called in
+        every process.
 
         Args:
             grid: The measure's grid of ``model``.
@@ -319,7 +330,9 @@ class Measure(Experiment, Metric):
         self.add(passed.layer, passed.batch, self.values(passed) if passed.values_BHC is None else passed.values_BHC)
 
     def add(self, layer: int, batch: Batch, values_BHC: Tensor | None) -> None:
-        """Add the numbers of one layer of one batch, None if no example of the batch counts; raises as :meth:`update`."""
+        """Add the numbers of one layer of one batch, None if no example of the batch counts; raises as
+        :meth:`update`.
+        """
         self.added = Added(layer, batch, values_BHC)
         if values_BHC is None:
             return
@@ -327,7 +340,8 @@ class Measure(Experiment, Metric):
         if not isinstance(values_BHC, Tensor) or values_BHC.shape != expected:
             shape = list(values_BHC.shape) if isinstance(values_BHC, Tensor) else type(values_BHC).__name__
             raise UserError(
-                f"The numbers of {type(self).__name__} are {shape}; expected {list(expected)}: one for each example, head and column."
+                f"The numbers of {type(self).__name__} are {shape}; expected {list(expected)}: one for each example, "
+                "head and column."
             )
         # Moved before the conversion: MPS has no float64, so the state stays on the CPU there.
         values_BHC = values_BHC.to(self.total_LHC.device).to(torch.float64)

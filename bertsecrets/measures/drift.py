@@ -102,7 +102,8 @@ class Drift(Measure):
         Column(FIRST, "p, same cosine as the head with the lowest", "p-value", (0.0, 1.0), role="p_value"),
     )
     shown = Shown(
-        about="Each number compares a head's maps with the other model's on the same examples, averaged over examples; padding is "
+        about="Each number compares a head's maps with the other model's on the same examples, averaged over examples; "
+        "padding is "
         "left out unless the run says otherwise (Kovaleva et al. 2019, section 4.3).",
         lowest=True,
         verb="changed most",

@@ -13,7 +13,9 @@ _SHARE = "entropy / entropy of uniform attention"
 
 
 def row_entropy(attention_BHQK: Tensor) -> Tensor:
-    """Shannon entropy of each row in bits, ``[B, H, Q]``: 0 for attention to one token, log2 L for uniform attention."""
+    """Shannon entropy of each row in bits, ``[B, H, Q]``: 0 for attention to one token, log2 L for uniform
+    attention.
+    """
     # xlogy: 0 ln 0 is 0, where log() would give NaN.
     return -torch.xlogy(attention_BHQK, attention_BHQK).sum(-1) / math.log(2)
 
@@ -25,7 +27,8 @@ class Entropy(Measure):
         ``bits``: mean over the L real tokens of the entropy of their rows; 0 to log2 L.
         ``cls_bits``: entropy of the first real token's row, the classification token's.
         ``uniform``: log2 L, the entropy of uniform attention.
-        ``relative``, ``cls_relative``: the first two divided by it, text by text; 0..1. Texts of one token do not count.
+        ``relative``, ``cls_relative``: the first two divided by it, text by text; 0..1. Texts of one token do not
+            count.
     """
 
     name = "entropy"

@@ -1,4 +1,6 @@
-"""Attention to the previous, the same and the next token, or at any offset (Clark et al. 2019, section 3.1; methods C1, K2)."""
+"""Attention to the previous, the same and the next token, or at any offset (Clark et al. 2019, section 3.1; methods C1,
+K2).
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

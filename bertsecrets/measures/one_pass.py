@@ -92,7 +92,9 @@ class KeptMaps:
     def stream(
         self, model: PreTrainedModel, batch: Batch, context: Callable[[], AbstractContextManager[Any]]
     ) -> Generator[Tensor, None, None]:
-        """The model's maps of a batch, layer by layer, as from :func:`map_stream`; always the same model and context."""
+        """The model's maps of a batch, layer by layer, as from :func:`map_stream`; always the same model and
+        context.
+        """
         # By content: two sets of examples number theirs alike.
         key = tuple(tensor.cpu().numpy().tobytes() for tensor in batch.inputs().values())
         if key in self._maps:
@@ -129,8 +131,8 @@ def measure_pass(
 
     The model and its references run in lockstep: one layer's maps of each are in memory at a time, and memory does not
     depend on the number of examples. All run in evaluation mode and then return to their former modes. Measures of
-    gradients take a forward and a backward pass more, those of heads' outputs one for each of their gates, those of heads'
-    weights one for each example; no parameter receives a gradient.
+    gradients take a forward and a backward pass more, those of heads' outputs one for each of their gates, those of
+    heads' weights one for each example; no parameter receives a gradient.
 
     Args:
         model: The model to measure.

@@ -16,9 +16,9 @@ from bertsecrets.statistics.splits import ratios
 class RatioMeasure(Measure):
     """A measure whose mean weighs the things counted in examples, such as tokens, equally instead of the examples.
 
-    ``per_example`` returns each example's own mean and ``weights`` the number of things in it; the grid has their weighted
-    mean. Standard errors are those of a ratio estimator, which allows for the things in an example being alike. Paired
-    comparisons with other models weigh examples equally.
+    ``per_example`` returns each example's own mean and ``weights`` the number of things in it; the grid has their
+    weighted mean. Standard errors are those of a ratio estimator, which allows for the things in an example being
+    alike. Paired comparisons with other models weigh examples equally.
     """
 
     weighted_LHC: Tensor

@@ -128,8 +128,8 @@ def voita_roles(view: MeasureView) -> dict[str, Mask]:
 def voita_tests(view: MeasureView) -> dict[str, Mask]:
     """Which heads ``[layers, heads]`` are significantly above the threshold of each role.
 
-    One-sided t tests over texts, corrected over heads and columns; the most frequent distance's share is taken as known. A
-    head has a role if any of its columns exceeds the threshold.
+    One-sided t tests over texts, corrected over heads and columns; the most frequent distance's share is taken as
+    known. A head has a role if any of its columns exceeds the threshold.
     """
     by_role = voita_limits(view)
     above = view.beyond({column: limit for limits in by_role.values() for column, limit in limits.items()})

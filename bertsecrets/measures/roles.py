@@ -28,17 +28,18 @@ Above = Annotated[float, Field(gt=0, description="a number above 0")]
 class Roles(Measure):
     """How much more attention a head gives to the tokens of a role's sieve than to an average token.
 
-    A token's score is its mean attention to the tokens of its sieve over its mean attention to all n tokens; it is 1 under
-    uniform attention. An example's score is the mean over its tokens that have a sieve.
+    A token's score is its mean attention to the tokens of its sieve over its mean attention to all n tokens; it is 1
+    under uniform attention. An example's score is the mean over its tokens that have a sieve.
 
     Columns:
         ``local``: sieve of the tokens at most two places away, the token itself included.
         ``delimiter``: of all special tokens; ``cls``, ``sep``: of the first one, and of the others.
-        ``block``: of the words of the token's sentence, in an input of two sentences, times the entropy of the token's row over
-            log n, which keeps narrow heads out (the authors' code multiplies by the entropy in nats, with which uniform
-            attention scores log n). Other inputs do not count.
+        ``block``: of the words of the token's sentence, in an input of two sentences, times the entropy of the token's
+            row over log n, which keeps narrow heads out (the authors' code multiplies by the entropy in nats, with
+            which uniform attention scores log n). Other inputs do not count.
         ``syntactic``: of the tokens of the other word of a syntactic relation; both directions, averaged over the pairs
-            of words. ``<relation>``: the same for one relation. Examples without such a pair or annotation do not count.
+            of words. ``<relation>``: the same for one relation. Examples without such a pair or annotation do not
+            count.
 
     A head has a role if the mean score over examples is significantly above the threshold: a one-sided t test, with
     the false discovery rate controlled over all heads and roles.

@@ -88,9 +88,10 @@ class Surface(TokenClasses):
         ),
     )
     shown = Shown(
-        about="Each number is the share of its attention that a head gives to all tokens of a class together, averaged over a text's "
-        "tokens and then over texts (Clark et al. 2019, section 3.2; the dots by layer are its figure 2). The four classes add up to "
-        "1. Uniform attention gives a class its share of the tokens.",
+        about="Each number is the share of its attention that a head gives to all tokens of a class together, averaged "
+        "over a text's "
+        "tokens and then over texts (Clark et al. 2019, section 3.2; the dots by layer are its figure 2). The four "
+        "classes add up to 1. Uniform attention gives a class its share of the tokens.",
         each=("sep_total", "cls", "punctuation"),
         beyond=0.5,
         by_layer={"cls": _TO, "sep_total": _TO, "punctuation": _TO, "sep_to_sep": _FROM, "other_to_sep": _FROM},

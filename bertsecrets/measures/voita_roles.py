@@ -31,18 +31,19 @@ class VoitaRoles(RatioMeasure):
     """Where the largest weight of a row falls, attention to the end of a sentence ([SEP]) left out.
 
     Columns:
-        ``previous``, ``next``: share of the tokens, special ones left out, whose largest weight is at the token before or
-            after them.
-        ``<relation>``, ``<relation>_from_head``: share of the pairs of words in the relation where the dependent attends
-            most to its head, or the head to its dependent, among the words of the sentence, itself included. Attention
-            between words is summed over the tokens attended to and averaged over those that attend.
-        ``rarest``, ``two_rarest``: share of the tokens whose largest weight is at the token of the text that is rarest in the
-            training set, or at one of the two rarest; of texts whose rarest token is not among the ``frequent`` most
-            frequent.
+        ``previous``, ``next``: share of the tokens, special ones left out, whose largest weight is at the token before
+            or after them.
+        ``<relation>``, ``<relation>_from_head``: share of the pairs of words in the relation where the dependent
+            attends most to its head, or the head to its dependent, among the words of the sentence, itself included.
+            Attention between words is summed over the tokens attended to and averaged over those that attend.
+        ``rarest``, ``two_rarest``: share of the tokens whose largest weight is at the token of the text that is rarest
+            in the training set, or at one of the two rarest; of texts whose rarest token is not among the ``frequent``
+            most frequent.
 
-    A head is positional if ``previous`` or ``next`` reaches ``positional``, syntactic if a relation with ``min_count`` pairs
-    reaches that of the most frequent distance between the two words plus ``gain``, and a rare-word head if
-    ``two_rarest`` reaches ``rare``. The paper gives the first two thresholds; the third is the least share that it reports.
+    A head is positional if ``previous`` or ``next`` reaches ``positional``, syntactic if a relation with ``min_count``
+    pairs reaches that of the most frequent distance between the two words plus ``gain``, and a rare-word head if
+    ``two_rarest`` reaches ``rare``. The paper gives the first two thresholds; the third is the least share that it
+    reports.
 
     Args:
         relations: Syntactic relations; those of the paper, by the names of Universal and Stanford Dependencies.
@@ -175,7 +176,9 @@ class VoitaRoles(RatioMeasure):
         return torch.cat(things, -1), gold, rarest_B2S, target_B2S
 
     def _rarest(self, batch: Batch, word_BS: Tensor) -> Tensor:
-        """The tokens that are rarest, and the two rarest with those as rare, ``[B, 2, S]``; none in texts of frequent ones."""
+        """The tokens that are rarest, and the two rarest with those as rare, ``[B, 2, S]``; none in texts of frequent
+        ones.
+        """
         assert self._frequencies is not None
         ranked = self._frequencies.most_common(self.frequent)
         frequent = {token for token, _ in ranked}

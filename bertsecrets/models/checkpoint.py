@@ -51,8 +51,8 @@ def read_record(path: Path) -> dict[str, Any]:
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise UserError(
-            f"File '{path}' cannot be read as a checkpoint ({reason or 'truncated, or not one'}); give a .ckpt file that "
-            "train.py wrote or a Hugging Face folder."
+            f"File '{path}' cannot be read as a checkpoint ({reason or 'truncated, or not one'}); give a .ckpt file "
+            "that train.py wrote or a Hugging Face folder."
         ) from error
     if not isinstance(content, dict) or RECORD not in content:
         raise UserError(
@@ -64,8 +64,8 @@ def read_record(path: Path) -> dict[str, Any]:
     whole = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in expected.items())
     if not whole or not isinstance(record.get("model", {}), dict) or not _are_tensors(weights):
         raise UserError(
-            f"File '{path}' lacks the model or its record ('{RECORD}' with {', '.join(expected)}); give a .ckpt file that "
-            "train.py wrote or a Hugging Face folder."
+            f"File '{path}' lacks the model or its record ('{RECORD}' with {', '.join(expected)}); give a .ckpt file "
+            "that train.py wrote or a Hugging Face folder."
         )
     return content
 
@@ -100,8 +100,8 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
         difference = "its weights have other names or shapes"
     if difference is not None:
         raise UserError(
-            f"Checkpoint '{path}' is another run's ({difference}), so training cannot continue from it; delete it to start "
-            "the run again, or restore its own."
+            f"Checkpoint '{path}' is another run's ({difference}), so training cannot continue from it; delete it to "
+            "start the run again, or restore its own."
         )
     missing = [key for key in _OF_TRAINING if key not in content]
     if missing:
@@ -115,8 +115,8 @@ def check_resumable(path: Path, task: Task, model: PreTrainedModel, record: Mapp
             names = value if isinstance(value, dict) else [value]
             if any(isinstance(name, str) and ".." in Path(name).parts for name in names):
                 raise UserError(
-                    f"Checkpoint '{path}' names a file outside of its folder ({shown(value)}); delete it to start the run "
-                    "again."
+                    f"Checkpoint '{path}' names a file outside of its folder ({shown(value)}); delete it to start the "
+                    "run again."
                 )
 
 
@@ -129,8 +129,8 @@ def _check_bytes(path: Path) -> None:
         damaged = str(error)
     if damaged is not None:
         raise UserError(
-            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to start the run again, or "
-            "restore it."
+            f"Checkpoint '{path}' is damaged ({damaged}), so training cannot continue from it; delete it to start the "
+            "run again, or restore it."
         )
 
 
@@ -150,8 +150,8 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         difference = config_difference(structure(model.config), structure(load_config(spec)))
         if difference is not None:
             raise UserError(
-                f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the model it "
-                "was made from, e.g. model=folder model.path=<folder>."
+                f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the "
+                "model it was made from, e.g. model=folder model.path=<folder>."
             )
         if task.is_labelled:
             _check_head([str(label) for label in (model.config.id2label or {}).values()], task, path)
@@ -206,8 +206,8 @@ def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
         ) from error
     if list(gate_LH.shape) != expected:
         raise UserError(
-            f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} layers of "
-            f"{expected[1]} heads; give a checkpoint of this model."
+            f"The gates in checkpoint '{path}' have shape {list(gate_LH.shape)}, but the model has {expected[0]} "
+            f"layers of {expected[1]} heads; give a checkpoint of this model."
         )
     scale_heads(encoder, gate_LH)
 

@@ -169,7 +169,8 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
     models = _models_in(module)
     if not models:
         raise UserError(
-            f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps one."
+            f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps "
+            "one."
         )
     _check_single(module, models)
     return next(iter(models.values()))
@@ -190,8 +191,8 @@ def _check_single(module: nn.Module, models: Mapping[str, PreTrainedModel]) -> N
     if len({id(model) for model in models.values()}) > 1:
         (first, one), (second, other), *_ = models.items()
         raise UserError(
-            f"{type(module).__name__} holds several encoders, among them '{first}' ({type(one).__name__}) and '{second}' "
-            f"({type(other).__name__}); give one of them, e.g. <model>.{first}."
+            f"{type(module).__name__} holds several encoders, among them '{first}' ({type(one).__name__}) and "
+            f"'{second}' ({type(other).__name__}); give one of them, e.g. <model>.{first}."
         )
 
 
@@ -220,9 +221,9 @@ def logits_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
     logits_BC = find_logits(model, inputs)
     if logits_BC is None:
         raise UserError(
-            f"{type(model).__name__} has no answer for a text as a whole (no row of logits for each), so its heads cannot be "
-            "disabled with verdicts; watch and measure them (bs.watch, bs.measure, bs.head_view), or give a model made by "
-            "AutoModelForSequenceClassification."
+            f"{type(model).__name__} has no answer for a text as a whole (no row of logits for each), so its heads "
+            "cannot be disabled with verdicts; watch and measure them (bs.watch, bs.measure, bs.head_view), or give a "
+            "model made by AutoModelForSequenceClassification."
         )
     return logits_BC
 
@@ -263,8 +264,8 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
         )
     if len(tokenizer) > network.config.vocab_size:
         raise UserError(
-            f"The tokenizer has {len(tokenizer)} entries and the model {network.config.vocab_size}; give the model's own "
-            "tokenizer."
+            f"The tokenizer has {len(tokenizer)} entries and the model {network.config.vocab_size}; give the model's "
+            "own tokenizer."
         )
     return network
 
@@ -279,8 +280,8 @@ def describe(module: nn.Module) -> Encoder:
     model = unwrap(module)
     if hasattr(model, REMOVED_HEADS):
         raise UserError(
-            "Heads of this model were removed, so its layers differ in their heads; watch, disable or remove heads of the "
-            "whole model, whose logits under override mode 'zero' are the same."
+            "Heads of this model were removed, so its layers differ in their heads; watch, disable or remove heads of "
+            "the whole model, whose logits under override mode 'zero' are the same."
         )
     base: Any = model.base_model
     inner = _models_in(model)
@@ -290,7 +291,8 @@ def describe(module: nn.Module) -> Encoder:
     num_heads = getattr(model.config, "num_attention_heads", None)
     if num_heads is None:
         raise UserError(
-            f"Model type '{model.config.model_type}' has no attention heads to watch; give an encoder such as BERT or RoBERTa."
+            f"Model type '{model.config.model_type}' has no attention heads to watch; give an encoder such as BERT or "
+            "RoBERTa."
         )
     family = family_of(model)
     if family is None:
@@ -310,8 +312,8 @@ def describe(module: nn.Module) -> Encoder:
     width = projection.in_features
     if width % num_heads:
         raise UserError(
-            f"The output projection of {type(family).__name__} takes {width} numbers, which {num_heads} heads cannot share evenly; "
-            "correct the family's path of the projection."
+            f"The output projection of {type(family).__name__} takes {width} numbers, which {num_heads} heads cannot "
+            "share evenly; correct the family's path of the projection."
         )
     return Encoder(
         model,

@@ -59,15 +59,16 @@ def load_tokenizer(spec: ModelSpec, *, pairs: bool = False) -> PreTrainedTokeniz
         tokenizer: Any = AutoTokenizer.from_pretrained(location, use_fast=True, **options)
     if not tokenizer.is_fast:
         raise UserError(
-            f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; choose a model with a tokenizer.json."
+            f"Model '{spec.name}' has no fast tokenizer, which word alignment needs; choose a model with a "
+            "tokenizer.json."
         )
     fast: PreTrainedTokenizerFast = tokenizer
     vocabulary = fast.get_vocab()
     # Without its files, the library makes a tokenizer of special tokens, to which every word is unknown.
     if vocabulary.keys() <= set(fast.all_special_tokens):
         raise UserError(
-            f"Model '{spec.name}' comes without a tokenizer's vocabulary (in '{spec.path}'); add its tokenizer files, such "
-            "as tokenizer.json or vocab.txt."
+            f"Model '{spec.name}' comes without a tokenizer's vocabulary (in '{spec.path}'); add its tokenizer files, "
+            "such as tokenizer.json or vocab.txt."
         )
     check_vocabulary(fast, config, spec.name)
     if pairs:
@@ -85,8 +86,8 @@ def check_segments(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig,
     if segments and most >= segments:
         raise UserError(
             f"The tokenizer marks the second sentence of a pair with segment {most}, but model '{name}' has {segments} "
-            f"(type_vocab_size); remove token_type_ids from model_input_names in its tokenizer_config.json, or give the "
-            "model's own tokenizer."
+            "(type_vocab_size); remove token_type_ids from model_input_names in its tokenizer_config.json, or give "
+            "the model's own tokenizer."
         )
 
 
@@ -117,8 +118,8 @@ def load_config(spec: ModelSpec) -> PreTrainedConfig:
         key = next((key for key in _ATTENTION_DROPOUT if hasattr(config, key)), None)
         if key is None:
             raise UserError(
-                f"model.attention_dropout is {spec.attention_dropout}, but the configuration of model '{spec.name}' has neither "
-                f"{' nor '.join(_ATTENTION_DROPOUT)}; leave it null, or choose another model."
+                f"model.attention_dropout is {spec.attention_dropout}, but the configuration of model '{spec.name}' "
+                f"has neither {' nor '.join(_ATTENTION_DROPOUT)}; leave it null, or choose another model."
             )
         setattr(config, key, spec.attention_dropout)
     return config
@@ -190,8 +191,8 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
         )
     if config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise UserError(
-            f"Model '{spec.name}' has no masked-language-model head: its type '{config.model_type}' (in '{spec.path}') comes "
-            f"without one; {advice}."
+            f"Model '{spec.name}' has no masked-language-model head: its type '{config.model_type}' (in '{spec.path}') "
+            f"comes without one; {advice}."
         )
     if (folder := spec.folder()) is not None:
         _check_whole(folder)
@@ -236,8 +237,8 @@ def load_folder(folder: Path, with_head: bool = True, family: str | None = None)
     _check_complete(model, info, spec)
     if with_head and info["missing_keys"]:
         raise UserError(
-            f"Folder '{folder}' holds no fine-tuned classifier ({len(info['missing_keys'])} of its tensors are missing, "
-            f"e.g. {sorted(info['missing_keys'])[0]}); give a folder saved after fine-tuning."
+            f"Folder '{folder}' holds no fine-tuned classifier ({len(info['missing_keys'])} of its tensors are "
+            f"missing, e.g. {sorted(info['missing_keys'])[0]}); give a folder saved after fine-tuning."
         )
     return _ready(model, family)
 
@@ -290,8 +291,8 @@ def _ready(model: PreTrainedModel, family: str | None) -> PreTrainedModel:
 def _check_whole(folder: Path) -> None:
     if is_file(folder / HEADS):
         raise UserError(
-            f"'{folder}' holds a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; load it "
-            "with bertsecrets.load_pruned, or give the model before pruning."
+            f"'{folder}' holds a model with heads removed ({HEADS}), which cannot be analysed or fine-tuned by head; "
+            "load it with bertsecrets.load_pruned, or give the model before pruning."
         )
 
 
@@ -334,9 +335,9 @@ def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> Non
     ]
     if unused:
         raise UserError(
-            f"The weights of model '{name}' hold {len(unused)} tensors of its encoder that {type(model).__name__} has no place "
-            f"for, e.g. {', '.join(unused[:3])}; merge adapters into the weights, and give the config.json with which they were "
-            "trained (its layers, its kind of positions)."
+            f"The weights of model '{name}' hold {len(unused)} tensors of its encoder that {type(model).__name__} has "
+            f"no place for, e.g. {', '.join(unused[:3])}; merge adapters into the weights, and give the config.json "
+            "with which they were trained (its layers, its kind of positions)."
         )
 
 
@@ -373,8 +374,8 @@ def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
         limit = 10 * _MOST if name == "vocab_size" else _MOST
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
             raise UserError(
-                f"The configuration of model '{spec.name}' has {name}={shown(value)}; expected a whole number from 1 to "
-                f"{limit} in its config.json."
+                f"The configuration of model '{spec.name}' has {name}={shown(value)}; expected a whole number from 1 "
+                f"to {limit} in its config.json."
             )
     # Some models say how wide a head is.
     says_width = any(getattr(config, name, None) is not None for name in ("head_dim", "d_kv"))
@@ -391,7 +392,8 @@ def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
         )
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
-            f"The weights of model '{spec.name}' are quantized; give a folder with weights in float32, bfloat16 or float16."
+            f"The weights of model '{spec.name}' are quantized; give a folder with weights in float32, bfloat16 or "
+            "float16."
         )
 
 

@@ -93,15 +93,16 @@ def check_metrics(task: Task) -> None:
     for name in task.metrics:
         if name in _LOSSES:
             raise UserError(
-                f"'{name}' is no metric to choose: every run has the log loss as <evaluation set>/loss, and a disabled head's "
-                "change of it in the columns loss_change, loss_low_pointwise and loss_high_pointwise of ablation.parquet; leave it out."
+                f"'{name}' is no metric to choose: every run has the log loss as <evaluation set>/loss, and a disabled "
+                "head's change of it in the columns loss_change, loss_low_pointwise and loss_high_pointwise of "
+                "ablation.parquet; leave it out."
             )
         if name not in METRICS:
             raise UserError(f"Unknown metric '{name}' of task '{task.name}'; {choices(name, METRICS)}.")
         if (name in ("pearson", "spearman")) != task.is_regression or (name in ("f1", "auc") and len(task.labels) != 2):
             raise UserError(
-                f"Metric '{name}' does not fit task '{task.name}'; choose accuracy, macro_f1 or matthews for classes, f1 or "
-                "auc for two classes, pearson or spearman for scores."
+                f"Metric '{name}' does not fit task '{task.name}'; choose accuracy, macro_f1 or matthews for classes, "
+                "f1 or auc for two classes, pearson or spearman for scores."
             )
     if task.metrics[:1] == ("auc",):
         raise UserError(

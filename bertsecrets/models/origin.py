@@ -90,9 +90,9 @@ def check_origin(record: Mapping[str, Any], initial: PreTrainedModel, name: str,
     if digest is not None and digest != weights_digest(initial):
         source = record.get("model", {})
         raise UserError(
-            f"Checkpoint '{path}' was fine-tuned from other weights ('{source.get('name')}' in '{source.get('path')}') than "
-            f"those of model '{name}'; set the model it was made from, or reference=<folder> to compare it with another "
-            "model on purpose."
+            f"Checkpoint '{path}' was fine-tuned from other weights ('{source.get('name')}' in '{source.get('path')}') "
+            f"than those of model '{name}'; set the model it was made from, or reference=<folder> to compare it with "
+            "another model on purpose."
         )
 
 
@@ -143,8 +143,8 @@ def check_same_size(model: PreTrainedModel, reference: PreTrainedModel, name: st
     if sizes[0] != sizes[1]:
         (layers, heads), (other_layers, other_heads) = sizes
         raise UserError(
-            f"reference is '{name}', with {other_layers} layers of {other_heads} heads, but the model has {layers} layers "
-            f"of {heads} heads; give a model of the same size."
+            f"reference is '{name}', with {other_layers} layers of {other_heads} heads, but the model has {layers} "
+            f"layers of {heads} heads; give a model of the same size."
         )
 
 

@@ -120,15 +120,15 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
     root = Path(folder)
     if not is_file(root / MODULES):
         raise UserError(
-            f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give one made by Sentence "
-            "Transformers."
+            f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give one made by "
+            "Sentence Transformers."
         )
     modules = _modules(root)
     kinds = [_kind(module) for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UserError(
-            f"The model in '{root}' consists of {', '.join(kinds) or 'nothing'}; only Transformer, Pooling and Normalize, in "
-            "this order, are supported."
+            f"The model in '{root}' consists of {', '.join(kinds) or 'nothing'}; only Transformer, Pooling and "
+            "Normalize, in this order, are supported."
         )
     inner = _inside(root, modules[0])
     pooling = _pooling(read_object(_inside(root, modules[1]) / "config.json"), root)
@@ -151,7 +151,8 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
     if missing:
         raise UserError(
-            f"The weights in '{inner}' lack {len(missing)} tensors of the encoder, e.g. {missing[0]}; copy the whole folder."
+            f"The weights in '{inner}' lack {len(missing)} tensors of the encoder, e.g. {missing[0]}; copy the whole "
+            "folder."
         )
     check_placed(encoder, info, spec.name)
     longest = settings.get("max_seq_length")

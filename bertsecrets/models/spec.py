@@ -135,8 +135,8 @@ def find_checkpoint(path: Path) -> Path:
         if is_file(path / "checkpoints" / name):
             return path / "checkpoints" / name
     raise UserError(
-        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, a run "
-        "folder or a Hugging Face folder."
+        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, a "
+        "run folder or a Hugging Face folder."
     )
 
 

@@ -46,7 +46,8 @@ def pattern_label(name: str) -> str:
 
 
 def dominant_patterns(share_LHC: ArrayLike) -> NDArray[np.int64]:
-    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 without one, or if it is ``uncertain``.
+    """The pattern that at least half of a head's maps show, ``[layers, heads]``; -1 without one, or if it is
+    ``uncertain``.
 
     Args:
         share_LHC: Shares of :data:`NAMES`.
@@ -57,10 +58,11 @@ def dominant_patterns(share_LHC: ArrayLike) -> NDArray[np.int64]:
 
 
 def over_seeds(share_RLHC: Array, error_RLHC: Array) -> tuple[Array, Array]:
-    """Mean share over heads and seeds, and the half-width of its 95% interval, ``[patterns]``: over seeds, or examples with one seed.
+    """Mean share over heads and seeds, and the half-width of its 95% interval, ``[patterns]``: over seeds, or examples
+    with one seed.
 
-    All heads see the same examples, and the table does not hold the correlation of their errors; with one seed the mean of their
-    standard errors is the most that the standard error of the mean can be.
+    All heads see the same examples, and the table does not hold the correlation of their errors; with one seed the mean
+    of their standard errors is the most that the standard error of the mean can be.
     """
     share_RC: Array = np.nanmean(share_RLHC, axis=(1, 2))
     seeds = len(share_RC)

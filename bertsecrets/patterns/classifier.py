@@ -197,15 +197,15 @@ def load_classifier(folder: Path = SHIPPED) -> PatternClassifier:
     for name, expected in _INPUT.items():
         if card.get(name) != expected:
             raise UserError(
-                f"The pattern classifier in '{folder}' was trained with {name} {card.get(name)}, but this version expects "
-                f"{expected}; train it again with python -m tools.pattern_classifier."
+                f"The pattern classifier in '{folder}' was trained with {name} {card.get(name)}, but this version "
+                f"expects {expected}; train it again with python -m tools.pattern_classifier."
             )
     network = PatternNetwork()
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise UserError(
-            f"The weights in '{folder}' do not fit the pattern network of this version; train the classifier again with "
-            "python -m tools.pattern_classifier."
+            f"The weights in '{folder}' do not fit the pattern network of this version; train the classifier again "
+            "with python -m tools.pattern_classifier."
         ) from error
     return PatternClassifier(network, float(card["temperature"]), float(card["margin"])).eval()

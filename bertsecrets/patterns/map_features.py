@@ -38,8 +38,8 @@ TOTALS_SIZE = 2 * COLUMNS + 2 * len(OFFSETS) + RANKS + len(_COMMON) + 7
 CONTRASTS_SIZE = 8
 SEGMENT_CONTRASTS_SIZE = 8
 SUMMARY_SIZE = TOTALS_SIZE + CONTRASTS_SIZE + 1 + len(OFFSETS) + 1 + SEGMENT_CONTRASTS_SIZE
-"""Numbers that summarise a map: :func:`totals`, :func:`contrasts`, :func:`variance_by_column`, :func:`steady_diagonals`,
-:func:`background_contrast`, and :func:`segment_contrasts`."""
+"""Numbers that summarise a map: :func:`totals`, :func:`contrasts`, :func:`variance_by_column`,
+:func:`steady_diagonals`, :func:`background_contrast`, and :func:`segment_contrasts`."""
 
 _UNIFORM_FLOOR = 0.05
 _NEAR = 2
@@ -52,12 +52,12 @@ class MapFeatures(NamedTuple):
     """Features of N maps, float32.
 
     Args:
-        picture_NGPP: Pooled map ``[N, PICTURE_CHANNELS, BINS, BINS]``: ink, its root, and :func:`log_ratio`; the root of
-            the background's ink, 1 where it is brightest; then 1 within a segment and -1 between two, 0 for one segment or
-            unknown segments.
+        picture_NGPP: Pooled map ``[N, PICTURE_CHANNELS, BINS, BINS]``: ink, its root, and :func:`log_ratio`; the root
+            of the background's ink, 1 where it is brightest; then 1 within a segment and -1 between two, 0 for one
+            segment or unknown segments.
         strips_NGP: Strips ``[N, (SCALES + 1) * STRIPS, BINS]`` along the queries, as weights, ink, its root, and
-            :func:`log_ratio`: the weights on each diagonal of ``OFFSETS``, the largest weight of a row, the L2 norm of a
-            row, and the weights in each of the ``COLUMNS`` columns that receive most.
+            :func:`log_ratio`: the weights on each diagonal of ``OFFSETS``, the largest weight of a row, the L2 norm of
+            a row, and the weights in each of the ``COLUMNS`` columns that receive most.
         summary_NM: ``[N, SUMMARY_SIZE]``.
     """
 
@@ -244,11 +244,11 @@ def contrasts(
 ) -> Tensor:
     """How strongly columns and diagonals stand out from the rest of a map, ``[B, H, CONTRASTS_SIZE]``, as log ink.
 
-    A column is measured over the rows more than two tokens away, which excludes diagonals; a diagonal is measured outside
-    the two strongest columns. The rest of the map is more than two tokens from the
-    diagonal and outside the six strongest columns. In order: the means of the three strongest columns; of the rest; of the
-    strongest diagonal at most two tokens from the main one, and of these five together; the standard deviations of the
-    rest and along the strongest column.
+    A column is measured over the rows more than two tokens away, which excludes diagonals; a diagonal is measured
+    outside the two strongest columns. The rest of the map is more than two tokens from the
+    diagonal and outside the six strongest columns. In order: the means of the three strongest columns; of the rest; of
+    the strongest diagonal at most two tokens from the main one, and of these five together; the standard deviations of
+    the rest and along the strongest column.
 
     Args:
         attention_BHQK: Weights.
@@ -307,8 +307,8 @@ def contrasts(
 def variance_by_column(received_BHK: Tensor, norm_BHQ: Tensor, real_BS: Tensor) -> Tensor:
     """Share of the variance of a map's weights that lies between its columns, ``[B, H]``, 0..1; 0 for an even map.
 
-    1 if all rows are equal: everything that is visible is columns. With L tokens, m_k the mean weight of column k and n_q
-    the L2 norm of row q, it is (sum_k m_k^2 - 1/L) / (mean_q n_q^2 - 1/L).
+    1 if all rows are equal: everything that is visible is columns. With L tokens, m_k the mean weight of column k and
+    n_q the L2 norm of row q, it is (sum_k m_k^2 - 1/L) / (mean_q n_q^2 - 1/L).
 
     Args:
         received_BHK: Mean weight of each column.
@@ -383,8 +383,8 @@ def segment_contrasts(picture_BHPP: Tensor, side_BP: Tensor, first_segment_B: Te
 
     For each of the two segments, over its columns and away from the diagonal: the difference between the attention from
     its own rows and from the other's; the logarithm of their ratio; and the share of columns that get clearly more from
-    their own rows. Only columns with rows of both segments away from the diagonal count; 0 without such columns. Then 1 for
-    two segments, and 1 for one. All 0 for unknown segments.
+    their own rows. Only columns with rows of both segments away from the diagonal count; 0 without such columns. Then 1
+    for two segments, and 1 for one. All 0 for unknown segments.
 
     Args:
         picture_BHPP: Pooled map as weights.

@@ -72,7 +72,7 @@ class Patterns(Measure):
         grid = super().compute()
         if not grid.count_LHC.any():
             _log.warning(
-                f"No example of this evaluation set has the {MIN_LENGTH} tokens that a map needs to show a pattern; choose "
-                "another set, or leave out the patterns measure."
+                f"No example of this evaluation set has the {MIN_LENGTH} tokens that a map needs to show a pattern; "
+                "choose another set, or leave out the patterns measure."
             )
         return grid

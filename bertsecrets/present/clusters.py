@@ -48,13 +48,14 @@ def section(view: MeasureView) -> Section | None:
     findings = []
     if space.p_layers == space.p_layers:
         findings.append(
-            f"Heads of one layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each other than to heads of "
-            f"other layers: {number(space.within)} nats within layers, {number(space.between)} between them (permutation test, "
-            f"p {compared_p(space.p_layers)})."
+            f"Heads of one layer are {'' if space.p_layers < LEVEL else 'not significantly '}closer to each other than "
+            f"to heads of other layers: {number(space.within)} nats within layers, {number(space.between)} between "
+            f"them (permutation test, p {compared_p(space.p_layers)})."
         )
     stable = sum(row.stability >= STABLE for row in groups)
     findings.append(
-        f"Of {counted(len(groups), 'group')} of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples of the texts."
+        f"Of {counted(len(groups), 'group')} of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples "
+        "of the texts."
         if space.replicates
         else f"The heads form {counted(len(groups), 'group')}."
     )
@@ -67,7 +68,8 @@ def section(view: MeasureView) -> Section | None:
             points_N2=[(row.x, row.y) for row in places],
             heads=heads,
             groups=[row.group for row in places],
-            note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(space.stress, 2)}; {texts}; layers and heads "
+            note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(space.stress, 2)}; {texts}; "
+            "layers and heads "
             "count from 0",
         )
     ]
@@ -76,8 +78,8 @@ def section(view: MeasureView) -> Section | None:
         farthest = max(moved, key=lambda row: row.distance)
         findings.append(
             "The distances between heads before and after fine-tuning have a rank correlation of "
-            f"{number(tuned.correlation, 2)}; for {tuned.nearest_to_self} of {len(moved)} heads the nearest head of the model "
-            f"before fine-tuning is the same head. {name_of(farthest).capitalize()} moved farthest "
+            f"{number(tuned.correlation, 2)}; for {tuned.nearest_to_self} of {len(moved)} heads the nearest head of "
+            f"the model before fine-tuning is the same head. {name_of(farthest).capitalize()} moved farthest "
             f"({number(farthest.distance)} nats)."
         )
         figures.append(
@@ -97,10 +99,11 @@ def section(view: MeasureView) -> Section | None:
         "Groups of heads",
         findings,
         [
-            "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens (Clark et al. "
-            "2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. The stability of a group is "
-            f"its mean overlap (Jaccard index) with the nearest group in {space.replicates} bootstrap samples of the texts; below "
-            f"{STABLE} a group may be an artefact (Hennig 2007). With a stress of 0.2 or more the plane shows distances roughly."
+            "The distance of two heads is the Jensen-Shannon divergence of their attention, averaged over all tokens "
+            "(Clark et al. 2019, section 6); at most ln 2 = 0.693 nats. Groups are cut from a tree by Ward's linkage. "
+            "The stability of a group is its mean overlap (Jaccard index) with the nearest group in "
+            f"{space.replicates} bootstrap samples of the texts; below {STABLE} a group may be an artefact (Hennig "
+            "2007). With a stress of 0.2 or more the plane shows distances roughly."
         ],
         [table(groups, columns, "Groups of heads"), table(nearest, _DISTANCES, "The heads most alike")],
         figures,

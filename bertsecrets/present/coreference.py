@@ -105,8 +105,8 @@ PRESENTER = Presenter(section, comparison)
 
 def _no_choice(documents: Documents) -> str:
     return (
-        f"The mentions of {documents.corpus} have no choice: every candidate is an antecedent, so any head and a random mention "
-        "are always right, and nothing is learned about heads."
+        f"The mentions of {documents.corpus} have no choice: every candidate is an antecedent, so any head and a "
+        "random mention are always right, and nothing is learned about heads."
     )
 
 
@@ -122,8 +122,8 @@ def _findings(rows: Sequence[Mentions], baselines: Sequence[Baseline], documents
         f"{words} {listed([_BASELINES[row.baseline] for row in some])}" for words, some in outcomes.items() if some
     ]
     sentences = [
-        f"On documents of {documents.corpus} that did not choose it, {name_of(first)} attends most to an antecedent for "
-        f"{first.accuracy:%} % of {counted(first.mentions, 'mention')}: {'; '.join(verdicts)}."
+        f"On documents of {documents.corpus} that did not choose it, {name_of(first)} attends most to an antecedent "
+        f"for {first.accuracy:%} % of {counted(first.mentions, 'mention')}: {'; '.join(verdicts)}."
     ]
     others = rows[1:]
     better = [
@@ -133,8 +133,8 @@ def _findings(rows: Sequence[Mentions], baselines: Sequence[Baseline], documents
     ]
     if better and len(others) > 1:
         sentences.append(
-            f"For {listed(better)}, a head chosen for these mentions alone finds significantly more antecedents than every "
-            "baseline."
+            f"For {listed(better)}, a head chosen for these mentions alone finds significantly more antecedents than "
+            "every baseline."
         )
     return sentences
 
@@ -149,11 +149,12 @@ def _how(documents: Documents, scored: bool) -> str:
     windows = ", of which only the first of each counts" if documents.windows == "first" else ""
     read = counted(documents.documents, "document")
     parts = [
-        f"From the head word of each mention, attention is compared over {among}, or over the names that the data set offers "
-        "(GAP), summed over the tokens of the attended word and averaged over those of the attending one (Clark et al. 2019, "
-        "section 4.3). The answer is right if the largest goes to an antecedent. "
+        f"From the head word of each mention, attention is compared over {among}, or over the names that the data set "
+        "offers (GAP), summed over the tokens of the attended word and averaged over those of the attending one "
+        "(Clark et al. 2019, section 4.3). The answer is right if the largest goes to an antecedent. "
         + scored_elsewhere("documents", documents.splits)
-        + " P-values are twice the median of the splits', corrected over kinds and baselines (Holm). Rules: the first that "
+        + " P-values are twice the median of the splits', corrected over kinds and baselines (Holm). Rules: the first "
+        "that "
         "applies of the same words; the same head word; agreement in person, number and gender; the nearest.",
         "" if scored else f"{read} {'is' if documents.documents == 1 else 'are'} too few to choose and to score by.",
         f"{read} were read in {documents.texts:,} windows{windows}." if documents.texts > documents.documents else "",

@@ -96,8 +96,8 @@ def comparison(compared: Comparison) -> Section | None:
 def classes(view: MeasureView) -> Mapping[str, Sequence[Sequence[str]]]:
     """The relation that each head follows most beyond the best fixed offset; a dash for none.
 
-    Only where the better direction's share of the words is significantly above the offset's share of all words, taken as it
-    is, at a false discovery rate of 5 % over heads, directions and relations.
+    Only where the better direction's share of the words is significantly above the offset's share of all words, taken
+    as it is, at a false discovery rate of 5 % over heads, directions and relations.
     """
     rows = {
         row.relation.replace(":", "_") + direction: row
@@ -126,9 +126,10 @@ def _findings(rows: Sequence[Relation], relations: Sequence[Relation], treebank:
     low, high = treebank.single_low, treebank.single_high
     above = sum(row.beats_offsets for row in relations)
     sentences = [
-        f"For {above or 'none'} of {counted(len(relations), 'relation')}, one head finds the syntactic head of a word significantly "
-        f"more often than every fixed offset, on sentences of {treebank.corpus} that did not choose it ({treebank.splits} splits "
-        f"together, corrected over relations; one split alone would say {low if low == high else f'{low} to {high}'})."
+        f"For {above or 'none'} of {counted(len(relations), 'relation')}, one head finds the syntactic head of a word "
+        f"significantly more often than every fixed offset, on sentences of {treebank.corpus} that did not choose it "
+        f"({treebank.splits} splits together, corrected over relations; one split alone would say "
+        f"{low if low == high else f'{low} to {high}'})."
         if relations
         else "No relation is scored on its own: none has words to choose and to score by in every split"
         + (
@@ -143,7 +144,8 @@ def _findings(rows: Sequence[Relation], relations: Sequence[Relation], treebank:
         )
     if rows[0].relation == "all":
         sentences.append(
-            f"Over all relations {name_of(rows[0])} finds the heads of {rows[0].accuracy:%} % of all words, {_offset(rows[0])}."
+            f"Over all relations {name_of(rows[0])} finds the heads of {rows[0].accuracy:%} % of all words, "
+            f"{_offset(rows[0])}."
         )
     return sentences
 
@@ -156,10 +158,12 @@ def _how(treebank: Treebank) -> str:
     """How heads are chosen and scored, and what was left out."""
     rows = {"mean": "averaged over the tokens of the attending one", "first": "taken from its first token"}
     parts = [
-        f"Attention between words is summed over the tokens of the attended word and {rows[treebank.from_word]}; [CLS], [SEP] and "
-        "the word itself are left out (Clark et al. 2019, section 4.1). Heads count in both directions. "
+        f"Attention between words is summed over the tokens of the attended word and {rows[treebank.from_word]}; "
+        "[CLS], [SEP] and the word itself are left out (Clark et al. 2019, section 4.1). Heads count in both "
+        "directions. "
         + scored_elsewhere("sentences", treebank.splits)
-        + " The p-value of a relation is twice the median of the splits' (Meinshausen et al. 2009), against the offset that does "
+        + " The p-value of a relation is twice the median of the splits' (Meinshausen et al. 2009), against the offset "
+        "that does "
         "best there, corrected over relations (Holm).",
         f"Punctuation {'counts' if treebank.punctuation else 'does not count'} among all words, and roots "
         f"{'count there as wrong' if treebank.root else 'do not count'}.",

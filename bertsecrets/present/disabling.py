@@ -73,13 +73,14 @@ from bertsecrets.statistics.power import POWER
 _GROUPS_SHOWN, _MOST_ROWS, _RISES_NAMED = 30, 10, 3
 
 _ONE_BY_ONE = (
-    "The first interval of a table is that of one head or layer by itself; of many, some exclude 0 by chance. The second holds for all "
-    "together, also for one that was picked because its change is large."
+    "The first interval of a table is that of one head or layer by itself; of many, some exclude 0 by chance. The "
+    "second holds for all together, also for one that was picked because its change is large."
 )
 
 _RULED_OUT = (
-    "The loss that no single head reaches is the largest of the heads' one-sided limits; two-sided intervals for all heads together may "
-    "reach further. Of heads that lose what is found with 80 % power, four in five are shown to be needed."
+    "The loss that no single head reaches is the largest of the heads' one-sided limits; two-sided intervals for all "
+    "heads together may reach further. Of heads that lose what is found with 80 % power, four in five are shown to be "
+    "needed."
 )
 
 ONE_SIDED = "The interval of a needed head or layer may just reach 0: it has two sides, and the test of a loss has one."
@@ -172,17 +173,22 @@ def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
         sentences.append(f"The output of a disabled head is {swept.words}.")
     if any(KINDS[row["kind"]].done for row in rows):
         sentences.append(
-            "A sublayer that is left out adds nothing to its input. A block is a layer's attention and feed-forward sublayer; "
-            "without it the layer passes its input on."
+            "A sublayer that is left out adds nothing to its input. A block is a layer's attention and feed-forward "
+            "sublayer; without it the layer passes its input on."
         )
     return " ".join(sentences)
 
 
 def _kind_in_words(rows: Sequence[Row], swept: Swept | None, *, several: bool) -> list[str]:
-    """How many variants of a kind have each verdict and the largest loss; then gains, and the smallest loss that is found."""
+    """How many variants of a kind have each verdict and the largest loss; then gains, and the smallest loss that is
+    found.
+    """
     kind = KINDS[rows[0]["kind"]]
     defined = _defined(rows)
-    subject = f"{counted(len(rows), kind.singular, kind.plural)} {kind.done or 'disabled'} in turn{_how(rows[0])}{_sampled(swept)}"
+    subject = (
+        f"{counted(len(rows), kind.singular, kind.plural)} {kind.done or 'disabled'} in "
+        f"turn{_how(rows[0])}{_sampled(swept)}"
+    )
     metric = metric_label(rows[0]["metric"])
     if not defined:
         return [f"Of {subject}, {metric} is undefined for all of them."]
@@ -204,8 +210,8 @@ def _kind_in_words(rows: Sequence[Row], swept: Swept | None, *, several: bool) -
     better = sum(row["delta"] > 0 for row in defined)
     gain = sum(row["significant"] and row["delta"] > 0 for row in defined)
     second = (
-        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain or 'none'} significant; the best of many is "
-        "high by luck alone."
+        f"{better} look{'s' * (better == 1)} like an improvement, of which {gain or 'none'} significant; the best of "
+        "many is high by luck alone."
         if better
         else "None looks like an improvement."
     )
@@ -251,7 +257,10 @@ def _largest_loss(defined: Sequence[Row], metric: str) -> str:
     if worst["verdict"] == NEEDED:
         return f"the largest loss is {name}: {points_in_words(worst)}"
     within = worst["significant"] and worst["verdict"] == DISPENSABLE
-    return f"the largest loss, {name} at {points_in_words(worst)}, {'is significant but within the margin' if within else 'may be chance'}"
+    return (
+        f"the largest loss, {name} at {points_in_words(worst)}, "
+        f"{'is significant but within the margin' if within else 'may be chance'}"
+    )
 
 
 def points_in_words(row: Row) -> str:
@@ -272,8 +281,8 @@ def smallest_loss_in_words(rows: Sequence[Row]) -> str:
     if not math.isfinite(reach):
         return f"{examples} it cannot be estimated how large a loss would be found."
     return (
-        f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power, given the predictions that "
-        f"the median {KINDS[rows[0]['kind']].singular} changes."
+        f"{examples} a loss of about {number(100 * reach, 1)} points or more is found with 80 % power, given the "
+        f"predictions that the median {KINDS[rows[0]['kind']].singular} changes."
     )
 
 
@@ -289,7 +298,9 @@ def _defined(rows: Sequence[Row]) -> list[Row]:
 
 
 def raises_loss(row: Row) -> bool:
-    """Whether the mean loss rises significantly without what a row disables, corrected over all variants of its kind."""
+    """Whether the mean loss rises significantly without what a row disables, corrected over all variants of its
+    kind.
+    """
     return row["p_loss_rise"] is not None and bool(row["p_loss_rise"] <= Judging.of(row).alpha)
 
 
@@ -339,7 +350,9 @@ def rises_in_words(rows: Sequence[Row], verdicts: Mapping[str, str], metrics: Se
 
 
 def _more_examples(rows: Sequence[Row], beside: Sequence[Any]) -> str:
-    """What it would take to tell more of single heads, after a space; empty if each has a verdict, or nothing was simulated."""
+    """What it would take to tell more of single heads, after a space; empty if each has a verdict, or nothing was
+    simulated.
+    """
     power = only(beside, Power, mode=rows[0]["mode"], metric=rows[0]["metric"])
     unknown = any(row["verdict"] == INCONCLUSIVE for row in _defined(rows))
     return f" {settling_in_words(power)}" if power is not None and unknown and rows[0]["kind"] == HEAD.name else ""
@@ -350,17 +363,20 @@ def settling_in_words(power: Power) -> str:
     which = f"the {power.undecided} heads" if power.undecided > 1 else "the head"
     if power.examples is None:
         return (
-            f"To tell more: even {power.most:,} examples would settle {power.share or 0:.0%} of {which} without a verdict, as losses "
-            f"near the margin of {points(power.margin)} take very many (simulated from these {power.count:,})."
+            f"To tell more: even {power.most:,} examples would settle {power.share or 0:.0%} of {which} without a "
+            f"verdict, as losses near the margin of {points(power.margin)} take very many (simulated from these "
+            f"{power.count:,})."
         )
     return (
-        f"To tell more: about {rounded(power.examples):,} examples, these {power.count:,} among them, would settle {POWER:.0%} of "
-        f"{which} without a verdict ({range_in_words(power.examples_low, power.examples_high)})."
+        f"To tell more: about {rounded(power.examples):,} examples, these {power.count:,} among them, would settle "
+        f"{POWER:.0%} of {which} without a verdict ({range_in_words(power.examples_low, power.examples_high)})."
     )
 
 
 def range_in_words(low: float | None, high: float | None) -> str:
-    """Between which numbers of examples simulated sweeps settle the same; None is infinite, or unknown in earlier records."""
+    """Between which numbers of examples simulated sweeps settle the same; None is infinite, or unknown in earlier
+    records.
+    """
     if low is None:
         return "simulated from these"
     upper = "more than was simulated" if high is None else f"{rounded(high):,}"
@@ -368,7 +384,9 @@ def range_in_words(low: float | None, high: float | None) -> str:
 
 
 def rounded(examples: float) -> int:
-    """A number of examples to two digits, as it is an estimate: rounded up, so that no promise is of the examples at hand."""
+    """A number of examples to two digits, as it is an estimate: rounded up, so that no promise is of the examples at
+    hand.
+    """
     digits = max(0, math.floor(math.log10(examples)) - 1)
     return int(math.ceil(examples / 10**digits - 1e-9) * 10**digits)
 
@@ -416,8 +434,9 @@ def _selection_in_words(check: Selection) -> str:
     limits = low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
     tested = "" if check.p_value is None else f"; on all examples p = {p_value(check.p_value)}, corrected"
     return (
-        f"Selection check: the head whose disabling helps most on one half of the examples promises {claimed} points there "
-        f"and gives {kept} points on the other half (95 % interval {limits}{tested}): “disabling a head improves the model” {result}."
+        f"Selection check: the head whose disabling helps most on one half of the examples promises {claimed} points "
+        f"there and gives {kept} points on the other half (95 % interval {limits}{tested}): “disabling a head improves "
+        f"the model” {result}."
     )
 
 
@@ -428,9 +447,9 @@ def sublayers_in_words(row: Sublayers) -> str:
     )
     low, high = row.difference.low, row.difference.high
     sentence = (
-        f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} points on average without an "
-        f"attention sublayer and by {feed_forward} without a feed-forward sublayer; the difference is {difference} "
-        f"({_percent(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
+        f"Over {counted(row.layers, 'layer')}, {metric_label(row.metric)} changes by {attention} points on average "
+        f"without an attention sublayer and by {feed_forward} without a feed-forward sublayer; the difference is "
+        f"{difference} ({_percent(row.level)} interval {low_to_high(100 * low, 100 * high, 1, signed=True)})"
     )
     if low <= 0 <= high:
         return f"{sentence}, which does not tell the kind that this model needs more."
@@ -443,8 +462,8 @@ def over_examples_in_words(row: OverExamples) -> str:
     share, low, high = (number(100 * value, 1) for value in (row.share.value, row.share.low, row.share.high))
     return (
         f"Of the variance of the rises of the loss over {row.heads} heads and {row.examples:,} examples, {share} % "
-        f"({100 * row.level:g} % interval {low} to {high}) is over examples and the rest between heads: what disabling a head does "
-        "to one example says little about the head where this is near 100 %."
+        f"({100 * row.level:g} % interval {low} to {high}) is over examples and the rest between heads: what disabling "
+        "a head does to one example says little about the head where this is near 100 %."
     )
 
 
@@ -456,17 +475,19 @@ def screened_in_words(screened: Screened) -> str:
     how = f"in fp32 and {roughly} % in bf16 alone" if bf16 else "exactly"
     missed = f"{screened.missed or 'none'} of {screened.audited:,} audited ones had changed"
     sentences = [
-        f"The sweep is screened: {fully} % of the {pairs:,} pairs of a variant and an example were evaluated {how}, those whose "
-        f"prediction may change by the slopes of the logits and a random audit; the others are taken to be unchanged ({missed}).",
-        f"Of those in bf16 {screened.missed_bf16 or 'none'} of {screened.audited_bf16:,} audited ones had another prediction in fp32."
+        f"The sweep is screened: {fully} % of the {pairs:,} pairs of a variant and an example were evaluated {how}, "
+        "those whose prediction may change by the slopes of the logits and a random audit; the others are taken to be "
+        f"unchanged ({missed}).",
+        f"Of those in bf16 {screened.missed_bf16 or 'none'} of {screened.audited_bf16:,} audited ones had another "
+        "prediction in fp32."
         if bf16
         else f"No pass was made in bf16 beside the trainer's, as {screened.reason}." * (screened.reason is not None),
         "Linear layers in fp32 were computed by oneDNN." * screened.onednn,
         f"{upper_first(counted(whole, 'variant'))} had to be evaluated on all examples.",
         # Records of earlier versions have one bound for all variants.
-        f"At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact sweep's"
-        f"{'' if screened.each is None else f', and, for each variant by itself, at most {screened.each:,}'}; intervals and what can be "
-        "spared allow for what each variant's own audit leaves open.",
+        f"At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact "
+        f"sweep's{'' if screened.each is None else f', and, for each variant by itself, at most {screened.each:,}'}; "
+        "intervals and what can be spared allow for what each variant's own audit leaves open.",
     ]
     return " ".join(filter(None, sentences))
 
@@ -533,10 +554,10 @@ def _groups_in_words(groups: Sequence[Group], row: Row) -> str:
     uncontrolled = sum(group.verdict == NEEDED and len(group.controls) < FEWEST_CONTROLS for group in groups)
     sentence = (
         f"Groups of heads with similar maps: {len(groups)}. Needed (together they do significant harm): "
-        f"{count[NEEDED] + count[REDUNDANT]}, of which {count[REDUNDANT]} redundant (more harm than their heads alone add up to, more "
-        "than random groups of the same layers do, and shown to be within the margin once any one head is left: any one does for "
-        f"all). Can be spared ({ruled_out_in_words(row)} even together): {count[DISPENSABLE]}. Not enough examples to tell: "
-        f"{count[INCONCLUSIVE]}."
+        f"{count[NEEDED] + count[REDUNDANT]}, of which {count[REDUNDANT]} redundant (more harm than their heads alone "
+        "add up to, more than random groups of the same layers do, and shown to be within the margin once any one "
+        f"head is left: any one does for all). Can be spared ({ruled_out_in_words(row)} even together): "
+        f"{count[DISPENSABLE]}. Not enough examples to tell: {count[INCONCLUSIVE]}."
     )
     if uncontrolled:
         sentence += (
@@ -585,10 +606,10 @@ def ablation_scalars(ablation: AblationTable) -> dict[str, float]:
     """Summary values for W&B, of the first set and mode and single heads (else the first kind), at the last step.
 
     ``ablation/n_variants``, how many have each verdict over all metrics (``needed``, ``can_be_spared``,
-    ``not_enough_examples_to_tell``, and ``better_without``, which count as spared too), and ``n_loss_rises``, without how many the
-    mean loss rises significantly. By the first metric: ``worst_delta``, ``n_significant``, ``n_significant_harm``,
-    ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants with an undefined score there are not
-    enough examples to tell. Empty without a sweep.
+    ``not_enough_examples_to_tell``, and ``better_without``, which count as spared too), and ``n_loss_rises``, without
+    how many the mean loss rises significantly. By the first metric: ``worst_delta``, ``n_significant``,
+    ``n_significant_harm``, ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants
+    with an undefined score there are not enough examples to tell. Empty without a sweep.
     """
     rows = main_rows(ablation)
     if not rows:

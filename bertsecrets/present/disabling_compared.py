@@ -1,4 +1,6 @@
-"""The section on disabling of a comparison page: effects of single heads, of whole layers and of their parts, side by side."""
+"""The section on disabling of a comparison page: effects of single heads, of whole layers and of their parts, side by
+side.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -59,8 +61,8 @@ def _heads(comparison: Comparison) -> Section | None:
     if single:
         needed = sum(single)
         findings.append(
-            f"In {counted(len(single), 'condition')} of one seed each, {needed} head{'s' * (needed != 1)} {are(needed)} needed; whether "
-            "other seeds need them cannot be said."
+            f"In {counted(len(single), 'condition')} of one seed each, {needed} head{'s' * (needed != 1)} "
+            f"{are(needed)} needed; whether other seeds need them cannot be said."
         )
     if judged.by_label:
         paragraphs.append(_OVER_SEEDS)
@@ -134,10 +136,13 @@ def _answer_in_words(measured: Mapping[str, Effects], replicated: Sequence[int])
     few, many = judged[fewest][0], judged[most][0]
     if few == many:
         return (
-            f"In each of {len(judged)} conditions {few or 'none'} of {heads} {are(few or 1)} shown to be needed, one at a time "
-            f"({seeds})."
+            f"In each of {len(judged)} conditions {few or 'none'} of {heads} {are(few or 1)} shown to be needed, one "
+            f"at a time ({seeds})."
         )
-    return f"Of {heads}, from {few or 'none'} ({fewest}) to {many} ({most}) are shown to be needed, one at a time ({seeds})."
+    return (
+        f"Of {heads}, from {few or 'none'} ({fewest}) to {many} ({most}) are shown to be needed, one at a time "
+        f"({seeds})."
+    )
 
 
 def spared_and_needed(needed: int, spared: int, heads: str, together: str = "") -> str:
@@ -155,15 +160,17 @@ def spared_and_needed(needed: int, spared: int, heads: str, together: str = "") 
 
 
 _OVER_SEEDS = (
-    "Over seeds, a head is judged by its mean change of score, corrected over heads: such a verdict is about fine-tuning, that of a "
-    "single run about this run only. How much effects vary between seeds is learned from all heads together; two seeds show little. "
-    "The intervals hold for all heads of a condition together. In how many of these seeds a head is needed or can be spared is a "
-    "statement about these seeds, tested by partial conjunction (Benjamini and Heller 2008), corrected over heads and numbers of seeds."
+    "Over seeds, a head is judged by its mean change of score, corrected over heads: such a verdict is about "
+    "fine-tuning, that of a single run about this run only. How much effects vary between seeds is learned from all "
+    "heads together; two seeds show little. The intervals hold for all heads of a condition together. In how many of "
+    "these seeds a head is needed or can be spared is a statement about these seeds, tested by partial conjunction "
+    "(Benjamini and Heller 2008), corrected over heads and numbers of seeds."
 )
 
 
 def _over_seeds(judged: JudgedConditions, component: str) -> tuple[list[str], list[Table]]:
-    """How many heads or layers have each verdict over seeds, in a sentence and a table, and those that are needed; empty without any.
+    """How many heads or layers have each verdict over seeds, in a sentence and a table, and those that are needed;
+    empty without any.
 
     Args:
         judged: The judged variants of each condition.
@@ -180,9 +187,10 @@ def _over_seeds(judged: JudgedConditions, component: str) -> tuple[list[str], li
     conditions = f" of {len(over)} conditions" if len(over) > 1 else ""
     can_be_spared = OVER_SEEDS[DISPENSABLE]
     finding = (
-        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed[0]} {are(needed[0])} needed, {spared[0]} "
-        f"{can_be_spared}, and for {verdicts.count(INCONCLUSIVE)} there are {OVER_SEEDS[INCONCLUSIVE]}. In all of these seeds {needed[1]} {are(needed[1])} "
-        f"needed, in most {needed[2]}, in one at least {needed[3]}; {spared[1]}, {spared[2]} and {spared[3]} {can_be_spared}."
+        f"Over seeds and examples, of {len(verdicts)} {component}s{conditions} {needed[0]} {are(needed[0])} needed, "
+        f"{spared[0]} {can_be_spared}, and for {verdicts.count(INCONCLUSIVE)} there are {OVER_SEEDS[INCONCLUSIVE]}. In "
+        f"all of these seeds {needed[1]} {are(needed[1])} needed, in most {needed[2]}, in one at least {needed[3]}; "
+        f"{spared[1]}, {spared[2]} and {spared[3]} {can_be_spared}."
     )
     header = ["condition", "seeds", f"{component}s that are", "over seeds and examples", "in all seeds", "in most"]
     cells = [
@@ -211,7 +219,10 @@ def _needed_table(over: Mapping[str, OverSeeds], component: str) -> Table:
             name = head_label(*judged.components[v])
             cells.append([label, name, at_least, f"{change:+%}", OVER_SEEDS[judged.verdict[v]]])
     header = ["condition", component, "needed in at least", "mean change over seeds, points", "verdict over seeds"]
-    caption = f"The {component}s that are needed over seeds or in some of them; the intervals hold for all {component}s together"
+    caption = (
+        f"The {component}s that are needed over seeds or in some of them; the intervals hold for all "
+        f"{component}s together"
+    )
     return Table(header, cells, caption)
 
 

@@ -61,11 +61,12 @@ def features_section(view: MeasureView) -> Section | None:
         view.title,
         [*_special_in_words(view, special), *sentence],
         [
-            "Each number is the largest mean attention that a token with the feature receives, averaged over the examples that have "
-            "such a token (Kovaleva et al. 2019, section 4.4). The largest of several tokens exceeds uniform attention, 1/L, even if "
-            "a head ignores the feature: “as many random words” is what the head would give on average if as many other words of "
-            "the example had it. Heads are counted as above it by one-sided t tests of the differences over examples, at a false "
-            f"discovery rate of {LEVEL:.0%} over all heads and features."
+            "Each number is the largest mean attention that a token with the feature receives, averaged over the "
+            "examples that have such a token (Kovaleva et al. 2019, section 4.4). The largest of several tokens "
+            "exceeds uniform attention, 1/L, even if a head ignores the feature: “as many random words” is what the "
+            "head would give on average if as many other words of the example had it. Heads are counted as above it by "
+            f"one-sided t tests of the differences over examples, at a false discovery rate of {LEVEL:.0%} over all "
+            "heads and features."
         ],
         [table(names, columns, "Features, over all heads, compared with as many random words")],
         [*_special_figures(view, special), *_word_figure(view, words)],
@@ -107,12 +108,13 @@ def pairs_section(view: MeasureView) -> Section | None:
         view.title,
         [*_from_cls_in_words(view, from_cls), *sentence],
         [
-            "The largest attention between neighbours says little about syntax: a head that looks at the next token finds most "
-            "verbs of a subject (Kovaleva et al. 2019, section 4.5). “Beyond position” is the mean attention over such pairs of "
-            "tokens minus that between other words of the same sentences at the same signed distance; 0 is expected of a head that "
-            "attends by position only. “Beyond the word” is the mean minus what the same second words get from the other words of "
-            "the first one's sentence. Heads are counted as beyond both by one-sided t tests over examples, each at a false "
-            f"discovery rate of {LEVEL:.0%} over all heads and kinds of words."
+            "The largest attention between neighbours says little about syntax: a head that looks at the next token "
+            "finds most verbs of a subject (Kovaleva et al. 2019, section 4.5). “Beyond position” is the mean "
+            "attention over such pairs of tokens minus that between other words of the same sentences at the same "
+            "signed distance; 0 is expected of a head that attends by position only. “Beyond the word” is the mean "
+            "minus what the same second words get from the other words of the first one's sentence. Heads are counted "
+            f"as beyond both by one-sided t tests over examples, each at a false discovery rate of {LEVEL:.0%} over "
+            "all heads and kinds of words."
         ],
         [table(pairs, columns, caption)] if pairs else [],
         [*_cls_figure(view, from_cls), *_pair_figures(view, beyond)],
@@ -200,8 +202,8 @@ def _furthest_above_random(view: MeasureView, above: Masks) -> tuple[list[str], 
     heads = f"{count} of {above[best].size} heads {'give' if count > 1 else 'gives'}"
     sentence = (
         f"Furthest above as many random words of the same examples is attention to {label} in {head_label(*top)}, "
-        f"{ratios[best][top]:.1f} times as much; {heads if above[best].size > 1 else 'it is the only head, and gives'} {label} "
-        "significantly more."
+        f"{ratios[best][top]:.1f} times as much; {heads if above[best].size > 1 else 'it is the only head, and gives'} "
+        f"{label} significantly more."
     )
     return [f"{sentence} {like}".strip()], top
 
@@ -230,8 +232,9 @@ def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple
     best = max(found, key=lambda name: float(furthest[name].max()))
     top, grid = highest(furthest[best]), view.grid(best + BEYOND)
     sentence = (
-        f"Of {kinds}, {len(found)} {'have' if len(found) > 1 else 'has'} a head that attends to them beyond both position and "
-        f"word; furthest beyond position goes {head_label(*top)} for {pair_label(best)}, {picked(top, *grid, columns=len(beyond))}."
+        f"Of {kinds}, {len(found)} {'have' if len(found) > 1 else 'has'} a head that attends to them beyond both "
+        f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)}, "
+        f"{picked(top, *grid, columns=len(beyond))}."
     )
     return [f"{sentence} {like_the_extreme(*grid)}".strip()], top
 

@@ -129,7 +129,8 @@ def section(view: MeasureView) -> Section | None:
                 ],
                 x_label="weight elsewhere",
                 y_label="link minus elsewhere",
-                note=f"one dot a head; filled: relation, all three corrected p < {LEVEL:g}; n = {int(count_LH.max()):,} sentences",
+                note=f"one dot a head; filled: relation, all three corrected p < {LEVEL:g}; n = "
+                f"{int(count_LH.max()):,} sentences",
             ),
             block(
                 "frame_relations_maps",
@@ -166,7 +167,9 @@ def open_explanations(view: MeasureView) -> dict[str, NDArray[np.bool_]]:
 
 
 def relation_heads(view: MeasureView) -> NDArray[np.bool_] | None:
-    """The heads ``[layers, heads]`` that go beyond all explanations; None in a run of a version without one of the tests."""
+    """The heads ``[layers, heads]`` that go beyond all explanations; None in a run of a version without one of the
+    tests.
+    """
     tested = all(view.has(f"p_{name}{CORRECTED}") for name in BASELINES)
     return ~np.any(list(open_explanations(view).values()), axis=0) if tested else None
 
@@ -204,18 +207,19 @@ def _findings(view: MeasureView, links: Links, offsets: Sequence[Offset]) -> lis
     most = max(offsets, key=lambda row: (row.links, -abs(row.offset)))
     where = f"{counted(abs(most.offset), 'token')} to the {'right' if most.offset > 0 else 'left'}"
     sentences = [
-        f"Over {counted(view.count('weight'), 'sentence')} of {links.source}, {head_label(*best)} attends most along annotated "
-        f"frame relations: {weight}, {beyond} ({elsewhere}, uniform attention {number(view.value('uniform')[best])}).",
-        f"{int(relation_LH.sum())} of {counted(relation_LH.size, 'head')} attend along the relation beyond all three explanations "
-        f"(permutation tests, each corrected over heads, p < {LEVEL:g}). Heads not shown to go beyond: {number_open}. That an "
-        "explanation is not ruled out does not mean that it is right.",
-        f"A head that only attends {where} would score {most.links / links.links:.3f}, the share of {counted(links.links, 'link')} "
-        "with a pair at this distance.",
+        f"Over {counted(view.count('weight'), 'sentence')} of {links.source}, {head_label(*best)} attends most along "
+        f"annotated frame relations: {weight}, {beyond} ({elsewhere}, uniform attention "
+        f"{number(view.value('uniform')[best])}).",
+        f"{int(relation_LH.sum())} of {counted(relation_LH.size, 'head')} attend along the relation beyond all three "
+        f"explanations (permutation tests, each corrected over heads, p < {LEVEL:g}). Heads not shown to go beyond: "
+        f"{number_open}. That an explanation is not ruled out does not mean that it is right.",
+        f"A head that only attends {where} would score {most.links / links.links:.3f}, the share of "
+        f"{counted(links.links, 'link')} with a pair at this distance.",
     ]
     if links.alone:
         sentences.append(
-            f"{links.alone:,} of {counted(links.links, 'link')} cannot be compared with those of other sentences: none of that "
-            "length has one."
+            f"{links.alone:,} of {counted(links.links, 'link')} cannot be compared with those of other sentences: none "
+            "of that length has one."
         )
     return sentences
 
@@ -229,10 +233,11 @@ def _how(links: Links) -> str:
         "both": "between the frame element and the word that evokes the frame, either way",
     }[links.direction]
     return (
-        f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section 4.2). “Same "
-        "distance elsewhere” moves the pairs together to every other place of the sentence; “same word from elsewhere” moves the "
-        "attending tokens alone; “places of other sentences' links” are those of the links of equally long sentences, since "
-        f"elements stand early and targets late. Each test draws a place for every link {links.permutations:,} times; p-values are "
-        "corrected over heads by the step-down max-T method (Westfall and Young 1993), so that "
-        f"{int(LEVEL * (links.permutations + 1))} drawings decide at the level {LEVEL:g} for any number of heads."
+        f"A sentence's number is the largest attention weight {direction}, over {pairs} (Kovaleva et al. 2019, section "
+        "4.2). “Same distance elsewhere” moves the pairs together to every other place of the sentence; “same word "
+        "from elsewhere” moves the attending tokens alone; “places of other sentences' links” are those of the links "
+        "of equally long sentences, since elements stand early and targets late. Each test draws a place for every "
+        f"link {links.permutations:,} times; p-values are corrected over heads by the step-down max-T method (Westfall "
+        f"and Young 1993), so that {int(LEVEL * (links.permutations + 1))} drawings decide at the level {LEVEL:g} for "
+        "any number of heads."
     )

@@ -31,11 +31,12 @@ def section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"Over {len(norms)} steps gradients were largest in layer {most} (mean norm {number(mean_L[most])}) and smallest in "
-            f"layer {least} ({number(mean_L[least])})."
+            f"Over {len(norms)} steps gradients were largest in layer {most} (mean norm {number(mean_L[most])}) and "
+            f"smallest in layer {least} ({number(mean_L[least])})."
         ],
         [
-            "Norms are taken before clipping. The update ratio is the size of one optimiser step relative to the weights."
+            "Norms are taken before clipping. The update ratio is the size of one optimiser step relative to the "
+            "weights."
         ],
         figures=[figure],
     )

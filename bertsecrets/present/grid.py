@@ -409,9 +409,9 @@ def _change_in_words(view: MeasureView, other: str) -> str:
     largest = change.largest
     where = f" ({column.label}, the column in which most do)" if len(changes) > 1 else ""
     return (
-        f"Compared with {_LONG[other]}, {int(change.differs_LH.sum())} of {change.delta_LH.size} heads differ significantly in "
-        f"{title}{where}, most of all {head_label(*largest)} ({number(change.other_LH[largest])} there, "
-        f"{number(change.model_LH[largest])} here)."
+        f"Compared with {_LONG[other]}, {int(change.differs_LH.sum())} of {change.delta_LH.size} heads differ "
+        f"significantly in {title}{where}, most of all {head_label(*largest)} ({number(change.other_LH[largest])} "
+        f"there, {number(change.model_LH[largest])} here)."
     )
 
 
@@ -462,7 +462,8 @@ def _how_models_are_compared(with_random: bool) -> str:
     )
     return (
         "“Higher here” and “lower here” count the heads with a significant difference: both models received the same "
-        f"examples, and differences are tested over examples with a paired t test, corrected over heads and columns together.{random}"
+        "examples, and differences are tested over examples with a paired t test, corrected over heads and columns "
+        f"together.{random}"
     )
 
 
@@ -471,7 +472,9 @@ def _mean(value_LH: Array) -> str:
 
 
 def grid_comparison(comparison: Comparison) -> Section | None:
-    """Every value column of a measure by condition, with agreement between seeds, and differences in the first column."""
+    """Every value column of a measure by condition, with agreement between seeds, and differences in the first
+    column.
+    """
     replicates = comparison.replicates
     if not next(iter(replicates.values())).views[0].shown.compared:
         return None
@@ -642,7 +645,9 @@ def agreement_table(values: Mapping[str, Array], caption: str) -> Table:
 
 
 def _within_layers(value_RLH: Array) -> float:
-    """Mean rank correlation of heads with others of their layer, between any two replicates: without what they owe to depth."""
+    """Mean rank correlation of heads with others of their layer, between any two replicates: without what they owe to
+    depth.
+    """
     rhos = [spearman_within(first_LH, second_LH) for first_LH, second_LH in combinations(value_RLH, 2)]
     return float(np.mean(rhos)) if rhos else math.nan
 

@@ -29,8 +29,8 @@ def confidence(view: MeasureView) -> Section | None:
         return section
     value_LH = view.value("confidence")
     sentence = (
-        f"Confidence exceeds {_CONFIDENT:g}, the level of positional heads in the paper, in {int((value_LH > _CONFIDENT).sum())} of "
-        f"{value_LH.size} heads."
+        f"Confidence exceeds {_CONFIDENT:g}, the level of positional heads in the paper, in "
+        f"{int((value_LH > _CONFIDENT).sum())} of {value_LH.size} heads."
     )
     return replace(section, findings=[*section.findings, sentence])
 
@@ -77,7 +77,8 @@ def _rises(view: MeasureView, mode: str) -> tuple[str, tuple[int, int]]:
     which = f"has a {above}: {head_label(*top)}," if matter == 1 else f"have a {above}, most of all {head_label(*top)}:"
     alike = like_the_extreme(value_LH, stderr_LH, count_LH) if top == highest(value_LH) else ""
     return (
-        f"{matter} of {heads} heads {which} the loss is estimated to rise by {rise} without it in mode {mode} ({how}). {alike}"
+        f"{matter} of {heads} heads {which} the loss is estimated to rise by {rise} without it in mode {mode} ({how}). "
+        f"{alike}"
     ).strip(), top
 
 
@@ -86,7 +87,9 @@ _DRAWN = ("cls", "sep_total", "punctuation", "all")
 
 
 def gradient(view: MeasureView) -> Section | None:
-    """Figure 3 of Clark et al.: gradients by layer for each class of tokens, with attention times gradient, and a test by head."""
+    """Figure 3 of Clark et al.: gradients by layer for each class of tokens, with attention times gradient, and a test
+    by head.
+    """
     if not view.has("gradient_all") or not view.count("gradient_all"):
         return None
     loss, meaning = (
@@ -150,10 +153,11 @@ def gradient(view: MeasureView) -> Section | None:
             if np.isfinite(gradients[name]).any()
         ],
         [
-            "Absolute gradient of an example's loss with respect to a head's attention from one token to another, all other weights "
-            "held fixed, averaged over the pairs with a token of the class, then over examples (Clark et al. 2019, section 3.2). "
-            f"The loss is {meaning}. Compare classes within a layer: layers differ in scale. A small gradient says that a "
-            "small change of the attention hardly changes the loss; analysis=sinks turns all of it away."
+            "Absolute gradient of an example's loss with respect to a head's attention from one token to another, all "
+            "other weights held fixed, averaged over the pairs with a token of the class, then over examples (Clark et "
+            f"al. 2019, section 3.2). The loss is {meaning}. Compare classes within a layer: layers differ in scale. A "
+            "small gradient says that a small change of the attention hardly changes the loss; analysis=sinks turns "
+            "all of it away."
         ],
         [_classes_by_layer(labels, gradients, products)],
         figures,
@@ -164,8 +168,8 @@ def _less_and_more(view: MeasureView, name: str, p_LH: Array, gradients: Mapping
     delta_LH, label = view.value(f"{name}_minus_other"), _SPECIAL[name]
     less, more = (int(((p_LH <= LEVEL) & (sign * delta_LH > 0)).sum()) for sign in (-1, 1))
     sentence = (
-        f"{loss} depends significantly less on attention to {label} than on attention to other tokens in {less} of {delta_LH.size} "
-        f"heads, and more in {more}"
+        f"{loss} depends significantly less on attention to {label} than on attention to other tokens in {less} of "
+        f"{delta_LH.size} heads, and more in {more}"
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio_L = _layer_means(gradients[name]) / _layer_means(gradients["other"])
@@ -173,8 +177,8 @@ def _less_and_more(view: MeasureView, name: str, p_LH: Array, gradients: Mapping
         return f"{sentence}."
     low, high = int(np.nanargmin(ratio_L)), int(np.nanargmax(ratio_L))
     return (
-        f"{sentence}; a layer's mean gradient for {label} is between {number(float(ratio_L[low]), 2)} (layer {low}) and "
-        f"{number(float(ratio_L[high]), 2)} (layer {high}) times that for other tokens."
+        f"{sentence}; a layer's mean gradient for {label} is between {number(float(ratio_L[low]), 2)} (layer {low}) "
+        f"and {number(float(ratio_L[high]), 2)} (layer {high}) times that for other tokens."
     )
 
 
@@ -231,9 +235,9 @@ def relevance(view: MeasureView) -> Section | None:
             f"{number(1 / value_LH.shape[1])}. {like_the_extreme(value_LH, stderr_LH, count_LH)}"
         ],
         [
-            "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through the whole "
-            "encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). Attention weights "
-            f"{weights}.{signs * (how.rule == 'alpha_beta')} Shares compare the heads of one layer, not layers."
+            "Relevance of a head to the logit of the predicted class, by layer-wise relevance propagation through the "
+            "whole encoder, as a share of the absolute relevances of the layer's heads (Voita et al. 2019). Attention "
+            f"weights {weights}.{signs * (how.rule == 'alpha_beta')} Shares compare the heads of one layer, not layers."
         ],
         [table(tops, columns, "The top head of each layer", folded=True)],
         [
@@ -267,10 +271,11 @@ def shapley(view: MeasureView) -> Section | None:
         view.title,
         [_adds_up(view, worth, p_values[worth.quantity]) for worth in worths],
         [
-            f"Heads are disabled (mode {worths[0].mode}) one after another in random orders; a head's value is the mean fall of the "
-            "score, or rise of the mean loss, when its turn comes. In every order the values add up to the difference between "
-            "the whole model and the model without heads. Errors are those of sampling orders on these "
-            f"{counted(worths[0].examples, 'example')} (Held and Yang 2023, who truncate orders; here none is)."
+            f"Heads are disabled (mode {worths[0].mode}) one after another in random orders; a head's value is the "
+            "mean fall of the score, or rise of the mean loss, when its turn comes. In every order the values add up "
+            "to the difference between the whole model and the model without heads. Errors are those of sampling "
+            f"orders on these {counted(worths[0].examples, 'example')} (Held and Yang 2023, who truncate orders; here "
+            "none is)."
         ],
         [
             _by_head(
@@ -294,9 +299,9 @@ def _adds_up(view: MeasureView, worth: Worth, p_LH: Array) -> str:
     head = highest(value_LH)
     score, sign = ("mean loss", -1) if worth.quantity == "loss" else (metric_label(worth.quantity), 1)
     return (
-        f"The {score} is {number(sign * worth.whole)} with all heads and {number(sign * worth.none)} without any; the values of the "
-        f"{value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and {down} below; the highest is "
-        f"{picked(head, value_LH, stderr_LH, count_LH, digits=4)}, of {head_label(*head)}."
+        f"The {score} is {number(sign * worth.whole)} with all heads and {number(sign * worth.none)} without any; the "
+        f"values of the {value_LH.size} heads add up to this difference. {up} have a value significantly above 0 and "
+        f"{down} below; the highest is {picked(head, value_LH, stderr_LH, count_LH, digits=4)}, of {head_label(*head)}."
     )
 
 
@@ -312,8 +317,9 @@ def direct_effects(view: MeasureView) -> Section | None:
     harmful = int(((p_values["direct"] <= LEVEL) & (direct_LH > 0)).sum())
     less, more = (int(((p_values["undone"] <= LEVEL) & (sign * undone_LH > 0)).sum()) for sign in (1, -1))
     sentence = (
-        f"Disabling a head raises the loss significantly by its direct effect in {harmful} of {direct_LH.size} heads. Below the last "
-        f"layer, the total effect is significantly less than the direct one in {less} heads, and more in {more}."
+        f"Disabling a head raises the loss significantly by its direct effect in {harmful} of {direct_LH.size} heads. "
+        f"Below the last layer, the total effect is significantly less than the direct one in {less} heads, and more "
+        f"in {more}."
     )
     early = view.fact(EarlyHeads)
     if early is not None and early.ratio is not None:
@@ -322,8 +328,8 @@ def direct_effects(view: MeasureView) -> Section | None:
         )
     elif early is not None and early.direct is not None:
         sentence += (
-            " Summed over all heads below the last layer, the direct effect may be 0, so the share of it that later layers undo "
-            "cannot be told."
+            " Summed over all heads below the last layer, the direct effect may be 0, so the share of it that later "
+            "layers undo cannot be told."
         )
     columns = {
         "direct": _value(view, "direct"),
@@ -338,10 +344,10 @@ def direct_effects(view: MeasureView) -> Section | None:
         view.title,
         [sentence],
         [
-            f"Each head is disabled alone{f' (mode {early.mode})' if early else ''}. For its direct effect, later layers add to the "
-            "residual stream what they add in the unedited model, so that they neither repair nor worsen the harm; the layer's own "
-            "feed-forward network reacts, and layer normalisation rescales the changed stream. Direct minus total is what later "
-            "layers undo."
+            f"Each head is disabled alone{f' (mode {early.mode})' if early else ''}. For its direct effect, later "
+            "layers add to the residual stream what they add in the unedited model, so that they neither repair nor "
+            "worsen the harm; the layer's own feed-forward network reacts, and layer normalisation rescales the "
+            "changed stream. Direct minus total is what later layers undo."
         ],
         [_by_head(direct_LH.shape[1], largest, columns, caption)],
         [_panels(view, names, title, p_values, f"{view.count('direct'):,} examples")],

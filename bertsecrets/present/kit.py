@@ -64,7 +64,9 @@ def intervals(
     names: tuple[str, str] = ("", ""),
     **settings: Any,
 ) -> Figure:
-    """A dot with its interval for each row beside a baseline; ``names`` of both for the legend, others as ``interval_rows``."""
+    """A dot with its interval for each row beside a baseline; ``names`` of both for the legend, others as
+    ``interval_rows``.
+    """
     drawn = [IntervalRow(label(row), (e := value(row)).value, e.low, e.high, baseline(row)) for row in rows]
     return interval_rows(drawn, value=names[0], baseline=names[1], **settings)
 
@@ -72,9 +74,9 @@ def intervals(
 def scored_elsewhere(units: str, splits: int) -> str:
     """How heads are chosen on some units and scored on others, in two sentences."""
     return (
-        f"The best head is chosen on a third of the {units} and scored on the others; the paper chooses and scores on the same "
-        f"{units} (last column). Numbers are medians over {splits} random splits, intervals the medians of 97.5 % limits, which "
-        f"cover at 95 % although splits share {units}."
+        f"The best head is chosen on a third of the {units} and scored on the others; the paper chooses and scores on "
+        f"the same {units} (last column). Numbers are medians over {splits} random splits, intervals the medians of "
+        f"97.5 % limits, which cover at 95 % although splits share {units}."
     )
 
 
@@ -108,7 +110,8 @@ def best_heads_figure(
         unit=unit,
         limits=(0, 1),
         reference=None,
-        note=f"bars: 95 % intervals; {texts}, a third to choose, the others to score, over {splits} splits; layers and heads "
+        note=f"bars: 95 % intervals; {texts}, a third to choose, the others to score, over {splits} splits; layers and "
+        "heads "
         "count from 0",
     )
 

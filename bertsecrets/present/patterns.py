@@ -17,14 +17,17 @@ from bertsecrets.results.formatting import MISSING, head_label, number
 from bertsecrets.results.run import INITIAL, TRAINING
 from bertsecrets.results.views import Comparison, MeasureView
 
-NAMED = "patterns named by a classifier that learned from language models' labels, 77 to 87 % right on models it had not met"
+NAMED = (
+    "patterns named by a classifier that learned from language models' labels, 77 to 87 % right on models it had "
+    "not met"
+)
 """The end of the notes under figures of shares."""
 
 ANNOTATED = (
-    "A convolutional classifier assigns each map to one of the five patterns of Kovaleva et al. 2019 (section 4.1), or to none "
-    "where two are about as probable. It learned from generated maps and from maps that language models, not people, had "
-    "labelled. On maps of three models, each left out of training in turn, 87, 83 and 77 % of its answers agreed with such "
-    "labels (docs/patterns.md): expect one map in eight to one in four to be named wrongly."
+    "A convolutional classifier assigns each map to one of the five patterns of Kovaleva et al. 2019 (section 4.1), or "
+    "to none where two are about as probable. It learned from generated maps and from maps that language models, not "
+    "people, had labelled. On maps of three models, each left out of training in turn, 87, 83 and 77 % of its answers "
+    "agreed with such labels (docs/patterns.md): expect one map in eight to one in four to be named wrongly."
 )
 """What the names of patterns are worth."""
 
@@ -32,8 +35,8 @@ _MOMENTS = 20
 """At most so many validations have a bar."""
 
 _WIDEST = (
-    "bars at the end of a share: 95% intervals of the mean over heads, at their widest (as if all heads' errors went the "
-    "same way)"
+    "bars at the end of a share: 95% intervals of the mean over heads, at their widest (as if all heads' errors went "
+    "the same way)"
 )
 
 
@@ -102,8 +105,8 @@ def comparison(compared: Comparison) -> Section | None:
     most, least = int(np.argmax(free_N)), int(np.argmin(free_N))
     others = f" of {bars[most].name} and {free_N[least]:.0%} of those of {bars[least].name}" if len(bars) > 1 else ""
     finding = (
-        f"Heterogeneous and block maps, the possibly informative ones of Kovaleva et al., are {free_N[most]:.0%} of the "
-        f"maps{others}; theirs are 32% (MRPC) to 61% (QQP)."
+        f"Heterogeneous and block maps, the possibly informative ones of Kovaleva et al., are {free_N[most]:.0%} of "
+        f"the maps{others}; theirs are 32% (MRPC) to 61% (QQP)."
     )
     rows = [
         [
@@ -149,9 +152,9 @@ def _main(share_LHC: Array, share_C: Array) -> str:
     named = ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda item: -item[1]) if n)
     most = int(share_C.argmax())
     return (
-        f"By the classifier's names, the most frequent pattern of maps is {pattern_label(NAMES[most])} ({share_C[most]:.0%}); "
-        f"of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least half of their maps{': ' * bool(named)}"
-        f"{named}."
+        f"By the classifier's names, the most frequent pattern of maps is {pattern_label(NAMES[most])} "
+        f"({share_C[most]:.0%}); of {main_LH.size} heads {(main_LH >= 0).sum()} show one pattern in at least half of "
+        f"their maps{': ' * bool(named)}{named}."
     )
 
 
@@ -161,7 +164,9 @@ def _highest(share_LH: Array) -> str:
 
 
 def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], list[FigureBlock]]:
-    """From the model before its fine-tuning, or the first step at which patterns were named, up to now; empty without either."""
+    """From the model before its fine-tuning, or the first step at which patterns were named, up to now; empty without
+    either.
+    """
     before = view.at(INITIAL)
     steps = [step for step in view.rows.steps(view.name, NAMES[0], TRAINING) if view.step is None or step < view.step]
     training = [view.at(TRAINING, step) for step in steps]
@@ -193,8 +198,8 @@ def _movement(view: MeasureView, note: str) -> tuple[list[str], list[Table], lis
     most = int(np.abs(change_C).argmax())
     named_LH = (before_LH >= 0) & (after_LH >= 0)
     sentence = (
-        f"Compared with the model {start}, {((before_LH != after_LH) & named_LH).sum()} of the {named_LH.sum()} heads that show a "
-        f"pattern both times changed it; the share that moved most is {pattern_label(NAMES[most])}, by "
+        f"Compared with the model {start}, {((before_LH != after_LH) & named_LH).sum()} of the {named_LH.sum()} heads "
+        f"that show a pattern both times changed it; the share that moved most is {pattern_label(NAMES[most])}, by "
         f"{number(100 * change_C[most], 1, signed=True)} percentage points."
     )
     return [sentence], [transitions], [figure] * (len(moments) > 2)

@@ -48,9 +48,9 @@ class Presenter:
 def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Presenter:
     """The presenter of a declared experiment; that of any grid if it names none, or one that is not available.
 
-    A run's folder is data and must not cause imports, except from this package and of presenters that installed packages
-    offer. Another presenter is used only if its module is already imported, or is once the classes that the current command
-    names are.
+    A run's folder is data and must not cause imports, except from this package and of presenters that installed
+    packages offer. Another presenter is used only if its module is already imported, or is once the classes that the
+    current command names are.
 
     Args:
         declaration: The declaration in the run's folder.

@@ -62,7 +62,8 @@ def section(view: MeasureView) -> Section | None:
             "Scores of the probes.",
             rows=drawn,
             unit="share of words",
-            note=f"UAS: right head, LAS: and right relation; bars: 95 % intervals over sentences; {probed.words:,} words of "
+            note=f"UAS: right head, LAS: and right relation; bars: 95 % intervals over sentences; {probed.words:,} "
+            "words of "
             f"{counted(probed.sentences, 'sentence')} of {probed.corpus}",
             limits=(0, 1),
             reference=None,
@@ -78,7 +79,8 @@ def section(view: MeasureView) -> Section | None:
             "What the attention-only probe relies on; a positive weight speaks for a word as the head.",
             panels=panels,
             unit=view.columns[0].unit,
-            note="what one standard deviation of a head's attention from a word to its possible syntactic head (left), or back "
+            note="what one standard deviation of a head's attention from a word to its possible syntactic head (left), "
+            "or back "
             "(right), adds to the score",
             signed=True,
         )
@@ -164,8 +166,9 @@ def _findings(
     if structural is not None:
         best = next(row for row in states if row.chosen)
         sentences.append(
-            f"The structural probe finds {best.uuas:%} % of the trees' edges in the vectors of {state_label(best.state)}; "
-            f"embeddings {percent(states[0].uuas.value)} %, neighbouring words {percent(structural.neighbours.value)} %."
+            f"The structural probe finds {best.uuas:%} % of the trees' edges in the vectors of "
+            f"{state_label(best.state)}; embeddings {percent(states[0].uuas.value)} %, neighbouring words "
+            f"{percent(structural.neighbours.value)} %."
         )
     return sentences
 
@@ -178,23 +181,24 @@ def _how(probed: Probed, scores: Sequence[ProbeScore], structural: Structural | 
         else f"{probed.trained_on:,} training sentences and scored on {probed.sentences:,} others"
     )
     parts = [
-        "The encoder is frozen. The attention-only probe has one weight for each head and direction; with words, the weights "
-        "depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head by itself. Probes are "
-        f"trained on {where}. UAS is the share of words with the right head, LAS of those with the right head and relation, "
-        f"named by a classifier of what the probe sees of the arc. Punctuation is {'' if probed.punctuation else 'not '}scored. "
-        f"Intervals are 95 % limits over {probed.replicates} bootstrap samples of sentences, without the randomness of training."
+        "The encoder is frozen. The attention-only probe has one weight for each head and direction; with words, the "
+        "weights depend on the vectors of both words (Clark et al. 2019, section 5). Each word chooses its head by "
+        f"itself. Probes are trained on {where}. UAS is the share of words with the right head, LAS of those with the "
+        "right head and relation, named by a classifier of what the probe sees of the arc. Punctuation is "
+        f"{'' if probed.punctuation else 'not '}scored. Intervals are 95 % limits over {probed.replicates} bootstrap "
+        "samples of sentences, without the randomness of training."
     ]
     if any(row.control is not None for row in scores):
         parts.append(
-            "In the control task every word type attaches to itself, the first or the last word, drawn at random (Hewitt and "
-            "Liang 2019); selectivity is UAS less the score of the same probe trained on it."
+            "In the control task every word type attaches to itself, the first or the last word, drawn at random "
+            "(Hewitt and Liang 2019); selectivity is UAS less the score of the same probe trained on it."
         )
     if structural is not None:
         parts.append(
-            f"The structural probe maps hidden states linearly to {structural.rank} dimensions in which squared distances of two "
-            "words are to be their distance in the tree (Hewitt and Manning 2019); its smallest spanning tree is compared with "
-            f"the annotated one: {structural.edges:,} edges, without direction. {structural.chosen_on:,} training sentences are "
-            "held out to choose the layer."
+            f"The structural probe maps hidden states linearly to {structural.rank} dimensions in which squared "
+            "distances of two words are to be their distance in the tree (Hewitt and Manning 2019); its smallest "
+            f"spanning tree is compared with the annotated one: {structural.edges:,} edges, without direction. "
+            f"{structural.chosen_on:,} training sentences are held out to choose the layer."
         )
     if probed.vectors:
         parts.append(f"Word vectors: {probed.vectors}; {probed.without_vector:,} scored words have none.")

@@ -81,9 +81,10 @@ def sieve_section(view: MeasureView) -> Section | None:
             f"({_counts(held)}); {with_several} {_have(with_several)} more than one.{missing}"
         ],
         [
-            "The score is a token's mean attention to the tokens that a role names, over its mean attention to all tokens, averaged "
-            "over tokens and examples (Pande et al. 2021). A head has a role if it is significantly above the threshold: one-sided t "
-            "tests over examples, corrected over heads and roles (false discovery rate). Others may have it weakly."
+            "The score is a token's mean attention to the tokens that a role names, over its mean attention to all "
+            "tokens, averaged over tokens and examples (Pande et al. 2021). A head has a role if it is significantly "
+            "above the threshold: one-sided t tests over examples, corrected over heads and roles (false discovery "
+            "rate). Others may have it weakly."
         ],
         [table(list(measured), columns, "Roles by the sieve bias test"), *_by_pattern(view, held)],
         [figure],
@@ -147,10 +148,11 @@ def voita_section(view: MeasureView) -> Section | None:
         view.title,
         [f"Of {view.value(PREVIOUS).size} heads, by the thresholds of Voita et al. (2019): {_counts(held)}.{missing}"],
         [
-            "Where the largest weight of each row falls, attention to [SEP] left out. Positional: at the previous or the next "
-            f"token in at least {limits.positional:.0%} of tokens. Syntactic: at the other word of a relation, "
-            f"{100 * limits.gain:g} points more often than the most frequent distance between the two is right. Rare words: at "
-            f"one of the text's two rarest tokens in at least {limits.rare:.0%} of tokens. These are limits, not tests."
+            "Where the largest weight of each row falls, attention to [SEP] left out. Positional: at the previous or "
+            f"the next token in at least {limits.positional:.0%} of tokens. Syntactic: at the other word of a "
+            f"relation, {100 * limits.gain:g} points more often than the most frequent distance between the two is "
+            f"right. Rare words: at one of the text's two rarest tokens in at least {limits.rare:.0%} of tokens. These "
+            "are limits, not tests."
         ],
         [table(measured, columns, "Best heads; relations with too few pairs have no threshold")],
         [figure],

@@ -84,11 +84,12 @@ def sinks(view: MeasureView) -> Section | None:
             for token, heads in heads_of.items()
         ],
         [
-            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis, by the norm of the "
-            f"token's value after the output projection (Kobayashi et al. 2020): nop, below {limits.value_ratio:g} times that of words; "
-            "broadcast, if not, and the token adds at least half of the output's norm; content, if other tokens do. Intervention "
-            "redirects the attention to the other tokens, or cuts it, which takes the token's value away: broadcast, if cutting "
-            f"changes the answers by {limits.change:g} or more on average (total variation of the predicted probabilities, or share of the "
+            f"A sink head gives a token at least {100 * limits.attention:g} % of its attention on average. Diagnosis, "
+            "by the norm of the token's value after the output projection (Kobayashi et al. 2020): nop, below "
+            f"{limits.value_ratio:g} times that of words; broadcast, if not, and the token adds at least half of the "
+            "output's norm; content, if other tokens do. Intervention redirects the attention to the other tokens, or "
+            "cuts it, which takes the token's value away: broadcast, if cutting changes the answers by "
+            f"{limits.change:g} or more on average (total variation of the predicted probabilities, or share of the "
             "range of scores); content, if only redirecting does; nop, if neither does."
         ],
         tables,
@@ -134,7 +135,10 @@ def _sinks_in_words(
 ) -> str:
     label = SPECIAL_TOKENS[token]
     if not heads:
-        return f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether that is a no-op cannot be tested."
+        return (
+            f"No head gives {label} {100 * limits.attention:g} % of its attention, so whether that is a no-op "
+            "cannot be tested."
+        )
     harmless = sum(head.redirect < limits.change for head in heads)
     worse, better = (
         sum(head.loss_changes and sign * head.redirect_loss.value > 0 for head in heads) for sign in (1, -1)
@@ -144,13 +148,15 @@ def _sinks_in_words(
     predicted = (
         "All of them respond alike to the interventions, so their agreement with the value norm cannot be measured."
         if area is None
-        else f"The value norm separates the heads where {area.intervention} changes the answers from the others with an area under "
+        else f"The value norm separates the heads where {area.intervention} changes the answers from the others with "
+        "an area under "
         f"the ROC curve of {area.area:.2}, where 0.5 is chance."
     )
     return (
-        f"{len(heads)} of {size} heads are sink heads of {label}. Redirecting one head's attention away from it changes the answers "
-        f"by less than {limits.change:g} on average in {harmless} of them; the loss rises significantly in {worse} and falls in "
-        f"{better}. By intervention: {', '.join(f'{kinds[kind]} {kind}' for kind in KINDS if kinds[kind])}. {predicted}"
+        f"{len(heads)} of {size} heads are sink heads of {label}. Redirecting one head's attention away from it "
+        f"changes the answers by less than {limits.change:g} on average in {harmless} of them; the loss rises "
+        f"significantly in {worse} and falls in {better}. By intervention: "
+        f"{', '.join(f'{kinds[kind]} {kind}' for kind in KINDS if kinds[kind])}. {predicted}"
     )
 
 
@@ -172,14 +178,14 @@ def blocking(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"With {_what(row)} blocked in all heads, {row.metric} changes by {row.change:+points} on {row.change.n:,} examples: "
-            f"{_EFFECT.get(row.verdict, 'neither a loss nor its absence is shown')}."
+            f"With {_what(row)} blocked in all heads, {row.metric} changes by {row.change:+points} on {row.change.n:,} "
+            f"examples: {_EFFECT.get(row.verdict, 'neither a loss nor its absence is shown')}."
             for row in rows
         ],
         [
-            "Attention to a token blocked: no token attends to it, and the other weights are scaled to sum to one. Attention from a "
-            "token blocked: it attends only to itself, so that it gathers nothing from the text. Verdicts are those of disabled "
-            "heads, corrected over the rows."
+            "Attention to a token blocked: no token attends to it, and the other weights are scaled to sum to one. "
+            "Attention from a token blocked: it attends only to itself, so that it gathers nothing from the text. "
+            "Verdicts are those of disabled heads, corrected over the rows."
         ],
         [blocking_table(rows)],
         [blocking_figure(view.name, rows)],

@@ -47,10 +47,10 @@ def define_axis(run: "Run", grid: HeadGrid) -> None:
 def log_grid(run: "Run", grid: HeadGrid, step: int, *, title: str | None = None, effects: bool = False) -> None:
     """Log a grid: a heatmap of each column, one table, and scalars of heads and layers.
 
-    ``drift/cosine/heatmap`` is a picture under the same name at every step, ``drift/table`` (none for effects) has a row for each head,
-    ``drift/cosine/l11h03`` is one head, and ``drift/cosine/l11`` the mean over a layer's heads (not of p-values, and not
-    of effects, where it would be taken for the effect of the whole layer). A grid of whole layers has the scalars of
-    layers only. What has no value is left out.
+    ``drift/cosine/heatmap`` is a picture under the same name at every step, ``drift/table`` (none for effects) has a
+    row for each head, ``drift/cosine/l11h03`` is one head, and ``drift/cosine/l11`` the mean over a layer's heads (not
+    of p-values, and not of effects, where it would be taken for the effect of the whole layer). A grid of whole layers
+    has the scalars of layers only. What has no value is left out.
 
     Args:
         run: The run.

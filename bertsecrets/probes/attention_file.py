@@ -76,7 +76,9 @@ class AttentionFile(AbstractContextManager["AttentionFile"]):
 
     @property
     def spread_C(self) -> Tensor:
-        """Root mean square deviation of a head's attention to the words from its mean in each row, over what was stored."""
+        """Root mean square deviation of a head's attention to the words from its mean in each row, over what was
+        stored.
+        """
         spread_C = (self._variance_C / max(self._rows, 1)).sqrt().float()
         # A head that never varies would be divided by 0.
         return torch.where(spread_C > 0, spread_C, 1.0)
@@ -172,7 +174,9 @@ def _word_level(
 
 
 def _units(batch: Batch) -> Tensor:
-    """The place of each token in the file's maps, ``[B, S]``: 0 for [CLS], 1 for [SEP], 2 + word for words, -1 for none."""
+    """The place of each token in the file's maps, ``[B, S]``: 0 for [CLS], 1 for [SEP], 2 + word for words, -1 for
+    none.
+    """
     special_BS = batch.special_BS & batch.attention_mask_BS.bool()
     unit_BS = torch.where(batch.word_BS >= 0, batch.word_BS + SPECIAL, -1)
     order_BS = special_BS.cumsum(-1)

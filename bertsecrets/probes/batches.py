@@ -113,7 +113,8 @@ class ProbeDataset(Dataset[ProbeBatch]):
 
 
 class ProbeSampler(Sampler[list[int]]):
-    """Batches of sentences of similar length: sentences of equal length are shuffled in each epoch, and so are the batches.
+    """Batches of sentences of similar length: sentences of equal length are shuffled in each epoch, and so are the
+    batches.
 
     Args:
         words: Number of words of each sentence.

@@ -1,4 +1,6 @@
-"""The probes: parsers with few weights that choose each word's head, and name its relation (Clark et al. 2019, section 5)."""
+"""The probes: parsers with few weights that choose each word's head, and name its relation (Clark et al. 2019, section
+5).
+"""
 
 from abc import abstractmethod
 
@@ -31,10 +33,10 @@ class AttentionProbe(Probe):
     """A weight for each head and direction; with word vectors, the weights depend linearly on the two words.
 
     The score of word j as the head of word i is ``sum_k w_k A_k[i, j] + u_k A_k[j, i]`` over all C heads k (the paper's
-    attention-only probe). With word vectors v, ``w = W (v_i + v_j) + b`` with the vectors joined, and so is ``u`` (attention
-    and words). Attention from and to the root is a learned mixture of that of [CLS] and of [SEP], as in the paper's code,
-    and the root's vector is zero. Attention is divided by each head's spread, which does not change what a probe can
-    learn, but lets heads of sharp and of flat attention learn equally fast.
+    attention-only probe). With word vectors v, ``w = W (v_i + v_j) + b`` with the vectors joined, and so is ``u``
+    (attention and words). Attention from and to the root is a learned mixture of that of [CLS] and of [SEP], as in the
+    paper's code, and the root's vector is zero. Attention is divided by each head's spread, which does not change what
+    a probe can learn, but lets heads of sharp and of flat attention learn equally fast.
 
     Args:
         spread_C: Spread of each head's attention, positive.
@@ -106,8 +108,8 @@ class AttentionProbe(Probe):
 class DistanceProbe(Probe):
     """Distances and words, without any attention: the paper's baseline, with one hidden layer of 256 units.
 
-    A pair's features are its distance over the sentence's length to the right and to the left, indicators of the distances
-    0, -1, +1, -2, +2 and of the root, and both word vectors, zero for the root.
+    A pair's features are its distance over the sentence's length to the right and to the left, indicators of the
+    distances 0, -1, +1, -2, +2 and of the root, and both word vectors, zero for the root.
 
     Args:
         relations: Number of relations, R.

@@ -1,4 +1,6 @@
-"""The structural probe: a linear map of hidden states whose squared distances are distances in the tree (Hewitt and Manning 2019)."""
+"""The structural probe: a linear map of hidden states whose squared distances are distances in the tree (Hewitt and
+Manning 2019).
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -244,7 +246,9 @@ class StructuralTraining(RecipeTraining):
 
 
 def structural_loss(distance_BMWW: Tensor, batch: StructuralBatch) -> Tensor:
-    """Absolute differences of distances over the squared number of words, summed over sentences and states (section 3.2)."""
+    """Absolute differences of distances over the squared number of words, summed over sentences and states (section
+    3.2).
+    """
     wrong_BMWW = (distance_BMWW - batch.distance_BWW[:, None]).abs() * batch.pair_BWW[:, None]
     words_B = batch.pair_BWW.diagonal(dim1=1, dim2=2).sum(-1)
     return (wrong_BMWW.sum((1, 2, 3)) / words_B.square()).sum()

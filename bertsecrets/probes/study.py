@@ -91,7 +91,8 @@ class Study:
 def run_study(study: Study, model: nn.Module) -> tuple[list[ProbeRow], Tensor | None]:
     """Train and score all probes.
 
-    The attention of one encoder at a time, and then hidden states, are in files in the recipe's folder, which are removed.
+    The attention of one encoder at a time, and then hidden states, are in files in the recipe's folder, which are
+    removed.
 
     Args:
         study: What is probed.

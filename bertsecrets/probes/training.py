@@ -92,7 +92,8 @@ class RecipeTraining(pl.LightningModule):
 class ProbeTraining(RecipeTraining):
     """A probe, and a second one for its control task, trained side by side without sharing a weight.
 
-    The loss is the cross entropy of the heads plus that of the relations given the right heads, each word with the same weight.
+    The loss is the cross entropy of the heads plus that of the relations given the right heads, each word with the same
+    weight.
 
     Args:
         probe: Learns the heads and relations.
@@ -141,7 +142,9 @@ def head_loss(scores_BWT: Tensor, candidate_BWT: Tensor, head_BW: Tensor, counts
 
 
 def choice(scores_BWT: Tensor, candidate_BWT: Tensor) -> Tensor:
-    """The best candidate of each word, ``[B, W]``; each word chooses by itself, so that the heads need not form a tree."""
+    """The best candidate of each word, ``[B, W]``; each word chooses by itself, so that the heads need not form a
+    tree.
+    """
     return scores_BWT.masked_fill(~candidate_BWT, -torch.inf).argmax(-1)
 
 
@@ -192,7 +195,8 @@ def fit_and_predict(
     """Train a module and let it answer.
 
     Args:
-        build: Builds the module for a number of steps; its predictions are counts by name, and the sentences' ``number``.
+        build: Builds the module for a number of steps; its predictions are counts by name, and the sentences'
+            ``number``.
         train, evaluations: Sentences to train on, and to answer.
         recipe: How to train.
 

@@ -54,7 +54,8 @@ def glove_vectors(path: Path, sentences: Sequence[Sentence]) -> WordVectors:
     write it, is skipped.
 
     Raises:
-        UserError: If the file cannot be read, lines differ in width, a number is not one, or it holds no word of the sentences.
+        UserError: If the file cannot be read, lines differ in width, a number is not one, or it holds no word of the
+            sentences.
     """
     wanted = {form.lower() for sentence in sentences for form in sentence.forms}
     row_of: dict[Hashable, int] = {}

@@ -28,7 +28,9 @@ def recovered(
     settings: PruneSettings,
     context: Context,
 ) -> PreTrainedModel:
-    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to 0."""
+    """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to
+    0.
+    """
     edits = [HeadEdit(layer, head, "zero") for layer, head in sorted(heads)]
     with torch.inference_mode(False):
         network: PreTrainedModel = copy.deepcopy(describe(model).model)

@@ -36,7 +36,8 @@ class ChangedAndNeeded:
     Args:
         drift_N: 1 − cosine with the maps before fine-tuning.
         effect_N: Change of the score without the head, in points; or the rise of the mean loss.
-        by_loss: Whether it is that of the loss, which stands for the score where more than half of its changes are equal.
+        by_loss: Whether it is that of the loss, which stands for the score where more than half of its changes are
+            equal.
         rows: The heads' rows of the ablation table.
         correlation: Rank correlation of the two, total and within layers.
     """
@@ -64,8 +65,8 @@ class ChangedAndNeeded:
         effect, sign = ("rise of the loss", "positive") if self.by_loss else ("change of score", "negative")
         why = " (the score of more than half of them changes equally)" if self.by_loss else ""
         return (
-            f"{relation}: over {len(self.rows)} heads the rank correlation of drift and {effect} without the head{why} is "
-            f"{correlation_in_words(correlation)}; {sign} would be: the more changed, the more needed."
+            f"{relation}: over {len(self.rows)} heads the rank correlation of drift and {effect} without the head{why} "
+            f"is {correlation_in_words(correlation)}; {sign} would be: the more changed, the more needed."
         )
 
 
@@ -120,7 +121,8 @@ def answers(
     rows = disabled.first
     related = changed_and_needed(views)
     relation = (
-        f"It cannot be told whether the heads that changed are needed: {_why_unrelated(views['drift'].value('cosine'), rows)}."
+        "It cannot be told whether the heads that changed are needed: "
+        f"{_why_unrelated(views['drift'].value('cosine'), rows)}."
         if related is None
         else related.in_words
     )
@@ -179,7 +181,8 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
             worst = ordered[0]
             first += (
                 f" The largest loss of {metric}, without {HEAD.label_of(worst)}, is "
-                f"{points_in_words(worst)}, {'within the margin' if worst['significant'] else 'not significant after correction'}."
+                f"{points_in_words(worst)}, "
+                f"{'within the margin' if worst['significant'] else 'not significant after correction'}."
             )
     first = f"{first} {spared} can be spared ({ruled_out_in_words(rows[0])})"
     if not unknown:
@@ -191,7 +194,9 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
 
 
 def layers_in_words(table: AblationTable) -> str:
-    """How many whole layers are needed by the first metric, and the one that is needed most; empty if none was disabled."""
+    """How many whole layers are needed by the first metric, and the one that is needed most; empty if none was
+    disabled.
+    """
     rows = rows_of(LAYER, table)
     defined = [row for row in rows if np.isfinite(row["delta"])]
     if not defined:

@@ -113,7 +113,9 @@ def compare_experiments(
 
 
 def _title(conditions: Sequence[Condition], sections: Sequence[Section]) -> str:
-    """The answer of the page in a sentence: on the heads that are needed if any were disabled, else the first finding about heads or scores."""
+    """The answer of the page in a sentence: on the heads that are needed if any were disabled, else the first finding
+    about heads or scores.
+    """
     experiments = conditions[0].runs[0].experiments
     if _models(conditions) == 1 and "ablation" in experiments and not conditions[0].unlearned:
         disabled = DisabledHeads.of(experiments["ablation"][1].run)
@@ -133,7 +135,9 @@ def _models(conditions: Sequence[Condition]) -> int:
 
 
 def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[str]) -> list[Section]:
-    """The table of all heads with what a run and the analyses of it hold, also written to files; none for several models."""
+    """The table of all heads with what a run and the analyses of it hold, also written to files; none for several
+    models.
+    """
     if _models(conditions) > 1:
         return []
     experiments = conditions[0].runs[0].experiments
@@ -153,7 +157,10 @@ def _runs_in_words(runs: Sequence[FinishedRun], conditions: Sequence[Condition],
     difference = f"They differ in {', '.join(varying)}." if varying else "They differ only in their seed."
     models = _models(conditions)
     of = f" about {counted(models, 'model')}" if models < len(runs) else ""
-    return f"{len(runs)} finished runs{of}, {per_condition} for each of {counted(len(conditions), 'condition')}. {difference}"
+    return (
+        f"{len(runs)} finished runs{of}, {per_condition} for each of {counted(len(conditions), 'condition')}. "
+        f"{difference}"
+    )
 
 
 def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
@@ -197,8 +204,8 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     findings = [_extremes_in_words(metric, by_label) for (*_, metric), by_label in means.items() if len(by_label) > 1]
     findings += (
         [
-            f"On average no better than a constant answer: {', '.join(losers)}. The heads of such models say little about the "
-            "task."
+            f"On average no better than a constant answer: {', '.join(losers)}. The heads of such models say little "
+            "about the task."
         ]
         if losers
         else []
@@ -208,9 +215,9 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
         f"{_SCORES} (table 1 of Kovaleva et al.)" if "init" in varying else _SCORES,
         findings,
         [
-            "The interval is over seeds and examples; with one seed it is over examples and says nothing of another fine-tuning. "
-            "F1, AUC and Matthews' correlation have one over seeds alone. It is cut off at the ends of the "
-            "metric's range."
+            "The interval is over seeds and examples; with one seed it is over examples and says nothing of another "
+            "fine-tuning. F1, AUC and Matthews' correlation have one over seeds alone. It is cut off at the ends of "
+            "the metric's range."
         ],
         [Table(header, cells, "Mean over seeds, of the model and of the constant answer")],
         [FigureBlock("scores", figure, "Every seed's score, by condition.", "Dot chart of scores by condition.")],
@@ -220,7 +227,9 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
 
 
 def _unlearned_in_words(conditions: Sequence[Condition], varying: Sequence[str]) -> list[str]:
-    """Sentences on the runs whose heads are left out, as they learned nothing, and on conditions that are left with too few."""
+    """Sentences on the runs whose heads are left out, as they learned nothing, and on conditions that are left with too
+    few.
+    """
     names = [run.name for condition in conditions for run in condition.unlearned]
     few = [
         condition.label(varying)
@@ -309,8 +318,8 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
         judged = [correlation for _, correlation in rhos if correlation.judged]
         significant = sum(correlation.significant for correlation in judged)
         findings.append(
-            "The rank correlation of a head's drift and the change of score without it (negative: heads that changed more "
-            f"matter more) is {lowest if len(rhos) == 1 else f'from {lowest} to {highest}'}; within layers it is "
+            "The rank correlation of a head's drift and the change of score without it (negative: heads that changed "
+            f"more matter more) is {lowest if len(rhos) == 1 else f'from {lowest} to {highest}'}; within layers it is "
             f"distinguishable from chance in {significant} of {len(judged)} conditions with heads enough to judge it."
         )
     block = FigureBlock("drift_against_ablation", figure, "Drift against the effect of disabling.", "Scatter of heads.")
@@ -328,11 +337,12 @@ def _reading(with_heads: bool) -> Section:
         "How to read this page",
         paragraphs=[
             "Layers and heads are counted from 0. The panels of a figure share one colour scale.",
-            "A difference tested over seeds generalises to other seeds; one tested over examples, used for conditions with "
-            "a single seed, holds for these models only. Either way p-values are corrected over all heads of a panel "
-            "(Benjamini and Hochberg), and pale cells may be chance.",
-            "ICC is the intraclass correlation ICC(2,1) of Shrout and Fleiss (1979): the share of variance between heads "
-            "that does not come from the seed. Near 1, one run represents all; near 0, a head's number depends on its seed.",
+            "A difference tested over seeds generalises to other seeds; one tested over examples, used for conditions "
+            "with a single seed, holds for these models only. Either way p-values are corrected over all heads of a "
+            "panel (Benjamini and Hochberg), and pale cells may be chance.",
+            "ICC is the intraclass correlation ICC(2,1) of Shrout and Fleiss (1979): the share of variance between "
+            "heads that does not come from the seed. Near 1, one run represents all; near 0, a head's number depends "
+            "on its seed.",
             *(["Every head's mean and interval is in comparison.parquet next to this page."] if with_heads else []),
         ],
     )

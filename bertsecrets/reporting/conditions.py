@@ -23,7 +23,9 @@ _ALONE = {
     section: {name for name, meaning in meanings(declared).items() if meaning.conditions == "alone"}
     for section, declared in (("ablation", AblationSettings), ("callbacks", DisableHeads), ("analysis", DisableHeads))
 }
-"""Settings that say how something is computed, or how much, by section: they tell apart only runs that differ in nothing else."""
+"""Settings that say how something is computed, or how much, by section: they tell apart only runs that differ in
+nothing else.
+"""
 
 _TRAINING_ONLY = {f"trainer.{name}" for name, meaning in meanings(TrainerSettings).items() if not meaning.analyses}
 """Settings of the trainer that analyses record and do not use."""
@@ -75,7 +77,9 @@ class Condition:
         return " · ".join(values) or self.factors["model"]
 
     def replicates(self, measure: str, *, of_task: bool = False) -> Replicates | None:
-        """An experiment in all runs that have it, for one that reads the task without the unlearned; None if no run is left."""
+        """An experiment in all runs that have it, for one that reads the task without the unlearned; None if no run is
+        left.
+        """
         runs = [run for run in self.runs if not (of_task and run in self.unlearned)]
         views = [run.experiments[measure][1] for run in runs if measure in run.experiments]
         return Replicates(views) if views else None
@@ -158,7 +162,9 @@ def _counts_alone(key: str) -> bool:
 
 
 def _of_those_that_measure(key: str, flat: Sequence[dict[str, str]]) -> bool:
-    """Whether a setting of measures or annotations is the same in all runs that have them: the others have no results of it."""
+    """Whether a setting of measures or annotations is the same in all runs that have them: the others have no results
+    of it.
+    """
     group = key.split(".")[0]
     if group not in _MEASURED:
         return False
@@ -264,6 +270,6 @@ def check_sizes(runs: Sequence[FinishedRun]) -> None:
         if size != expected:
             a, b = (f"{layers} by {heads}" for layers, heads in (expected, size) if expected and size)
             raise UserError(
-                f"Runs '{first.name}' ({a} heads) and '{run.name}' ({b} heads) cannot be compared head by head; give runs "
-                "of one size, or add heads=false to compare their scores alone."
+                f"Runs '{first.name}' ({a} heads) and '{run.name}' ({b} heads) cannot be compared head by head; give "
+                "runs of one size, or add heads=false to compare their scores alone."
             )

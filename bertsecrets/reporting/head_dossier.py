@@ -1,4 +1,6 @@
-"""A dossier of one head over a whole evaluation set: examples that it decides, examples it attends in, and pairs of tokens."""
+"""A dossier of one head over a whole evaluation set: examples that it decides, examples it attends in, and pairs of
+tokens.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +52,9 @@ _PAIRS_AT_ONCE = 2_000_000
 
 
 class HeadDossier(PageView):
-    """The dossier of one head as a page without network: show it in a notebook, or :meth:`save` it; prints its findings."""
+    """The dossier of one head as a page without network: show it in a notebook, or :meth:`save` it; prints its
+    findings.
+    """
 
     def __repr__(self) -> str:
         return "\n".join([self.report.title, *(line for part in self.report.sections for line in part.findings)])
@@ -81,8 +85,8 @@ class HeadAttention:
     """What one head attends to in N examples.
 
     Args:
-        share_N: Mean share of a token's attention that goes to other tokens of the text, neither special ones nor itself;
-            NaN for a text of one token.
+        share_N: Mean share of a token's attention that goes to other tokens of the text, neither special ones nor
+            itself; NaN for a text of one token.
         strongest: For each example the largest such weight: the two tokens and the weight.
         pairs: Pairs of tokens attended to by more than chance, the largest mean weight first.
         tested: Number of pairs that were tested.
@@ -210,7 +214,9 @@ class _PairSums:
         self.size = 0
 
     def above_chance(self, name: Callable[[int], str]) -> tuple[list[TokenPair], int]:
-        """Pairs whose mean excess is above 0 by a one-sided t test with Bonferroni's correction, and how many were tested."""
+        """Pairs whose mean excess is above 0 by a one-sided t test with Bonferroni's correction, and how many were
+        tested.
+        """
         if not self.parts:
             return [], 0
         self._add_up()
@@ -244,7 +250,8 @@ def _load(run: Run) -> tuple[nn.Module, TaskData]:
     checkpoint = config.get("checkpoint")
     if checkpoint == INITIAL:
         raise UserError(
-            f"'{run.folder}' analysed a model before fine-tuning, whose answers mean nothing; give a run of train.py or its analysis."
+            f"'{run.folder}' analysed a model before fine-tuning, whose answers mean nothing; give a run of train.py "
+            "or its analysis."
         )
     # Of a training, the key is a section.
     source = (config.get("trained") or {}).get("folder", checkpoint) if isinstance(checkpoint, str) else run.folder
@@ -253,8 +260,8 @@ def _load(run: Run) -> tuple[nn.Module, TaskData]:
         # A run's folder is data, which must not cause imports.
         if isinstance(value, str) and (":" in value or ".py" in value):
             raise UserError(
-                f"{section}.{key} of '{run.folder}' is the code '{value}', which is not imported because a folder names it; a "
-                "dossier needs a source of this project or of an installed package."
+                f"{section}.{key} of '{run.folder}' is the code '{value}', which is not imported because a folder "
+                "names it; a dossier needs a source of this project or of an installed package."
             )
     task, spec = task_from_config(config["task"]), ModelSpec.read("model", config["model"])
     tokenizer = load_tokenizer(spec)
@@ -371,7 +378,8 @@ def _flips(swept: _Swept) -> str:
     right_N, still_N = answer_N == label_N.long(), without_N == label_N.long()
     return (
         f"Without it {int((answer_N != without_N).sum()):,} of {len(label_N):,} answers change: "
-        f"{int((right_N & ~still_N).sum()):,} from right to wrong, {int((~right_N & still_N).sum()):,} from wrong to right."
+        f"{int((right_N & ~still_N).sum()):,} from right to wrong, {int((~right_N & still_N).sum()):,} from wrong to "
+        "right."
     )
 
 
@@ -400,10 +408,12 @@ def _strength(attention: HeadAttention, examples: Sequence[Example]) -> Section:
     return Section(
         "Where it attends strongly",
         [
-            f"A token gives {mean} of its attention to other tokens of the text, on average over {len(attending):,} examples."
+            f"A token gives {mean} of its attention to other tokens of the text, on average over {len(attending):,} "
+            "examples."
         ],
         [
-            "The rest goes to special tokens and to itself. Tenths of the examples, the strongest first, each by its middle example."
+            "The rest goes to special tokens and to itself. Tenths of the examples, the strongest first, each by its "
+            "middle example."
         ],
         [Table(["tenth", "share", "text", "strongest pair"], rows)],
     )
@@ -419,8 +429,9 @@ def _with_correlation(section: Section, share_N: Array, change_N: Array) -> Sect
         section,
         findings=[
             *section.findings,
-            f"How strongly it attends {verb} how much the answer changes without it: rank correlation {number(correlation.rho, 2)} "
-            f"({number(correlation.low, 2)} to {number(correlation.high, 2)}, p {p_value(correlation.p_value)}).",
+            f"How strongly it attends {verb} how much the answer changes without it: rank correlation "
+            f"{number(correlation.rho, 2)} ({number(correlation.low, 2)} to {number(correlation.high, 2)}, p "
+            f"{p_value(correlation.p_value)}).",
         ],
     )
 
@@ -440,8 +451,8 @@ def _pairs(attention: HeadAttention) -> Section:
         title,
         [f"{len(attention.pairs):,} of {attention.tested:,} pairs of tokens get more attention than chance{lead}."],
         [
-            f"Pairs that occur in at least {_FEWEST} examples. Chance is the same weight for every token of an example; limits are "
-            "corrected for all pairs that were tested."
+            f"Pairs that occur in at least {_FEWEST} examples. Chance is the same weight for every token of an "
+            "example; limits are corrected for all pairs that were tested."
         ],
         [Table(["pair", "mean weight", "chance", "excess at least", "examples"], rows)] if rows else [],
     )

@@ -66,8 +66,8 @@ def head_view(
 ) -> HeadView:
     """View every head's attention to a sentence or a pair of sentences.
 
-    The view has a map, lines between tokens, and a grid of all heads; of a classifier it says what the model answers with
-    and without the selected head (its attention made uniform). Weights are those of one forward pass in evaluation
+    The view has a map, lines between tokens, and a grid of all heads; of a classifier it says what the model answers
+    with and without the selected head (its attention made uniform). Weights are those of one forward pass in evaluation
     mode, before dropout. A page takes at most 3 MB; it says which tokens it leaves out for that.
 
     Args:
@@ -82,8 +82,8 @@ def head_view(
         max_length: Longest text in tokens; None for the most that the model has positions for.
 
     Raises:
-        UserError: If a sentence is empty, the model is not an encoder, or the reference, the run, a grid or ``start`` does
-            not fit it.
+        UserError: If a sentence is empty, the model is not an encoder, or the reference, the run, a grid or ``start``
+            does not fit it.
     """
     network = check_encoder(model, tokenizer)
     sentences = _sentences(text, second)
@@ -103,8 +103,8 @@ def head_view(
     shown = _shown_positions(sentence_of, special, math.isqrt(_WEIGHTS // (size[0] * size[1] * len(stages))))
     if len(shown) < length:
         notes.append(
-            f"To keep this page under 3 MB it leaves out {length - len(shown)} of the text's {length} tokens, from the end of "
-            "each sentence; the weights are those of the whole text, so that rows sum to less than 1."
+            f"To keep this page under 3 MB it leaves out {length - len(shown)} of the text's {length} tokens, from the "
+            "end of each sentence; the weights are those of the whole text, so that rows sum to less than 1."
         )
     tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())]
     example = ViewerExample(
@@ -173,7 +173,8 @@ def _encoded(
 
 
 def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tuple[int, int], str]]:
-    """What a sequence classifier answers and how many heads change the class, and for each head its answer with and without it.
+    """What a sequence classifier answers and how many heads change the class, and for each head its answer with and
+    without it.
 
     The title is neutral, and there is no sentence for a head, for any other model.
     """
@@ -198,7 +199,10 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
     title = f"The model answers {answer_with_head}"
     if clean_BC.shape[1] > 1:
         changing = int((logits_BVC[0].argmax(-1) != clean_BC[0].argmax()).sum())
-        title += f"; {changing or 'none'} of {len(plan.variants)} heads change{'s' * (changing <= 1)} that when disabled alone"
+        title += (
+            f"; {changing or 'none'} of {len(plan.variants)} heads change{'s' * (changing <= 1)} that when "
+            "disabled alone"
+        )
     return title, {
         variant.heads[0]: f"The model answers {answer_with_head}, and {_answer(logits_C, names)} without this head."
         for variant, logits_C in zip(plan.variants, logits_BVC[0], strict=True)
@@ -231,8 +235,8 @@ def _reference(network: PreTrainedModel, reference: nn.Module) -> PreTrainedMode
     if sizes[0] != sizes[1]:
         (layers, heads, words), (layers_2, heads_2, words_2) = sizes
         raise UserError(
-            f"The reference has {layers_2} layers of {heads_2} heads and {words_2} tokens, but the model {layers} of {heads} "
-            f"and {words}; give a model of the same size and vocabulary."
+            f"The reference has {layers_2} layers of {heads_2} heads and {words_2} tokens, but the model {layers} of "
+            f"{heads} and {words}; give a model of the same size and vocabulary."
         )
     return other.model
 
@@ -259,7 +263,8 @@ def _table(
 ) -> JointTable | None:
     if run is None and not grids:
         return None
-    # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to import.
+    # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to
+    # import.
     from bertsecrets.present.presenter import presenter_of
     from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
     from bertsecrets.reporting.run_report import views_of
@@ -280,8 +285,8 @@ def _table(
         if column.value_LH.shape != size:
             layers, heads = column.value_LH.shape
             raise UserError(
-                f"Column '{column.key}' has {layers} layers of {heads} heads, but the model {size[0]} of {size[1]}; give a "
-                "run or a grid of this model."
+                f"Column '{column.key}' has {layers} layers of {heads} heads, but the model {size[0]} of {size[1]}; "
+                "give a run or a grid of this model."
             )
     if not columns:
         return None

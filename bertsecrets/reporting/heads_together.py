@@ -130,7 +130,9 @@ class HeadsTogether:
         write_parquet(folder / PARQUET, self.arrow())
 
     def arrow(self) -> pa.Table:
-        """Every column: ``layer`` and ``head`` as int32, numbers as float64 (null where undefined), texts as strings."""
+        """Every column: ``layer`` and ``head`` as int32, numbers as float64 (null where undefined), texts as
+        strings.
+        """
         columns = {
             name: pa.array([head[axis] for head in self.heads], pa.int32())
             for axis, name in enumerate(("layer", "head"))

@@ -47,7 +47,8 @@ def gradients_and_drift(
         "Gradients and drift",
         [
             f"Over {correlation.count} layers the rank correlation of mean gradient norm and drift is "
-            f"{correlation_in_words(correlation)}. Layers alone cannot show whether larger gradients change attention more."
+            f"{correlation_in_words(correlation)}. Layers alone cannot show whether larger gradients change attention "
+            "more."
         ],
         figures=[
             FigureBlock(
@@ -145,7 +146,8 @@ def distances_and_classes(
         [(row.x, row.y) for row in places],
         classes,
         title="What heads that attend alike do",
-        note=f"distances between heads by multidimensional scaling, stress {number(space.stress, 2)}; in brackets: heads",
+        note=f"distances between heads by multidimensional scaling, stress {number(space.stress, 2)}; in brackets: "
+        "heads",
     )
     number_of = {(row.layer, row.head): number for number, row in enumerate(places)}
     distance_NN = np.zeros((len(places), len(places)))
@@ -162,8 +164,8 @@ def distances_and_classes(
     return Section(
         "Groups of heads and what they do",
         [
-            f"Heads of one {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to heads of "
-            f"another: {number(within)} and {number(between)} nats (permutation test, p {compared_p(p)})."
+            f"Heads of one {heading} are {'' if p <= LEVEL else 'not significantly '}closer to each other than to "
+            f"heads of another: {number(within)} and {number(between)} nats (permutation test, p {compared_p(p)})."
             for heading, (within, between, p) in tests
         ],
         figures=[FigureBlock("clusters_classes", figure, caption, "Heads as points in the plane, by class.")],
@@ -224,15 +226,17 @@ def roles_of_kept_heads(
         "Which heads stayed",
         [finding],
         [
-            "Expected: if as many heads of each layer stayed, drawn at random. The p-values are exact for all layers together and "
-            f"corrected (false discovery rate {LEVEL:.0%}). A head may be of several classes."
+            "Expected: if as many heads of each layer stayed, drawn at random. The p-values are exact for all layers "
+            f"together and corrected (false discovery rate {LEVEL:.0%}). A head may be of several classes."
         ],
         [table],
     )
 
 
 def _closeness(distance_NN: NDArray[np.float64], class_N: Sequence[str]) -> tuple[float, float, float] | None:
-    """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of two."""
+    """Mean distance within classes and between them, and a permutation test; None with fewer than two classes of
+    two.
+    """
     labelled = [head for head, label in enumerate(class_N) if label != MISSING]
     label_N = np.unique([class_N[head] for head in labelled], return_inverse=True)[1] if labelled else np.zeros(0, int)
     if (np.bincount(label_N, minlength=1) > 1).sum() < 2:

@@ -91,7 +91,9 @@ class ExportedModel:
         return scores if scores is not None and scores.lines() else None
 
     def sweep(self) -> AblationTable | None:
-        """The first disabling sweep over single heads of these weights, of the run or of an analysis; None without one."""
+        """The first disabling sweep over single heads of these weights, of the run or of an analysis; None without
+        one.
+        """
         for run in (self.run, *self.analyses):
             if run is not None and run.ablation_path.is_file():
                 table = run.ablation_table().select(step=self.step)
@@ -123,7 +125,8 @@ class ExportedModel:
 
 
 def analyses_of(run: Run, checkpoint: Path, step: int) -> list[Run]:
-    """Finished analyses of a run's checkpoint that lie where the commands put them: beside the run, or in ``<name>-analysis``.
+    """Finished analyses of a run's checkpoint that lie where the commands put them: beside the run, or in
+    ``<name>-analysis``.
 
     Args:
         run: The run.
@@ -188,8 +191,8 @@ def model_card(model: ExportedModel, location: str, has_heads: bool) -> str:
     ]
     if has_heads:
         parts.append(
-            f"`{CSV}`, `{PARQUET}` and `{LATEX}` hold one row for each head with all that was measured. Layers and heads are "
-            "counted from 0."
+            f"`{CSV}`, `{PARQUET}` and `{LATEX}` hold one row for each head with all that was measured. Layers and "
+            "heads are counted from 0."
         )
     parts += ["## How to reproduce", *_reproduction(model, config)]
     return "\n\n".join(parts) + "\n"
@@ -243,8 +246,9 @@ def _introduction(model: ExportedModel, config: Mapping[str, Any]) -> str:
     )
     start = "the untrained architecture of" if init == RANDOM_INIT else "the pre-trained model"
     sentences = [
-        f"A {'regression model' if task.is_regression else 'classifier'} of {'sentence pairs' if task.texts == 2 else 'sentences'} fine-tuned on the task "
-        f"`{markdown_text(task.name)}` from {start} `{markdown_text(_source(model.spec))}`; its answer is {answer}."
+        f"A {'regression model' if task.is_regression else 'classifier'} of "
+        f"{'sentence pairs' if task.texts == 2 else 'sentences'} fine-tuned on the task `{markdown_text(task.name)}` "
+        f"from {start} `{markdown_text(_source(model.spec))}`; its answer is {answer}."
     ]
     if GATES in model.record:
         sentences.append("Each head's gate is multiplied into its columns of the output projection.")

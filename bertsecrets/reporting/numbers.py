@@ -33,11 +33,11 @@ LONG = pa.schema(
 
 folder: The run's folder, since a training and its analyses are about one model.
 run, model, task, init, seed, stage, step: What the number is of.
-experiment, quantity: Its source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and ``relation/accuracy``.
-key: What else tells it from others, such as ``metric=accuracy mode=uniform kind=head variant=l03h11``; empty for a grid.
-layer, head: Of a head or layer, counted from 0; else null.
-value, low, high, stderr, n: The number, the limits of its 95 % interval, its standard error, and the examples behind it.
-verdict: Of the row that it stands in; null without one.
+experiment, quantity: Its source, such as ``drift`` and ``cosine``, ``ablation`` and ``delta``, ``dependency`` and
+``relation/accuracy``. key: What else tells it from others, such as ``metric=accuracy mode=uniform kind=head
+variant=l03h11``; empty for a grid. layer, head: Of a head or layer, counted from 0; else null.
+value, low, high, stderr, n: The number, the limits of its 95 % interval, its standard error, and the examples behind
+it. verdict: Of the row that it stands in; null without one.
 """
 
 _LIMITS = {
@@ -46,7 +46,9 @@ _LIMITS = {
     "logit_margin_change": ("logit_margin_low", "logit_margin_high", ""),
     "interaction": ("interaction_low", "interaction_high", ""),
 }
-"""Numbers of the ablation table, and their limits and standard errors there: those for all variants together where it has them."""
+"""Numbers of the ablation table, and their limits and standard errors there: those for all variants together where it
+has them.
+"""
 
 
 def numbers(*folders: str | Path) -> Any:

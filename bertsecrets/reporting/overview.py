@@ -141,7 +141,10 @@ class DisabledHeads:
         first = spared_and_needed(needed, spared, self.judged, self._both_ways())
         if not spared and not needed:
             examples = self.any_row["count"]
-            first = f"{examples:,} examples are not enough to tell which of {self.judged} are needed and which can be spared"
+            first = (
+                f"{examples:,} examples are not enough to tell which of {self.judged} are needed and which can be "
+                "spared"
+            )
         layers = self.layer_verdicts
         if not layers:
             return _sentence(first)
@@ -161,7 +164,9 @@ class DisabledHeads:
         return f"the {heads} judged" if self.partial else heads
 
     def _both_ways(self) -> str:
-        """What the heads that can be spared change one at a time, added up, and together, in brackets; empty where that was not tried."""
+        """What the heads that can be spared change one at a time, added up, and together, in brackets; empty where that
+        was not tried.
+        """
         if not self.together:
             return ""
         first = self.together[0]
@@ -182,8 +187,8 @@ class DisabledHeads:
         level = f"{first['level']:.0%}".replace("%", " %")
         together = "" if first["low_simultaneous"] is None else ", for all heads together"
         notes = [
-            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} intervals{together}; "
-            f"verdicts corrected for {len(self.verdicts)} heads."
+            f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} "
+            f"intervals{together}; verdicts corrected for {len(self.verdicts)} heads."
         ]
         if self.one_sided:
             notes[0] += f" {self.one_sided}"
@@ -206,8 +211,8 @@ class DisabledHeads:
             for metric, count in counts.items()
         )
         return (
-            f"The metrics disagree: {by_metric}. A head counts as needed if any metric shows a loss, and as spared if every metric "
-            "rules one out."
+            f"The metrics disagree: {by_metric}. A head counts as needed if any metric shows a loss, and as spared if "
+            "every metric rules one out."
         )
 
     def colourings(self) -> list[Colouring]:
@@ -318,7 +323,8 @@ def overview(
         head: [
             *([] if disabled is None else disabled.about(head)),
             *(
-                f"{column.title}: {column.label} {number(float(column.value_LH[head]), 0 if _whole(column.value_LH) else 3)}."
+                f"{column.title}: {column.label} "
+                f"{number(float(column.value_LH[head]), 0 if _whole(column.value_LH) else 3)}."
                 for column in first.values()
             ),
             *(
@@ -348,7 +354,9 @@ def overview(
 
 
 def together_in_words(disabled: DisabledHeads) -> list[str]:
-    """What the model scores without all the heads that can each be spared, or that this was not tried; empty for fewer than two."""
+    """What the model scores without all the heads that can each be spared, or that this was not tried; empty for fewer
+    than two.
+    """
     together = disabled.together
     if not together:
         if len(disabled.spared) < 2:
@@ -356,8 +364,8 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
         return [f"How the model does without all {len(disabled.spared)} of them together was not tried; see “{PRUNE}”."]
     parts = [f"{metric_label(row.metric)} is {number(row.score)}, {change_in_words(row.change)}" for row in together]
     return [
-        f"Without all {len(together[0].heads.split())} of them together, {' and '.join(parts)}. They were chosen on the same examples, which "
-        "flatters this score."
+        f"Without all {len(together[0].heads.split())} of them together, {' and '.join(parts)}. They were chosen on "
+        "the same examples, which flatters this score."
     ]
 
 
@@ -374,8 +382,9 @@ def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
 def prune_section(run: Run, disabled: DisabledHeads) -> Section:
     """Whether the model can be pruned, as far as one sweep tells, and the command that tells more."""
     what = (
-        "removes heads step by step in several orders, draws the score against the number of heads that are left, and saves the "
-        "smallest model whose loss is shown to be within the margin on examples that did not choose the heads."
+        "removes heads step by step in several orders, draws the score against the number of heads that are left, and "
+        "saves the smallest model whose loss is shown to be within the margin on examples that did not choose the "
+        "heads."
     )
     stand_in = "Heads that can each be spared may stand in for each other."
     if disabled.together:
@@ -467,7 +476,9 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
 
 
 def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
-    """What it takes to settle the heads without a verdict: a sweep on the rest of the examples, if they are enough, else a plan."""
+    """What it takes to settle the heads without a verdict: a sweep on the rest of the examples, if they are enough,
+    else a plan.
+    """
     mode = disabled.any_row["mode"]
     power, swept = only(found(run, Power), Power, mode=mode), only(found(run, Swept), Swept, mode=mode)
     heads = f"For {counted(unsettled, 'head')} there are not enough examples to tell."

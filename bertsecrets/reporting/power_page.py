@@ -75,7 +75,8 @@ class Costs:
 
 
 class PowerPlan(PageView):
-    """What it takes to tell more about heads: prints its answer, plots, shows itself in a notebook and turns into pandas.
+    """What it takes to tell more about heads: prints its answer, plots, shows itself in a notebook and turns into
+    pandas.
 
     Args:
         planned: The simulated power.
@@ -137,14 +138,15 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
     runs, _ = find_runs(folders)
     if len({run.seed for run in runs}) < len(runs):
         raise UserError(
-            f"{len(runs)} runs have {len({run.seed for run in runs})} different seeds; give one run of each seed of one condition."
+            f"{len(runs)} runs have {len({run.seed for run in runs})} different seeds; give one run of each seed of "
+            "one condition."
         )
     sweeps = [_sweep(run) for run in runs]
     differing = next((sweep for sweep in sweeps if _variants(sweep) != _variants(sweeps[0])), None)
     if differing is not None:
         raise UserError(
-            f"Runs '{sweeps[0].name}' and '{differing.name}' did not disable the same heads in the same way; give runs that differ in "
-            "their seed alone."
+            f"Runs '{sweeps[0].name}' and '{differing.name}' did not disable the same heads in the same way; give runs "
+            "that differ in their seed alone."
         )
     latest = latest_rows(Run.open(runs[0].folder).ablation_table())
     pilot = Pilot.of(sweeps, latest, None if margin is None else margin / 100)
@@ -169,7 +171,8 @@ def _sweep(run: FinishedRun) -> RunSweep:
     _, view = run.experiments.get("ablation", (None, None))
     if view is None or not HEAD.of(latest_rows(view.run.ablation_table())):
         raise UserError(
-            f"Run '{run.folder}' disabled no heads one by one; run python -m bertsecrets analyze checkpoint={in_command(run.folder)} analysis=disable."
+            f"Run '{run.folder}' disabled no heads one by one; run python -m bertsecrets analyze "
+            f"checkpoint={in_command(run.folder)} analysis=disable."
         )
     sweep = read_sweep(view, HEAD.name)
     if sweep is None:
@@ -205,10 +208,12 @@ def answer(planned: Planned, costs: Costs | None = None) -> str:
         examples = planned.examples(planned.settled[1])
         share = f"{POWER:.0%} of the {undecided} heads without a verdict".replace("%", " %")
         first = (
-            f"To settle {share}: about {rounded(examples):,} examples ({range_in_words(*map(finite, planned.examples_range()))}), the "
-            f"pilot's {pilot.count:,} among them{_time(planned, costs, 1, examples)}."
+            f"To settle {share}: about {rounded(examples):,} examples "
+            f"({range_in_words(*map(finite, planned.examples_range()))}), the pilot's {pilot.count:,} among "
+            f"them{_time(planned, costs, 1, examples)}."
             if math.isfinite(examples)
-            else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of {points(pilot.judging.margin)} take very "
+            else f"Even {planned.sizes[-1]:,} examples settle less than {share}: losses near the margin of "
+            f"{points(pilot.judging.margin)} take very "
             "many; a larger margin takes fewer (margin=2)."
         )
     return f"{first} {_seeds_in_words(planned, costs)}"
@@ -228,8 +233,8 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     several = {seeds: planned.examples(power_M) for seeds, power_M in planned.settled.items() if seeds > 1}
     if not several:
         return (
-            "How many seeds a statement about other fine-tunings takes cannot be told from one run: give several that differ in their "
-            "seed."
+            "How many seeds a statement about other fine-tunings takes cannot be told from one run: give several that "
+            "differ in their seed."
         )
     if not any(planned.undecided[seeds] for seeds in several):
         return "Over seeds, each head has a verdict, too."
@@ -243,13 +248,14 @@ def _seeds_in_words(planned: Planned, costs: Costs | None) -> str:
     open_heads = round(planned.undecided[cheapest])
     if math.isinf(several[cheapest]):
         return (
-            f"Over seeds, {open_heads} heads have no verdict, and not even {max(several)} seeds with {planned.sizes[-1]:,} examples "
-            f"settle {POWER:.0%} of them."
+            f"Over seeds, {open_heads} heads have no verdict, and not even {max(several)} seeds with "
+            f"{planned.sizes[-1]:,} examples settle {POWER:.0%} of them."
         ).replace("0%", "0 %")
     with_examples = [seeds for seeds in several if math.isfinite(several[seeds])]
     text = (
-        f"Over seeds, {open_heads} heads have no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} seeds with about "
-        f"{rounded(several[cheapest]):,} examples each{_time(planned, costs, cheapest, several[cheapest])}"
+        f"Over seeds, {open_heads} heads have no verdict; the cheapest way to settle {POWER:.0%} of them is {cheapest} "
+        f"seeds with about {rounded(several[cheapest]):,} examples "
+        f"each{_time(planned, costs, cheapest, several[cheapest])}"
     ).replace("0%", "0 %")
     fewest = min(with_examples)
     helps = several[max(several)] < 0.8 * several[fewest]
@@ -274,16 +280,17 @@ def _settling(planned: Planned, costs: Costs | None) -> Section:
             if pilot.of_classes
             else f"Simulated: changes of {pilot.metric} are normal around effects that the pilot leaves possible"
         )
-        + ", and each simulated sweep is judged over all heads as sweeps are. A head counts as settled if it is shown to be needed or to "
+        + ", and each simulated sweep is judged over all heads as sweeps are. A head counts as settled if it is shown "
+        "to be needed or to "
         "be spared.",
         "With one seed a verdict is about one fine-tuned model, with several about the model and the task.",
-        "Adding examples to a pilot that left heads open is a second look at its examples, which their p-values do not allow for; "
-        "a sweep of new examples alone needs no allowance.",
+        "Adding examples to a pilot that left heads open is a second look at its examples, which their p-values do not "
+        "allow for; a sweep of new examples alone needs no allowance.",
     ]
     if any(np.max(power_M) - power_M[-1] > _FALL for seeds, power_M in planned.settled.items() if seeds > 1):
         notes.append(
-            "With few seeds, more examples may settle less: once the noise of examples is small, an interval over seeds rests on the "
-            "spread of these few, whose Student's t limits are wide."
+            "With few seeds, more examples may settle less: once the noise of examples is small, an interval over "
+            "seeds rests on the spread of these few, whose Student's t limits are wide."
         )
     if pilot.screened:
         notes.append("The pilot is a screened sweep: flips that it missed are not simulated.")
@@ -313,8 +320,10 @@ def _goals(planned: Planned) -> Section:
     meaning = {
         NEEDED: f"{WORDS[NEEDED]}: a head that loses {margin}",
         SPARED: f"{WORDS[DISPENSABLE]}: a head that loses nothing{flips}",
-        REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.judging.margin, 1)} points together, among {pilot.groups} groups",
-        RANKS: f"a rank correlation of {CORRELATION:g} within layers with the true effects, over {len(pilot.layers)} heads",
+        REDUNDANT: f"redundant: two such heads that lose {number(100 * GROUP_LOSS * pilot.judging.margin, 1)} points "
+        f"together, among {pilot.groups} groups",
+        RANKS: f"a rank correlation of {CORRELATION:g} within layers with the true effects, over {len(pilot.layers)} "
+        "heads",
         SET: f"pruning: a set that loses nothing{set_flips}",
     }
     rows = [
@@ -348,7 +357,10 @@ def _examples_in_words(examples: float, planned: Planned, purpose: str) -> str:
         return f"{purpose}: no number of examples up to {planned.sizes[-1]:,} has {POWER:.0%} power.".replace(
             "0%", "0 %"
         )
-    return f"{purpose}: {'' if examples == planned.sizes[0] else 'about '}{rounded(examples):,} examples{' suffice' if examples == planned.sizes[0] else ''}."
+    return (
+        f"{purpose}: {'' if examples == planned.sizes[0] else 'about '}{rounded(examples):,} "
+        f"examples{' suffice' if examples == planned.sizes[0] else ''}."
+    )
 
 
 def _note(pilot: Pilot) -> str:

@@ -45,8 +45,8 @@ class RunReport:
         scalars: Summary values for W&B.
         curves: Curves for W&B, see :meth:`bertsecrets.results.experiment.Experiment.curves`.
         heads: Everything that the run knows about each head; None without a measured head.
-        printed: Sentences for the terminal: of an analysis the notes and the first finding of each experiment, of a training the
-            first note, else the answer.
+        printed: Sentences for the terminal: of an analysis the notes and the first finding of each experiment, of a
+            training the first note, else the answer.
     """
 
     report: Report
@@ -187,7 +187,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
 
 
 def _history(view: MeasureView, captured: Collection[int]) -> HeadHistory | None:
-    """The first column of an experiment at every validation, for the viewer; None unless it was taken at two or more."""
+    """The first column of an experiment at every validation, for the viewer; None unless it was taken at two or
+    more.
+    """
     column = next(iter(view.columns), None)
     history = [] if column is None else view.history(column.name)
     # What is recorded between validations has a chart of its own.
@@ -260,8 +262,8 @@ def _steps_in_words(view: MeasureView, scores: RunScores) -> str | None:
     if view.step is None or view.step == scores.step:
         return None
     return (
-        f"Scores are those of the weights at step {scores.step}; {lower_first(view.title)} is that of the weights at step "
-        f"{view.step}."
+        f"Scores are those of the weights at step {scores.step}; {lower_first(view.title)} is that of the weights at "
+        f"step {view.step}."
     )
 
 
@@ -315,8 +317,8 @@ def _scores_section(scores: RunScores) -> Section:
     tested = (
         [
             "One-sided p of the model being no better than the constant answer: "
-            f"{', '.join(f'{name} {p_value(p)}' for name, p in better.items())} (McNemar's exact test over examples; for "
-            "correlations a permutation test)."
+            f"{', '.join(f'{name} {p_value(p)}' for name, p in better.items())} (McNemar's exact test over examples; "
+            "for correlations a permutation test)."
         ]
         if better
         else []
@@ -350,9 +352,9 @@ def _scores_section(scores: RunScores) -> Section:
             f"“{scores.constant_answer}” has {_constant(first)}."
         ],
         [
-            "The constant answer is the class that most examples of the first set have, or their mean score: a model that does not "
-            "beat it has learned nothing that its heads could show. If that class is the negative one, its F1 is 0, "
-            "which is easy to beat: compare the accuracy instead.",
+            "The constant answer is the class that most examples of the first set have, or their mean score: a model "
+            "that does not beat it has learned nothing that its heads could show. If that class is the negative one, "
+            "its F1 is 0, which is easy to beat: compare the accuracy instead.",
             *tested,
         ],
         [
@@ -377,9 +379,10 @@ def _reading_section(run: Run, left_out: int) -> Section:
         "How to read this page",
         paragraphs=[
             *further,
-            "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head 12-9 is "
-            "layer 11 · head 8 here.",
-            "The run's folder holds the numbers of this page: those of each head in heads.parquet, effects of disabling in "
-            "ablation.parquet, scores in scores.json. A difference between two heads that is smaller than about two standard errors may be noise.",
+            "Layers and heads are counted from 0; layer 0 is next to the input. The papers count from 1: their head "
+            "12-9 is layer 11 · head 8 here.",
+            "The run's folder holds the numbers of this page: those of each head in heads.parquet, effects of "
+            "disabling in ablation.parquet, scores in scores.json. A difference between two heads that is smaller than "
+            "about two standard errors may be noise.",
         ],
     )

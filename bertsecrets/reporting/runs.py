@@ -74,7 +74,9 @@ class FinishedRun:
 
     @property
     def weights(self) -> tuple[Path, int, int]:
-        """What tells the weights that the run is about: the folder of their training, or their own, optimiser step and seed."""
+        """What tells the weights that the run is about: the folder of their training, or their own, optimiser step and
+        seed.
+        """
         trained = self.config.get("trained") or {}
         return Path(trained.get("folder") or self.source or self.folder).resolve(), int(self.scores["step"]), self.seed
 
@@ -97,7 +99,8 @@ class FinishedRun:
 def constant_score(runs: Sequence[FinishedRun], name: str, metric: str) -> float:
     """The score of the constant answer on one evaluation set of runs that differ in their seed; NaN where undefined.
 
-    Runs of earlier versions, whose answer was the class that most of their training rows had, may differ: the highest counts.
+    Runs of earlier versions, whose answer was the class that most of their training rows had, may differ: the highest
+    counts.
 
     Args:
         runs: The runs.
@@ -147,8 +150,8 @@ def find_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:
         training = (run.config.get("trained") or {}).get("folder")
         if training is not None and not Path(training).is_dir():
             _log.warning(
-                f"'{run.folder}' analysed the run in '{training}', which is not there: its numbers do not join those of that run. "
-                "Move both folders together."
+                f"'{run.folder}' analysed the run in '{training}', which is not there: its numbers do not join those "
+                "of that run. Move both folders together."
             )
     return list(runs.values()), list(unfinished.values())
 
@@ -159,7 +162,8 @@ def left_out(unfinished: Sequence[str]) -> list[str]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folder if it is that of a run, else those of the runs directly inside it, in order, without a sweep's merged one.
+    """The folder if it is that of a run, else those of the runs directly inside it, in order, without a sweep's merged
+    one.
 
     Those of a sweep may lie deeper (``hydra.sweep.subdir``).
     """

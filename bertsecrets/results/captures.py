@@ -60,7 +60,8 @@ class TellingExample:
     Args:
         tokens: The T tokens.
         label: The right answer.
-        answers: Name, number with the head, and number without it, of each possible answer: probabilities, or one score.
+        answers: Name, number with the head, and number without it, of each possible answer: probabilities, or one
+            score.
         attention_QK: The head's weights ``[T, T]`` in 0..1.
     """
 

@@ -23,9 +23,10 @@ class Kind:
         component: Its name in ``ablation.components``; empty if it is no part of a model.
         axes: What the effects are a grid over: ``layer`` and ``head``, ``layer``, or nothing.
         column: What the cells of a layer are, in a grid over layers and ``head``.
-        code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer, or the numbers ``{layer}``
-            and ``{head}``.
-        label: Name of a variant on pages, with ``{component}``, or ``{layer}``, ``{head}``, ``{heads}`` or ``{num_heads}`` of its row.
+        code: Name of a variant in tables and W&B, with ``{component}`` for the code of its head or layer, or the
+            numbers ``{layer}`` and ``{head}``.
+        label: Name of a variant on pages, with ``{component}``, or ``{layer}``, ``{head}``, ``{heads}`` or
+            ``{num_heads}`` of its row.
         title: What a figure over all variants shows.
         without: What the model lacks: "change of accuracy without ...".
         suffix: Tells the columns of such a grid from those of single heads.
@@ -161,7 +162,9 @@ NEURONS = Kind(
     suffix="_neurons",
     done="left out",
 )
-"""Neurons of a feed-forward part, in order, in as many groups of equal size as the layer has heads; ``head`` counts the groups."""
+"""Neurons of a feed-forward part, in order, in as many groups of equal size as the layer has heads; ``head`` counts the
+groups.
+"""
 
 GROUP_OF_NEURONS = f"{NEURONS.name}-"
 """What the name of such a group begins with, as a part of a layer that is left out; its number follows."""

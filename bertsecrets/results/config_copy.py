@@ -26,7 +26,9 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def write_config(config: DictConfig, folder: Path) -> None:
-    """Write a run's copy of its configuration, interpolations resolved; of an analysis also how far the analysed run lies."""
+    """Write a run's copy of its configuration, interpolations resolved; of an analysis also how far the analysed run
+    lies.
+    """
     trained = (config.get("trained") or {}).get("folder")
     if trained is not None:
         config = config.copy()
@@ -54,8 +56,8 @@ def read_config(folder: Path) -> DictConfig:
     foreign = _not_plain(OmegaConf.to_container(config, resolve=False))
     if foreign is not None:
         raise UserError(
-            f"'{path}' has {foreign}, which a run's own copy never has: it was edited or made by another program; run it "
-            "again in another folder."
+            f"'{path}' has {foreign}, which a run's own copy never has: it was edited or made by another program; run "
+            "it again in another folder."
         )
     ablation = config.get("ablation")
     if isinstance(ablation, DictConfig) and ablation.get("looks") == 1:
@@ -72,7 +74,9 @@ def _parsed(text: str) -> DictConfig | ListConfig:
 
 
 def _not_plain(content: Any, key: str = "") -> str | None:
-    """The first entry that is no plain value, in words: an interpolation, which may read the environment, or Hydra's part."""
+    """The first entry that is no plain value, in words: an interpolation, which may read the environment, or Hydra's
+    part.
+    """
     if isinstance(content, dict):
         if not key and "hydra" in content:
             return "a section 'hydra'"

@@ -14,7 +14,9 @@ def latest_rows(table: AblationTable) -> list[Row]:
 
 
 def main_rows(table: AblationTable) -> list[Row]:
-    """The rows of the table's last step in its first set and mode, of every kind and metric: what a first screen is about."""
+    """The rows of the table's last step in its first set and mode, of every kind and metric: what a first screen is
+    about.
+    """
     rows = latest_rows(table)
     return with_values(rows, **{name: rows[0][name] for name in ("evaluation", "mode")}) if rows else []
 

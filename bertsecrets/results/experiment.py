@@ -46,7 +46,8 @@ def check_name(name: str) -> None:
 class Experiment:
     """A measure, a disabling sweep or another source of numbers, declared for tables and pages.
 
-    A subclass sets ``name``, ``title`` and ``columns``. Pages show every column in figures and tables, as ``shown`` says.
+    A subclass sets ``name``, ``title`` and ``columns``. Pages show every column in figures and tables, as ``shown``
+    says.
     """
 
     name: str
@@ -54,7 +55,9 @@ class Experiment:
     columns: tuple[Column, ...] = ()
     shown: Shown = Shown()
     presenter: ClassVar[str] = ""
-    """What makes its pages, a :class:`~bertsecrets.present.presenter.Presenter` as ``module:object``; empty for those of any grid."""
+    """What makes its pages, a :class:`~bertsecrets.present.presenter.Presenter` as ``module:object``; empty for those
+    of any grid.
+    """
 
     def declaration(self) -> Declaration:
         """The declaration to record in a run's folder."""

@@ -31,7 +31,8 @@ _Loader.add_implicit_resolver(
 )
 
 _PLAIN = re.compile(
-    r"(?!(?:[+-]?(?:inf|nan)|null|true|false)$)(?=[^A-Za-z_]*[A-Za-z_])(?![\d.+-]*[eE_]?[\d_+.-]*$)[\w./+-]+(?: [\w./+-]+)*",
+    r"(?!(?:[+-]?(?:inf|nan)|null|true|false)$)(?=[^A-Za-z_]*[A-Za-z_])(?![\d.+-]*[eE_]?[\d_+.-]*$)[\w./+-]+(?: "
+    r"[\w./+-]+)*",
     re.ASCII | re.IGNORECASE,
 )
 """Texts that Hydra's grammar reads as they are."""
@@ -137,7 +138,8 @@ def check_new_folder(key: str, folder: Path) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder next to ``folder``; rename it to ``folder`` if the block succeeds, remove it if it fails.
+    """Yield a temporary folder next to ``folder``; rename it to ``folder`` if the block succeeds, remove it if it
+    fails.
 
     Raises:
         UserError: If the folder cannot be written: the disk is full, or it has got a content meanwhile.
@@ -182,8 +184,8 @@ def _refusals_in_words(path: Path) -> Iterator[None]:
         else:
             raise
         raise UserError(
-            f"'{path}' cannot be written ({reason}); no incomplete file was kept: free some space or allow writing there, or choose "
-            "another output folder, and run again."
+            f"'{path}' cannot be written ({reason}); no incomplete file was kept: free some space or allow writing "
+            "there, or choose another output folder, and run again."
         ) from error
 
 
@@ -196,8 +198,8 @@ def read_yaml(path: Path, description: str, advice: str) -> Any:
         advice: What to do if it cannot be read.
 
     Raises:
-        UserError: If it cannot be read or parsed, or is larger than 10 MB or uses aliases (``*name``), with which a few lines
-            can stand for any number of values.
+        UserError: If it cannot be read or parsed, or is larger than 10 MB or uses aliases (``*name``), with which a few
+            lines can stand for any number of values.
     """
     try:
         if path.stat().st_size > _LARGEST_YAML:
@@ -246,7 +248,8 @@ def on_page(path: Path | str) -> str:
 
 
 def copied(value: Any) -> str:
-    """A setting's value in a command that a user copies: quoted for Hydra where it would read something else, and for the shell.
+    """A setting's value in a command that a user copies: quoted for Hydra where it would read something else, and for
+    the shell.
 
     >>> print(*map(copied, ["my run", "runs/a (1)", "1,2", ["a", 3]]))
     'my run' '"runs/a (1)"' '"1,2"' '[a,3]'

@@ -21,7 +21,9 @@ FINDINGS = "findings"
 """Name of the folder of row files in a run's folder."""
 
 KEYS = "KEYS"
-"""Name of the class variable with the fields of numbers that tell rows apart, such as how many heads a smaller model keeps."""
+"""Name of the class variable with the fields of numbers that tell rows apart, such as how many heads a smaller model
+keeps.
+"""
 
 _ARROW: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ARROW[Estimate] = pa.struct([(name, _ARROW[hint]) for name, hint in get_type_hints(Estimate).items()])
@@ -66,7 +68,8 @@ def arrow_schema(kind: type) -> pa.Schema:
 
 
 def key_fields(path: Path) -> list[str]:
-    """The fields that tell the rows of a file apart, beside head and layer: texts, flags, and the numbers of ``KEYS`` of their class.
+    """The fields that tell the rows of a file apart, beside head and layer: texts, flags, and the numbers of ``KEYS``
+    of their class.
 
     Numbers that are no key, such as a count, are found, as estimates are.
     """
@@ -139,7 +142,8 @@ def _read(path: Path) -> pa.Table | None:
 
 
 def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) -> tuple[str, int] | None:
-    """The stage and step of an experiment's last rows of any kind, in the first of some stages that has rows; None without any.
+    """The stage and step of an experiment's last rows of any kind, in the first of some stages that has rows; None
+    without any.
 
     Raises:
         RecordError: If a file cannot be read, or is of another run.

@@ -121,8 +121,8 @@ class Run:
         for name in names:
             if not isinstance(name, str):
                 raise UserError(
-                    f"'{run.config_path}' has {shown(name)} as the name of a run, a model, a task or an initialisation; "
-                    "expected a text."
+                    f"'{run.config_path}' has {shown(name)} as the name of a run, a model, a task or an "
+                    "initialisation; expected a text."
                 )
         seed = trained.get("seed")
         return cls(folder, *names, seed=seed if type(seed) is int else 0)
@@ -130,7 +130,8 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The run's copy of its resolved configuration, as plain values.
 
-        Of an analysis, ``trained.folder`` is where the analysed run lies now: where it lay, or as far from this folder as then.
+        Of an analysis, ``trained.folder`` is where the analysed run lies now: where it lay, or as far from this folder
+        as then.
 
         Raises:
             UserError: If it is missing or cannot be read.

@@ -18,7 +18,9 @@ CORRELATIONS = ("matthews", "pearson", "spearman")
 """The metrics that are correlations."""
 
 FISHER = ("pearson", "spearman")
-"""Correlations whose Fisher z has a variance set by the number of examples; that of Matthews' correlation also depends on class shares."""
+"""Correlations whose Fisher z has a variance set by the number of examples; that of Matthews' correlation also depends
+on class shares.
+"""
 
 INTERVALS = "95 % intervals over seeds and examples (one seed: over examples; F1, AUC and Matthews: over seeds alone)"
 """What the intervals of :func:`score_interval` are, for the note of a figure."""
@@ -174,10 +176,12 @@ class RunScores:
 
 
 def score_interval(metric: str, values: Sequence[float], count: int) -> Interval:
-    """The mean of a score with its 95 % interval inside the metric's range: over seeds and examples, or of one seed over examples.
+    """The mean of a score with its 95 % interval inside the metric's range: over seeds and examples, or of one seed
+    over examples.
 
-    Over examples, an accuracy has Wilson's interval, Pearson's and Spearman's correlations Fisher's, and other metrics none: of several
-    seeds, theirs is over seeds alone (Student's t). Seeds that answer the same examples share the noise of these, whose errors count
+    Over examples, an accuracy has Wilson's interval, Pearson's and Spearman's correlations Fisher's, and other metrics
+    none: of several seeds, theirs is over seeds alone (Student's t). Seeds that answer the same examples share the
+        noise of these, whose errors count
     as going the same way.
 
     Args:

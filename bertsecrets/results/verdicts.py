@@ -24,7 +24,9 @@ COLOURS = {
     INCONCLUSIVE: ("#e3e6ea", "#33383f"),
     BETTER: ("#2166ac", "#3f8ac9"),
 }
-"""Fill of a cell on light and on dark paper; where there are not enough examples to tell, the colour of its hatching."""
+"""Fill of a cell on light and on dark paper; where there are not enough examples to tell, the colour of its
+hatching.
+"""
 
 
 MARKS = {NEEDED: "#b2182b", DISPENSABLE: "#7ba6cf", INCONCLUSIVE: "#b4b4b4", BETTER: "#2166ac"}
@@ -63,7 +65,8 @@ def joint_verdicts(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def joint_limits(row: Mapping[str, Any]) -> tuple[float, float]:
-    """The limits of a row's change of score that hold for all variants of its kind; in older tables those of the row alone.
+    """The limits of a row's change of score that hold for all variants of its kind; in older tables those of the row
+    alone.
 
     A page shows the variants that changed the score most, which the interval of one by itself does not allow for.
     """
@@ -75,8 +78,8 @@ def joint_limits(row: Mapping[str, Any]) -> tuple[float, float]:
 def over_metrics(codes: Sequence[str]) -> str:
     """One code for the verdicts by several metrics.
 
-    Needed if any metric shows a loss, can be spared if every metric rules one out; better without if a metric shows a gain and
-    none may hide a loss.
+    Needed if any metric shows a loss, can be spared if every metric rules one out; better without if a metric shows a
+    gain and none may hide a loss.
 
     >>> over_metrics([NEEDED, DISPENSABLE]), over_metrics([DISPENSABLE, INCONCLUSIVE]), over_metrics([BETTER, DISPENSABLE])
     ('needed', 'inconclusive', 'better')

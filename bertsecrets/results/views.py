@@ -32,8 +32,8 @@ class Change:
     Args:
         model_LH, other_LH: The two models' numbers, ``[layers, heads]``.
         delta_LH: Mean over examples of the differences, the model's minus the other's.
-        p_LH: P-values of no difference, paired over examples, corrected over the heads of all columns that are compared;
-            NaN where undefined.
+        p_LH: P-values of no difference, paired over examples, corrected over the heads of all columns that are
+            compared; NaN where undefined.
         count: Largest number of examples of a head.
     """
 
@@ -137,8 +137,8 @@ class MeasureView:
     def beyond(self, limits: Mapping[str, float]) -> dict[str, NDArray[np.bool_]]:
         """Which heads ``[layers, heads]`` are significantly above the limit of each column.
 
-        One-sided t tests over examples, at a false discovery rate of 5 % over all heads and columns; a head with fewer than
-        two examples is not above any limit.
+        One-sided t tests over examples, at a false discovery rate of 5 % over all heads and columns; a head with fewer
+        than two examples is not above any limit.
 
         Args:
             limits: Limits by column.
@@ -167,7 +167,8 @@ class MeasureView:
         return None
 
     def difference(self, name: str, other: str = INITIAL) -> tuple[Array, Array, NDArray[np.int64]] | None:
-        """Mean over examples of the differences of a column from another model's, standard errors and counts ``[layers, heads]``.
+        """Mean over examples of the differences of a column from another model's, standard errors and counts ``[layers,
+        heads]``.
 
         None if the models were not compared.
         """

@@ -123,7 +123,9 @@ def choose_and_score(right_NC: Array, rival_NX: Array, total_N: Array, chooses_S
 
 
 def ratios(part_NX: ArrayLike, total_N: ArrayLike, counts_N: Flags | None = None) -> Ratios:
-    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none chooses."""
+    """Sums of X parts over sums of totals, over all units: :func:`scored_ratios` of a single split in which none
+    chooses.
+    """
     part_NX = np.asarray(part_NX, np.float64)
     return scored_ratios(part_NX[:, None], total_N, np.zeros((1, len(part_NX)), dtype=bool), counts_N)
 

@@ -36,9 +36,10 @@ def code_version() -> str:
 def outside_code(config: Mapping[str, Any]) -> str:
     """A digest of the code of other packages and files that a configuration uses; empty without any.
 
-    It covers each file and the whole package of each module that the configuration names (``_target_``, ``module:function``) or that
-    offers what it names (a source, a score, an override mode), and those that offer families, as the model's is only known once it
-    is loaded. Installed libraries that offer nothing do not count. Nothing is imported.
+    It covers each file and the whole package of each module that the configuration names (``_target_``,
+    ``module:function``) or that offers what it names (a source, a score, an override mode), and those that offer
+    families, as the model's is only known once it is loaded. Installed libraries that offer nothing do not count.
+    Nothing is imported.
 
     Args:
         config: Plain values, without settings that have no influence on numbers.
@@ -53,7 +54,9 @@ def outside_code(config: Mapping[str, Any]) -> str:
 
 
 def _digest(files: Iterable[Path]) -> str:
-    """Eight hexadecimal digits of the names and the content of files, whose folder may lie elsewhere on another machine."""
+    """Eight hexadecimal digits of the names and the content of files, whose folder may lie elsewhere on another
+    machine.
+    """
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}\n".encode() + path.read_bytes())

@@ -34,7 +34,9 @@ PATHS = ("data.path", "data.eval_path", "data.root")
 
 
 class _OfferedConfigurations(SearchPathPlugin):
-    """Hydra's search path with the folders that installed packages offer, after the project's own, and then the user's."""
+    """Hydra's search path with the folders that installed packages offer, after the project's own, and then the
+    user's.
+    """
 
     config_dir: ClassVar[Path | None] = None
 
@@ -121,8 +123,8 @@ def parse_arguments(arguments: Sequence[str], config_dir: Path, config_name: str
     """Parse a command line; None if Hydra answers it: ``--hydra-help`` and shell completion.
 
     Raises:
-        UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, an option of Hydra's lacks its value, or
-            ``--experimental-rerun`` is given.
+        UserError: If ``--config-path`` is relative, ``--config-dir`` is not a folder, an option of Hydra's lacks its
+            value, or ``--experimental-rerun`` is given.
     """
     parser = get_args_parser()
     parser.exit_on_error = False

@@ -53,9 +53,9 @@ _SWEEP_SETTINGS = (
 def start_job(config: DictConfig) -> float | None:
     """Run one job in a separate process, whichever launcher called; return its objective for sweepers that need it.
 
-    A finished job is skipped and an interrupted one resumed. Results that are damaged, or were made by other code or from
-    another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in the
-    sweep's records and returns None, so that the other jobs still run.
+    A finished job is skipped and an interrupted one resumed. Results that are damaged, or were made by other code or
+    from another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in
+    the sweep's records and returns None, so that the other jobs still run.
     """
     told = Told.read()
     if told.host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
@@ -89,8 +89,8 @@ def _run(config: DictConfig, folder: Path, number: int, told: Told) -> tuple[str
         return NOT_STARTED, ""
     if told.code != code_version():
         return FAILED, (
-            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {told.code}; install the "
-            "same on both."
+            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {told.code}; install "
+            "the same on both."
         )
     with hold(folder):
         state = claim_folder(plain(config), folder)
@@ -106,8 +106,8 @@ def _run(config: DictConfig, folder: Path, number: int, told: Told) -> tuple[str
     # Where the job says why it fails: not on the sweep's disk, which may be full.
     with _leased_gpus(config, told.gpus) as devices, tempfile.TemporaryDirectory() as scratch:
         failure = Path(scratch) / "failure.json"
-        # A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one sweep; Slurm's
-        # variables would make Lightning wait for tasks that do not exist.
+        # A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one
+        # sweep; Slurm's variables would make Lightning wait for tasks that do not exist.
         ranks = [name for name in _SLURM_RANKS if name in os.environ and os.environ.get("SLURM_NTASKS") == "1"]
         variables = {FAILURE: str(failure), **dict.fromkeys(ranks), **devices}
         status = run_process(command, Path(HydraConfig.get().runtime.cwd), variables, started)

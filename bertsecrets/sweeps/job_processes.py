@@ -36,8 +36,8 @@ def run_process(
 ) -> int:
     """Run a command to its end; return its exit status, negative for a signal's number.
 
-    The command ends when this process ends. If this call is interrupted, the command gets the same signal and time to save
-    its work.
+    The command ends when this process ends. If this call is interrupted, the command gets the same signal and time to
+    save its work.
 
     Args:
         command: Program and arguments.
@@ -62,7 +62,9 @@ def run_process(
 
 
 def ask_to_end(processes: Sequence[int], number: int) -> None:
-    """Send a signal to processes of this machine, none of them our own child, and wait until they have saved their work."""
+    """Send a signal to processes of this machine, none of them our own child, and wait until they have saved their
+    work.
+    """
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
@@ -87,8 +89,8 @@ def describe_exit(status: int) -> str:
 def end_with_parent() -> int | None:
     """End this process as soon as its parent ends, if a sweep or a distributed run started it; return the parent's id.
 
-    Processes that this one starts do the same, so that all ranks of a distributed job end with their sweep. None if nobody
-    started this process in such a way.
+    Processes that this one starts do the same, so that all ranks of a distributed job end with their sweep. None if
+    nobody started this process in such a way.
     """
     parent = int(os.environ.get(PARENT, "0"))
     if parent and not _is_alive(parent):

@@ -57,7 +57,8 @@ def claimed(folder: Path, config: Mapping[str, Any], *, resume: bool, overwrite:
     nearest = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         raise UserError(
-            f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with hydra.run.dir=<folder>."
+            f"The output folder is '{folder}', but '{nearest}' is a file; choose another folder with "
+            "hydra.run.dir=<folder>."
         )
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         raise _cannot_use(folder, PermissionError(errno.EACCES, "Permission denied"))
@@ -114,8 +115,8 @@ def _content(folder: Path) -> str | None:
 def _used(folder: Path, content: str, config: Mapping[str, Any]) -> UserError:
     if content == _SWEEP:
         return UserError(
-            f"Folder '{folder}' holds {content}, not a single run; resume it with {resume_command(folder)}, or choose another folder "
-            "with hydra.run.dir=<folder>."
+            f"Folder '{folder}' holds {content}, not a single run; resume it with {resume_command(folder)}, or choose "
+            "another folder with hydra.run.dir=<folder>."
         )
     ways = (
         f" {_difference(folder, config)};"
@@ -174,8 +175,8 @@ def cannot_write(error: OSError, folder: Path) -> str | None:
         else "run the same command again"
     )
     return (
-        f"'{names[0] if names else folder}' cannot be written ({describe_os_error(error)}); no incomplete file was kept: free "
-        f"some space or allow writing there, and {again}."
+        f"'{names[0] if names else folder}' cannot be written ({describe_os_error(error)}); no incomplete file was "
+        f"kept: free some space or allow writing there, and {again}."
     )
 
 

@@ -1,7 +1,8 @@
 """A run's folder: which run it is for, written by one process at a time, and marked when the run is finished.
 
 A run is identified by a key: a digest of its settings, of the code that makes numbers, and of the checkpoint that it
-analyses. ``begun.json`` is written first and ``finished.json`` last, so that a sweep can tell which of its jobs are done.
+analyses. ``begun.json`` is written first and ``finished.json`` last, so that a sweep can tell which of its jobs are
+done.
 """
 
 import contextlib
@@ -37,7 +38,9 @@ from bertsecrets.sweeps.code_version import code_version, outside_code
 from bertsecrets.sweeps.hydra_arguments import without_hydra
 
 NO_INFLUENCE = top_level(lambda meaning: not meaning.numbers) | {"hydra"}
-"""Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's facts."""
+"""Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's
+facts.
+"""
 
 FAILURE = "BERTSECRETS_FAILURE"
 """Environment variable: the file to which a job of a sweep writes why it failed."""
@@ -98,7 +101,8 @@ def config_digest(config: Mapping[str, Any]) -> str:
 
 
 def run_key(config: Mapping[str, Any]) -> str:
-    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint, runs and data it reads.
+    """The key of a run: SHA-256 of its resolved configuration, the code and the content of the checkpoint, runs and
+    data it reads.
 
     The code is that of this package and of other packages and files that the configuration uses.
 
@@ -289,8 +293,8 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
             return "finished"
         if finished.config != config_digest(config):
             raise UserError(
-                f"Folder '{folder}' holds a finished run of other settings; include every setting that the sweep varies "
-                "in hydra.sweep.subdir, or leave hydra.sweep.subdir out."
+                f"Folder '{folder}' holds a finished run of other settings; include every setting that the sweep "
+                "varies in hydra.sweep.subdir, or leave hydra.sweep.subdir out."
             )
         origin = (
             f"code {finished.code}"
@@ -303,8 +307,8 @@ def claim_folder(config: Mapping[str, Any], folder: Path) -> Literal["finished",
     except (OSError, MemoryError) as error:
         reason = describe_os_error(error) if isinstance(error, OSError) else str(error) or "not enough memory"
         raise UserError(
-            f"The tables in '{folder}' cannot be read at present ({reason}), so nothing was changed; free some memory or run fewer "
-            "jobs at a time, then run this job again."
+            f"The tables in '{folder}' cannot be read at present ({reason}), so nothing was changed; free some memory "
+            "or run fewer jobs at a time, then run this job again."
         ) from error
     if problem is None and not (folder / CONFIG_COPY).is_file():
         return "new"
@@ -364,7 +368,9 @@ def _settings_digest(*, _root_: DictConfig) -> str:
 
 
 def _agent_run() -> str:
-    """What tells the folder of a run that a W&B agent has started from those of other agents in the same second; else empty."""
+    """What tells the folder of a run that a W&B agent has started from those of other agents in the same second; else
+    empty.
+    """
     run = os.environ.get("WANDB_RUN_ID")
     return f"_{run}" if run and "WANDB_SWEEP_ID" in os.environ else ""
 

@@ -1,4 +1,6 @@
-"""The processes of one distributed run: when one of them is lost, the others end with one sentence instead of waiting."""
+"""The processes of one distributed run: when one of them is lost, the others end with one sentence instead of
+waiting.
+"""
 
 import contextlib
 import os

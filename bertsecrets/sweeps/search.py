@@ -28,7 +28,9 @@ PLUGIN = "hydra_plugins.bertsecrets.Search"
 """The ``_target_`` of this sweeper. Hydra instantiates plugins only from below ``hydra_plugins``."""
 
 STUDIES = "optuna.db"
-"""Optuna's database in the sweep's folder. Each command adds a study, which starts with the trials of the one before."""
+"""Optuna's database in the sweep's folder. Each command adds a study, which starts with the trials of the one
+before.
+"""
 
 BEST = "optimization_results.yaml"
 """Name of the file with the best settings and their objective."""
@@ -73,7 +75,8 @@ def check_search(section: Mapping[str, Any], overrides: Sequence[Override]) -> N
 def searched(override: Override) -> "BaseDistribution":
     """The values of a setting that a sweep varies: the numbers of an interval or of a range of whole numbers, or texts.
 
-    A range ends before its stop, as in every sweep of Hydra; ``tag(log, interval(...))`` is searched on a logarithmic scale.
+    A range ends before its stop, as in every sweep of Hydra; ``tag(log, interval(...))`` is searched on a logarithmic
+    scale.
 
     Raises:
         UserError: If an interval holds no number, or its tag does not fit.
@@ -106,8 +109,9 @@ def searched(override: Override) -> "BaseDistribution":
 class Search(Sweeper):
     """Ask Optuna for settings, run them with the chosen launcher, and tell their objective, ``n_jobs`` jobs at a time.
 
-    A resumed search asks for the recorded trials again, in their order: finished jobs are skipped and report their objective,
-    others run. As each trial has a sampler of its own, seeded by its number, the trials after them are those of a search that was never interrupted.
+    A resumed search asks for the recorded trials again, in their order: finished jobs are skipped and report their
+    objective, others run. As each trial has a sampler of its own, seeded by its number, the trials after them are those
+    of a search that was never interrupted.
 
     Args:
         settings: The keys of :class:`SearchSettings`.
@@ -150,7 +154,8 @@ class Search(Sweeper):
 def open_study(folder: Path, settings: SearchSettings, space: Mapping[str, "BaseDistribution"]) -> "Study":
     """A new study in the folder's database that will ask for the trials recorded there first.
 
-    Recorded values that do not belong to the space are left out: it may be narrower now, or the folder from somebody else.
+    Recorded values that do not belong to the space are left out: it may be narrower now, or the folder from somebody
+    else.
     """
     import optuna
 

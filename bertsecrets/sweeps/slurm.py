@@ -12,7 +12,8 @@ _PAUSE = 5
 
 
 def rejection(error: BaseException, folder: Path) -> str | None:
-    """The sentence for jobs that Slurm does not accept, such as those of an unknown partition; None for any other error.
+    """The sentence for jobs that Slurm does not accept, such as those of an unknown partition; None for any other
+    error.
 
     Args:
         error: What a launcher raised.
@@ -23,8 +24,8 @@ def rejection(error: BaseException, folder: Path) -> str | None:
     # A line for each reason, the last of which says that submission failed.
     reasons = [line.removeprefix("sbatch: error:").strip() for line in str(error).splitlines() if line.strip()]
     return (
-        f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or mem_gb: "
-        f"{resume_command(folder)} hydra.launcher.<option>=<value>."
+        f"Slurm does not accept the jobs ({'; '.join(reasons)}); change the launcher's options, such as partition or "
+        f"mem_gb: {resume_command(folder)} hydra.launcher.<option>=<value>."
     )
 
 

@@ -161,7 +161,8 @@ class Sweep:
         *,
         complete: bool = True,
     ) -> list[JobRecord]:
-        """Print the table of jobs, compare or merge their runs, say how to run what is missing, and return their records.
+        """Print the table of jobs, compare or merge their runs, say how to run what is missing, and return their
+        records.
 
         After an interruption the command that continues is left to the caller.
 
@@ -181,7 +182,8 @@ class Sweep:
                 compare(self.folder, self.paper)
             except UserError as error:
                 _log.warning(
-                    f"The runs were not compared: {error} Then run python -m bertsecrets compare runs={in_command(self.folder)}."
+                    f"The runs were not compared: {error} Then run python -m bertsecrets compare "
+                    f"runs={in_command(self.folder)}."
                 )
         jobs = max(self.count or 0, len(records))
         missing = jobs - sum(record.status in (FINISHED, SKIPPED) for record in records)
@@ -213,7 +215,8 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         raise UserError(f"hydra.sweep.dir is '{folder}', but that path is a file; choose another folder.") from error
     except OSError as error:
         raise UserError(
-            f"hydra.sweep.dir is '{folder}', which cannot be written ({describe_os_error(error)}); choose another folder."
+            f"hydra.sweep.dir is '{folder}', which cannot be written ({describe_os_error(error)}); choose another "
+            "folder."
         ) from error
     check_links(folder)
     if (folder / CONFIG_COPY).exists():
@@ -282,8 +285,8 @@ def read_records(folder: Path) -> list[JobRecord]:
 
 
 def final_records(records: Sequence[JobRecord], count: int | None = None) -> list[JobRecord]:
-    """The records after the sweep's end: jobs still marked as running, and those of ``count`` without a record, are finished if their
-    folder says so, else failed."""
+    """The records after the sweep's end: jobs still marked as running, and those of ``count`` without a record, are
+    finished if their folder says so, else failed."""
     numbers = {record.number for record in records}
     missing = [JobRecord(number, [], "", RUNNING) for number in range(count or 0) if number not in numbers]
     final = []
@@ -427,8 +430,8 @@ def _widen(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> N
             _write(folder, now)
     elif not all(values <= old.get(key, set()) for key, values in new.items()):
         _log.warning(
-            f"{resume_command(folder)} will resume only the jobs of this sweep's first command; to resume the jobs of the present "
-            "command, repeat it."
+            f"{resume_command(folder)} will resume only the jobs of this sweep's first command; to resume the jobs of "
+            "the present command, repeat it."
         )
 
 

@@ -1,8 +1,8 @@
 """What a folder of somebody else may make this process do.
 
-A run's or a sweep's folder may come from somebody else. Its configuration is data: it may choose among the classes of the
-project's own configuration and those that the present command line names, and it writes nothing outside of the folder and sends
-nothing anywhere unless the present command line says so too.
+A run's or a sweep's folder may come from somebody else. Its configuration is data: it may choose among the classes of
+the project's own configuration and those that the present command line names, and it writes nothing outside of the
+folder and sends nothing anywhere unless the present command line says so too.
 """
 
 import functools
@@ -31,8 +31,8 @@ TARGET = "_target_"
 """The key with which a section names the class or function to call."""
 
 _FUNCTIONS = ("score", "scores", "source", "model.family", "ablation.mode")
-"""Ends of dotted keys whose values may name a function or a class to import, as ``module:function``: scores of pruning, the source of
-data, the model's family, the override mode."""
+"""Ends of dotted keys whose values may name a function or a class to import, as ``module:function``: scores of pruning,
+the source of data, the model's family, the override mode."""
 
 _SECTIONS = {"annotation": AnnotationConfig, "data": SourceConfig}
 _OUTSIDE = top_level(lambda meaning: meaning.outside) | {
@@ -65,8 +65,8 @@ _HYDRA_SETTINGS = {
     "hydra.sweeper.direction": "minimize|maximize",
     "hydra.sweeper.sampler": "tpe|gp|random",
 }
-"""Hydra's settings that a sweep's folder may bring along, and what they can be. Others run shell commands, import modules or move
-files."""
+"""Hydra's settings that a sweep's folder may bring along, and what they can be. Others run shell commands, import
+modules or move files."""
 
 _HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
 
@@ -74,8 +74,8 @@ _NAMES = ("name", "task.name", "model.name")
 """Settings that name folders."""
 
 _REFERENCE = re.compile(r"\$\{(name|task\.name|model\.name|init|seed)\}")
-"""The interpolations that a sweep's folder may bring along: each is checked to be a name or a number. A resolver reads the
-environment, for one, and other settings may hold the path of a folder elsewhere."""
+"""The interpolations that a sweep's folder may bring along: each is checked to be a name or a number. A resolver reads
+the environment, for one, and other settings may hold the path of a folder elsewhere."""
 
 _DATA = (str, int, float, type(None), RangeSweep, IntervalSweep)
 """What the values of a recorded setting can be."""
@@ -84,8 +84,8 @@ _WANDB_RUNS = "*run-*"
 """The folders of W&B's runs, which it never writes to again, and which hold links to its log."""
 
 _SUBMITTED = ".submitit/.submission_file_*.sh"
-"""The links that submitit leaves to its scripts by absolute paths, which lead out of a copied sweep; each name is used once, so that
-nothing is ever written through them."""
+"""The links that submitit leaves to its scripts by absolute paths, which lead out of a copied sweep; each name is used
+once, so that nothing is ever written through them."""
 
 
 @functools.cache
@@ -136,8 +136,9 @@ def check_code(config: Mapping[str, Any], present: Mapping[str, Any], folder: Pa
     for key, target in code_in(config):
         if not isinstance(target, str) or target not in project_targets() | named:
             raise UserError(
-                f"The configuration in '{folder}' names {key}={shown(target)}, which is not part of bertsecrets; if you "
-                f"trust it, name it on the command line, too: ++{key}=<{'class' if key.endswith(TARGET) else 'function'}>."
+                f"The configuration in '{folder}' names {key}={shown(target)}, which is not part of bertsecrets; if "
+                "you trust it, name it on the command line, too: "
+                f"++{key}=<{'class' if key.endswith(TARGET) else 'function'}>."
             )
 
 
@@ -209,13 +210,16 @@ def with_settings_given_again(
 def _refused(outside_settings: Mapping[str, str], folder: Path) -> UserError:
     without = [f"{key}={'offline' if key.endswith('.mode') else 'null'}" for key in outside_settings]
     return UserError(
-        f"The configuration in '{folder}' asks to write or send something outside of the folder; repeat it to allow that "
-        f"({' '.join(f'{key}={value}' for key, value in outside_settings.items())}), or go on without ({shlex.join(without)})."
+        f"The configuration in '{folder}' asks to write or send something outside of the folder; repeat it to allow "
+        f"that ({' '.join(f'{key}={value}' for key, value in outside_settings.items())}), or go on without "
+        f"({shlex.join(without)})."
     )
 
 
 def may_be_given_again(key: str) -> bool:
-    """Whether a setting only says what is written or sent outside of a folder, so that it can be given when resuming."""
+    """Whether a setting only says what is written or sent outside of a folder, so that it can be given when
+    resuming.
+    """
     return key in _OUTSIDE or key.startswith("logger.")
 
 
@@ -245,8 +249,8 @@ def check_links(folder: Path) -> None:
                 and not Path(os.path.realpath(path)).is_relative_to(home)
             ):
                 raise UserError(
-                    f"'{path}' is a symbolic link to '{os.readlink(path)}', outside of the folder; nothing is written through "
-                    "it: put what it names in its place, or remove it."
+                    f"'{path}' is a symbolic link to '{os.readlink(path)}', outside of the folder; nothing is written "
+                    "through it: put what it names in its place, or remove it."
                 )
         if Path(parent).name == "wandb":
             folders[:] = [name for name in folders if not Path(name).match(_WANDB_RUNS)]
@@ -268,8 +272,8 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
         override = None if argument.startswith("-") or not argument.isprintable() else parse_overrides([argument])[0]
         if override is None or not _is_data(override):
             raise UserError(
-                f"The sweep in '{folder}' was started with {shown(argument)}, which can run code, or read or write files of "
-                "its choice; if you trust it, repeat the sweep's own command with resume=true."
+                f"The sweep in '{folder}' was started with {shown(argument)}, which can run code, or read or write "
+                "files of its choice; if you trust it, repeat the sweep's own command with resume=true."
             )
         if any(_is_outside(override.key_or_group, value) for value in _values(override.value())):
             outside_settings[override.key_or_group] = shlex.quote(argument.partition("=")[2])

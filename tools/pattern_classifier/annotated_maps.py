@@ -86,7 +86,8 @@ def read_annotated_maps(*folders: Path) -> AnnotatedMaps:
     count_NP = np.array(counts, np.float64).reshape(-1, len(PATTERNS))
     if not rows:
         raise UserError(
-            f"No map in '{', '.join(map(str, folders))}' has a consensus; import labels of at least two passes that agree."
+            f"No map in '{', '.join(map(str, folders))}' has a consensus; import labels of at least two passes that "
+            "agree."
         )
     return AnnotatedMaps(
         rows,

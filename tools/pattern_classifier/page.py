@@ -192,6 +192,7 @@ def _mistakes(annotated: AnnotatedMaps, answers: HeldOutAnswers, count: int) -> 
     return map_sheet(
         maps,
         title=f"The {len(maps)} worst mistakes, heads held out",
-        note="first line: annotators; second: network, with its probability; then task, model, layer · head (from 0), tokens L, "
+        note="first line: annotators; second: network, with its probability; then task, model, layer · head (from 0), "
+        "tokens L, "
         "before (initial) or after fine-tuning (checkpoint); from dark violet (0) to yellow (the map's largest weight)",
     )

@@ -93,7 +93,8 @@ def _add(folder: Path, earlier: MapSet, rows: Sequence[MapRow], maps: Mapping[st
         write_sheets(folder / "sheets" / f"pass{number}", all_maps, all_maps.names, number)
     write_page(folder / "annotate.html", all_maps, all_maps.names, passes)
     print(
-        f"{folder} holds {len(all_maps.rows)} maps: label them in annotate.html or on the sheets, then import the labels."
+        f"{folder} holds {len(all_maps.rows)} maps: label them in annotate.html or on the sheets, then import the "
+        "labels."
     )
     return all_maps
 

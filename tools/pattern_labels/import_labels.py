@@ -107,7 +107,8 @@ def import_labels(
 def _print(imported: LabelImport, console: Console) -> None:
     labels, agreement, folder = imported.labels, imported.agreement, imported.folder
     console.print(
-        f"Imported {imported.added} label{'' if imported.added == 1 else 's'}; {folder / LABELS} now holds {len(labels)}.",
+        f"Imported {imported.added} label{'' if imported.added == 1 else 's'}; {folder / LABELS} now holds "
+        f"{len(labels)}.",
         soft_wrap=True,
     )
     for number in sorted({label.number for label in labels}):
@@ -118,8 +119,9 @@ def _print(imported: LabelImport, console: Console) -> None:
         console.print("No map has a label in both pass 1 and pass 2 yet.")
         return
     console.print(
-        f"Passes 1 and 2 agree on {agreement.raw:.1%} of {agreement.count} maps {_limits(agreement.raw_interval, '.1%')}; "
-        f"Cohen's kappa {agreement.kappa:.3f} {_limits(agreement.kappa_interval, '.3f')}.",
+        f"Passes 1 and 2 agree on {agreement.raw:.1%} of {agreement.count} maps "
+        f"{_limits(agreement.raw_interval, '.1%')}; Cohen's kappa {agreement.kappa:.3f} "
+        f"{_limits(agreement.kappa_interval, '.3f')}.",
         soft_wrap=True,
     )
     table = Table(

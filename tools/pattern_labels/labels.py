@@ -78,8 +78,8 @@ def parse_labels(path: Path, valid_maps: Collection[str], annotator: str | None 
     for line, label in numbered_labels(path, annotator):
         if label.map not in valid_maps:
             raise UserError(
-                f"Unknown map '{label.map}' in '{path}', line {line}; the annotation folder holds {len(valid_maps)} other "
-                "maps: import labels into the folder that holds their sheets and page."
+                f"Unknown map '{label.map}' in '{path}', line {line}; the annotation folder holds {len(valid_maps)} "
+                "other maps: import labels into the folder that holds their sheets and page."
             )
         labels.append(label)
     return labels

@@ -93,8 +93,8 @@ class MapSet:
             )
             if not same:
                 raise UserError(
-                    f"Map '{name}' is already in the annotation folder with other weights: two different runs have the same "
-                    "name; give --folder <another folder>."
+                    f"Map '{name}' is already in the annotation folder with other weights: two different runs have the "
+                    "same name; give --folder <another folder>."
                 )
         new = tuple(row for row in rows if row.map not in earlier)
         return MapSet((*self.rows, *new), {**{name: map_LL.half() for name, map_LL in maps.items()}, **earlier})
@@ -127,16 +127,16 @@ class MapSet:
         missing = [row.map for row in rows if row.map not in maps]
         if missing:
             raise UserError(
-                f"{folder / MAPS} has no map '{missing[0]}', which {TABLE} lists; restore the two files that were written "
-                "together."
+                f"{folder / MAPS} has no map '{missing[0]}', which {TABLE} lists; restore the two files that were "
+                "written together."
             )
         for row in rows:
             fits = row.segments in (1, 2) and -1 <= row.separator < row.length
             if not fits or maps[row.map].shape != (row.length, row.length):
                 raise UserError(
                     f"Map '{row.map}' of {folder / TABLE} is {' x '.join(map(str, maps[row.map].shape))}, with length "
-                    f"{row.length}, {row.segments} segments and separator {row.separator}; expected a square map of that "
-                    "length, 1 or 2 segments, and a separator below the length or -1: sample the map again."
+                    f"{row.length}, {row.segments} segments and separator {row.separator}; expected a square map of "
+                    "that length, 1 or 2 segments, and a separator below the length or -1: sample the map again."
                 )
         return cls(rows, {row.map: maps[row.map] for row in rows})
 

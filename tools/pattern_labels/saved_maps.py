@@ -58,13 +58,14 @@ def _arrays(path: Path) -> tuple[np.ndarray, list[str]]:
             attention_LHQQ, tokens = arrays["attention"], [str(token) for token in arrays["tokens"]]
     except (OSError, KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise UserError(
-            f"File '{path}' cannot be read as saved maps ({error}); give an .npz file with the arrays attention and tokens."
+            f"File '{path}' cannot be read as saved maps ({error}); give an .npz file with the arrays attention and "
+            "tokens."
         ) from error
     size = len(tokens)
     if attention_LHQQ.ndim != 4 or attention_LHQQ.shape[2:] != (size, size) or size < MIN_LENGTH:
         raise UserError(
-            f"attention in '{path}' is {' x '.join(map(str, attention_LHQQ.shape))} for {size} tokens; expected layers x "
-            f"heads x tokens x tokens, with at least {MIN_LENGTH} tokens."
+            f"attention in '{path}' is {' x '.join(map(str, attention_LHQQ.shape))} for {size} tokens; expected layers "
+            f"x heads x tokens x tokens, with at least {MIN_LENGTH} tokens."
         )
     if not np.allclose(attention_LHQQ.sum(-1), 1, atol=_ROWS_SUM_TO_1_WITHIN):
         raise UserError(f"Rows of attention in '{path}' do not sum to 1; give weights after the softmax.")

@@ -118,14 +118,15 @@ class FrameNetFiles:
             missing += [folder for folder in _REQUIRED_FOLDERS if not any(name.startswith(folder) for name in names)]
         if missing:
             raise UserError(
-                f"FrameNet folder '{self.root}' is incomplete or of another version ({', '.join(missing)} missing); give "
-                f"the whole folder, or the zip, of {release}."
+                f"FrameNet folder '{self.root}' is incomplete or of another version ({', '.join(missing)} missing); "
+                f"give the whole folder, or the zip, of {release}."
             )
         if self.version not in (None, *VERSIONS):
             raise UserError(f"FrameNet folder '{self.root}' is of version {self.version}; give {release}.")
         if self.parse("luIndex.xml").tag != f"{_NAMESPACE}luIndex":
             raise UserError(
-                f"FrameNet folder '{self.root}' is of another version (the layout of luIndex.xml differs); give {release}."
+                f"FrameNet folder '{self.root}' is of another version (the layout of luIndex.xml differs); give "
+                f"{release}."
             )
 
     @property
@@ -146,12 +147,13 @@ class FrameNetFiles:
         # A zip with a password is a RuntimeError.
         except (OSError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise UserError(
-                f"FrameNet folder '{self.root}' is incomplete ({name} is missing or cannot be read); give the whole folder."
+                f"FrameNet folder '{self.root}' is incomplete ({name} is missing or cannot be read); give the whole "
+                "folder."
             ) from error
         if len(content) > _LARGEST:
             raise UserError(
-                f"FrameNet file '{name}' of '{self.root}' has more than {_LARGEST:,} bytes, which no release has; give a folder or "
-                "zip of FrameNet."
+                f"FrameNet file '{name}' of '{self.root}' has more than {_LARGEST:,} bytes, which no release has; give "
+                "a folder or zip of FrameNet."
             )
         return content
 

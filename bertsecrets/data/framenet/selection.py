@@ -127,7 +127,8 @@ def select(
     if not examples:
         last = next((step for step, count in remaining.items() if not count), "all")
         raise UserError(
-            f"No sentence of FrameNet passes the filters (none is left after '{last}'); loosen framenet.{{core, max_words, "
+            f"No sentence of FrameNet passes the filters (none is left after '{last}'); loosen framenet.{{core, "
+            "max_words, "
             "max_element_words, min_words_between}."
         )
     return Selection(examples, remaining)
@@ -165,7 +166,8 @@ def _tokenizer() -> Callable[[str], list[str]]:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
         raise UserError(
-            "The filters of FrameNet count words with nltk, which is not installed; run pip install 'bertsecrets[annotate]'."
+            "The filters of FrameNet count words with nltk, which is not installed; run pip install "
+            "'bertsecrets[annotate]'."
         ) from error
     tokenize: Callable[[str], list[str]] = NLTKWordTokenizer().tokenize
     return tokenize

@@ -156,8 +156,8 @@ def check_length(text: str, where: str) -> None:
     """Raise UserError, naming the place, if a text is too long to be a sentence, or a pair of them."""
     if len(text) > LONGEST_TEXT:
         raise UserError(
-            f"{where} is longer than {LONGEST_TEXT:,} characters; shorten or remove it, as only the first tokens of a text are "
-            "used."
+            f"{where} is longer than {LONGEST_TEXT:,} characters; shorten or remove it, as only the first tokens of a "
+            "text are used."
         )
 
 
@@ -167,8 +167,8 @@ def check_characters(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            f"Text {shown(text)} has a lone surrogate, {shown(text[error.start])}, at character {error.start}; remove it, or "
-            "decode the text with the encoding that it was written in."
+            f"Text {shown(text)} has a lone surrogate, {shown(text[error.start])}, at character {error.start}; remove "
+            "it, or decode the text with the encoding that it was written in."
         ) from error
 
 

@@ -67,7 +67,8 @@ class ConlluSource(SplitFiles):
         paths = [self.path(split)] if self.discovered is None else self.discovered.get(split, [])
         if not paths:
             raise UserError(
-                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its name."
+                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
+                "name."
             )
         if self.discovered is not None:
             rank_zero_info(f"Split '{split}' of task '{self.task.name}': {', '.join(path.name for path in paths)}")
@@ -199,7 +200,8 @@ def _sentence(
         for index, line in enumerate(block.lines):
             if not line.startswith("#") and len(line.split("\t")) > _COLUMNS:
                 raise UserError(
-                    f"{path}:{block.line + index}: {name}: the row has more than {_COLUMNS} columns; give CoNLL-U or CoNLL-X."
+                    f"{path}:{block.line + index}: {name}: the row has more than {_COLUMNS} columns; give CoNLL-U or "
+                    "CoNLL-X."
                 )
     line_of = {text.split()[0]: block.line + index for index, text in enumerate(block.lines)}
     for word in words:
@@ -216,8 +218,8 @@ def _sentence(
     cycle = _cycle([word["head"] for word in words])
     if cycle is not None:
         raise UserError(
-            f"{path}:{line_of.get(str(cycle), block.line)}: {name}, word {cycle}: its heads lead back to it and never to a "
-            "root; fix the sentence, or set data.skip_bad_rows=true."
+            f"{path}:{line_of.get(str(cycle), block.line)}: {name}, word {cycle}: its heads lead back to it and never "
+            "to a root; fix the sentence, or set data.skip_bad_rows=true."
         )
     if "text" not in sentence.metadata:
         for token in sentence:

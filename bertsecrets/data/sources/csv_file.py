@@ -108,7 +108,8 @@ class CsvSource:
     def __init__(self, task: Task, path: Path, eval_path: Path | None = None, skip_bad_rows: bool = False) -> None:
         if task.csv is None:
             raise UserError(
-                f"Task '{task.name}' has no CSV layout; leave task={task.name} out to take classes and name from the file."
+                f"Task '{task.name}' has no CSV layout; leave task={task.name} out to take classes and name from the "
+                "file."
             )
         self.task = task
         self.layout: CsvLayout = task.csv
@@ -149,13 +150,13 @@ class CsvSource:
         names = self.files[VALIDATION].name, self.files[TRAIN].name
         if fields and shared == len(fields):
             raise UserError(
-                f"All {shared:,} rows of '{self.files[VALIDATION]}' are among the training rows of '{self.files[TRAIN]}'; give other "
-                "rows in data.eval_path, or leave it out to hold some out."
+                f"All {shared:,} rows of '{self.files[VALIDATION]}' are among the training rows of "
+                f"'{self.files[TRAIN]}'; give other rows in data.eval_path, or leave it out to hold some out."
             )
         if shared:
             self._note(
-                f"{shared:,} of the {len(fields):,} rows of {names[0]} have the text of a training row of {names[1]}: scores on them "
-                "say little about new texts."
+                f"{shared:,} of the {len(fields):,} rows of {names[0]} have the text of a training row of {names[1]}: "
+                "scores on them say little about new texts."
             )
         if not self.task.is_regression:
             unseen = sorted({row[-1] for row in fields} - {row[-1] for row in trained})

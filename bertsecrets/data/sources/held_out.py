@@ -72,7 +72,8 @@ class HeldOutSource:
                 elif different < len(labelled):
                     how_many = f"have {different:,} different texts, too few to hold some out for {purpose}"
                 raise UserError(
-                    f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more texts, or {otherwise}."
+                    f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more texts, or "
+                    f"{otherwise}."
                 )
             self._splits = parts
             without = len(rows) - len(labelled)
@@ -88,11 +89,15 @@ class HeldOutSource:
             return f"All {rows:,} rows are evaluated; whether the model was trained on some of them is not known."
         if self.split == HELD_OUT:
             return (
-                f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones in every "
-                f"run{', each by a hash of its text' if self.by_text else ''}."
+                f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones "
+                f"in every run{', each by a hash of its text' if self.by_text else ''}."
             )
         few = "; so few hardly tell checkpoints apart: checkpoint.report=last chooses nothing" if held < _FEW else ""
-        return f"{held:,} of the {rows:,} training rows choose the checkpoint and are not trained on, the same ones in every run{few}."
+        return (
+            f"{held:,} of the {rows:,} training rows choose the checkpoint and are not trained on, the same ones "
+            "in "
+            f"every run{few}."
+        )
 
     def prepare(self) -> None:
         self.source.prepare()

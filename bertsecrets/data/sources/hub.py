@@ -117,8 +117,8 @@ class HubSource:
             readers = Path(datasets.packaged_modules.__file__).parent
             if any((around / self.layout.path).is_dir() for around in (readers, Path())):
                 raise UserError(
-                    f"Data set '{self.layout.path}' is also the name of a folder here or of a file format, which the datasets "
-                    "library would read instead; give data.path=<folder>, or the full name on the hub."
+                    f"Data set '{self.layout.path}' is also the name of a folder here or of a file format, which the "
+                    "datasets library would read instead; give data.path=<folder>, or the full name on the hub."
                 )
             return self._attempt(
                 lambda: datasets.load_dataset(

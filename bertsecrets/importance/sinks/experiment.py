@@ -36,7 +36,8 @@ class Sinks(Experiment):
 def by_norms(value_ratio: float, norm_share: float, limits: Limits) -> str:
     """The kind by diagnosis.
 
-    *nop*: the token's values are small. *broadcast*: they are not, and add at least half of the output's norm. *content*:
+    *nop*: the token's values are small. *broadcast*: they are not, and add at least half of the output's norm.
+        *content*:
     other tokens do.
     """
     if value_ratio < limits.value_ratio:
@@ -56,7 +57,9 @@ def by_intervention(cut: float, redirect: float, limits: Limits) -> str:
 
 
 def sink_rows(grid: HeadGrid, tokens: Sequence[str], limits: Limits) -> Iterator[Limits | SinkHead | Agreement]:
-    """The limits, the sink heads of each token by layer, and how far their kinds agree, from the numbers of all heads."""
+    """The limits, the sink heads of each token by layer, and how far their kinds agree, from the numbers of all
+    heads.
+    """
     yield limits
     columns = {name: index for index, name in enumerate(grid.columns)}
     loss_C = [columns[token + LOSS] for token in tokens]

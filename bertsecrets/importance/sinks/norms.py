@@ -1,4 +1,6 @@
-"""Diagnosis of sink heads: the norms of what special tokens add to a head's output (Kobayashi et al. 2020, section 3)."""
+"""Diagnosis of sink heads: the norms of what special tokens add to a head's output (Kobayashi et al. 2020, section
+3).
+"""
 
 from collections.abc import Mapping
 
@@ -24,10 +26,10 @@ class SinkNorms(Measure):
     Columns, for each token of ``ids``:
         ``<token>_attention``: mean over i of the attention to the token; 0..1.
         ``<token>_value_ratio``: mean norm of f over the occurrences of the token, over that of all words.
-        ``<token>_norm_share``: with s the norm of the sum of a f over the occurrences of the token and r that over all other
-            tokens, both averaged over i: s / (s + r); 0..1.
-        ``<token>_output_change``: by how much the head's output moves if the attention to the token is redirected to the
-            other tokens, in proportion: mean norm of the difference over mean norm of the output.
+        ``<token>_norm_share``: with s the norm of the sum of a f over the occurrences of the token and r that over all
+            other tokens, both averaged over i: s / (s + r); 0..1.
+        ``<token>_output_change``: by how much the head's output moves if the attention to the token is redirected to
+            the other tokens, in proportion: mean norm of the difference over mean norm of the output.
 
     Examples without the token do not count.
 

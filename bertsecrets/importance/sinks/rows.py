@@ -31,7 +31,8 @@ class SinkHead:
         token: Name of the token, of :data:`~bertsecrets.data.special_tokens.SPECIAL_TOKENS`.
         layer, head: The head.
         attention, value_ratio, norm_share, output_change: See :class:`~bertsecrets.importance.sinks.norms.SinkNorms`.
-        redirect, redirect_loss, redirect_flips, cut: See :class:`~bertsecrets.importance.sinks.interventions.SinkEffects`.
+        redirect, redirect_loss, redirect_flips, cut: See
+            :class:`~bertsecrets.importance.sinks.interventions.SinkEffects`.
         loss_changes: Whether the change of the loss is significant, corrected over the sink heads of all tokens.
         by_norms, by_intervention: Its kinds, of :data:`KINDS`.
     """

@@ -13,7 +13,9 @@ _MOST_GROUPS = 15
 
 
 def in_the_plane(distance_NN: Array, seed: int) -> tuple[Array, float]:
-    """Points ``[N, 2]`` by metric multidimensional scaling, settings of the paper, and Kruskal's stress-1 (0 is perfect)."""
+    """Points ``[N, 2]`` by metric multidimensional scaling, settings of the paper, and Kruskal's stress-1 (0 is
+    perfect).
+    """
     # Imported late, as below: scikit-learn takes a second, and few runs need it.
     from sklearn.manifold import smacof
 

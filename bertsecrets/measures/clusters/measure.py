@@ -135,8 +135,8 @@ class Clusters(Measure):
         return _layer_means(distance_NN[:size, :size] / length, num_layers, num_heads)
 
     def distances(self) -> tuple[Array, bool]:
-        """Mean distances ``[1 + R, 2N, 2N]``, own heads first, in all texts and in each sample; whether any head differs
-        from itself before fine-tuning."""
+        """Mean distances ``[1 + R, 2N, 2N]``, own heads first, in all texts and in each sample; whether any head
+        differs from itself before fine-tuning."""
         mean_RNN = (self.distance_RNN / self.rows_R.clamp(min=1)[:, None, None]).cpu().numpy()
         size = mean_RNN.shape[1] // 2
         return mean_RNN, bool(mean_RNN[0, :size, size:].diagonal().any())

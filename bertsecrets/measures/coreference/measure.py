@@ -37,22 +37,24 @@ Array = NDArray[np.float64]
 class Coreference(Measure):
     """How often a head attends from a mention to one of its antecedents (Clark et al. 2019, section 4.3; methods C6).
 
-    From the head word of each mention that has an antecedent, the attention to the head words of the candidates is compared:
-    summed over the tokens of a candidate, averaged over those of the mention. The answer is right if the largest goes to the
+    From the head word of each mention that has an antecedent, the attention to the head words of the candidates is
+    compared: summed over the tokens of a candidate, averaged over those of the mention. The answer is right if the
+        largest goes to the
     head word of an earlier mention of the same entity (in GAP, of one of the two names).
 
     Columns:
-        ``all``, ``pronoun``, ``proper``, ``nominal``: share of right answers, for all such mentions and for those whose head
-            word is a pronoun, a name or a common noun; 0..1.
+        ``all``, ``pronoun``, ``proper``, ``nominal``: share of right answers, for all such mentions and for those whose
+            head word is a pronoun, a name or a common noun; 0..1.
 
-    Standard errors allow for mentions of one document being alike (ratio estimator over documents). A paired comparison with
-    another model weighs windows, not mentions, equally. Mentions whose antecedents all lie outside of their window do not count.
+    Standard errors allow for mentions of one document being alike (ratio estimator over documents). A paired comparison
+    with another model weighs windows, not mentions, equally. Mentions whose antecedents all lie outside of their window
+    do not count.
 
     Args:
-        candidates: Head words of ``earlier`` mentions, the same that the baselines choose from; of all ``others``; or all other
-            ``words``. Where a data set offers choices (GAP), they are the candidates.
-        windows: ``all`` windows of a document, or only the ``first``: with ``task.training.max_length=128``, the paper's
-            truncated documents.
+        candidates: Head words of ``earlier`` mentions, the same that the baselines choose from; of all ``others``; or
+            all other ``words``. Where a data set offers choices (GAP), they are the candidates.
+        windows: ``all`` windows of a document, or only the ``first``: with ``task.training.max_length=128``, the
+            paper's truncated documents.
         splits: Random splits of the documents, a third of which chooses the best heads and the others score them.
         max_examples: A random sample of this many windows; None for all.
         seed: Seed of the splits.
@@ -107,8 +109,9 @@ class Coreference(Measure):
         """
         if not any(annotation.mentions for example in split.examples for annotation in example.annotations):
             raise UserError(
-                "Measure 'coreference' needs annotated mentions, but these examples have none; use task=demo_coreference, or "
-                "task=coreference data.root=<folder of CoNLL-2012 or GAP files>, with annotation=gold."
+                "Measure 'coreference' needs annotated mentions, but these examples have none; use "
+                "task=demo_coreference, or task=coreference data.root=<folder of CoNLL-2012 or GAP files>, with "
+                "annotation=gold."
             )
         documents: dict[int, int] = {}
         document_of: list[int] = []
@@ -126,13 +129,13 @@ class Coreference(Measure):
         vanished = sum(of_text.vanished for of_text in self._texts)
         if not counted:
             raise UserError(
-                f"No mention of the {len(split):,} texts has an antecedent in its text ({outside:,} have one outside); raise "
-                "task.training.max_length."
+                f"No mention of the {len(split):,} texts has an antecedent in its text ({outside:,} have one outside); "
+                "raise task.training.max_length."
             )
         if outside or vanished:
             rank_zero_info(
-                f"{counted:,} mentions count; {outside:,} whose antecedents all lie outside of their window do not, nor do "
-                f"{vanished:,} without tokens of their own or of an antecedent."
+                f"{counted:,} mentions count; {outside:,} whose antecedents all lie outside of their window do not, "
+                f"nor do {vanished:,} without tokens of their own or of an antecedent."
             )
         self._document_E = np.array(document_of)
         layers, heads, _ = self.total_LHC.shape
@@ -183,7 +186,9 @@ class Coreference(Measure):
         return ratio_grid(self, self.correct_NLHT, self._mentions(self.seen_E.tolist())[0])
 
     def _mentions(self, seen: Sequence[float]) -> tuple[Array, Array]:
-        """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the windows seen so often."""
+        """Mentions that count ``[N, T]``, and right answers of the baselines ``[N, B, T]``, of the windows seen so
+        often.
+        """
         documents = len(self.correct_NLHT)
         mentions_NT = np.zeros((documents, len(KINDS)))
         baseline_NBT = np.zeros((documents, len(BASELINES), len(KINDS)))

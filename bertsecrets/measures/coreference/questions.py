@@ -51,13 +51,14 @@ class TextQuestions:
 def ask(annotation: Annotation, present: Collection[int], candidates: Candidates = "earlier") -> TextQuestions:
     """The questions of a text.
 
-    An anaphor is a mention with an antecedent: an earlier mention of its entity, or one of the choices that the data set
-    offers. Mentions with the same head word as the anaphor are no candidates.
+    An anaphor is a mention with an antecedent: an earlier mention of its entity, or one of the choices that the data
+    set offers. Mentions with the same head word as the anaphor are no candidates.
 
     Args:
         annotation: The words and mentions.
         present: Indices of the words that have tokens.
-        candidates: Where there are no choices: head words of ``earlier`` mentions, of all ``others``, or all other ``words``.
+        candidates: Where there are no choices: head words of ``earlier`` mentions, of all ``others``, or all other
+            ``words``.
     """
     questions = []
     outside = vanished = unanswered = 0

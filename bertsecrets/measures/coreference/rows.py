@@ -8,7 +8,8 @@ from bertsecrets.statistics.corrections import LEVEL
 
 @dataclass(frozen=True)
 class Mentions:
-    """The best head for a kind of mention: chosen on a third of the documents and scored on the others, over random splits.
+    """The best head for a kind of mention: chosen on a third of the documents and scored on the others, over random
+    splits.
 
     Args:
         mention: ``all``, ``pronoun``, ``proper`` or ``nominal``.

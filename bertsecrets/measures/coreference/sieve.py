@@ -38,7 +38,8 @@ def head_match(anaphor: Mention, candidates: Sequence[Mention], words: Sequence[
 def rule_based(anaphor: Mention, candidates: Sequence[Mention], words: Sequence[Word]) -> Mention | None:
     """The nearest candidate of the first sieve that lets any through.
 
-    The sieves are: the same words; the same head word; agreement in person, number and gender as far as both are known; any.
+    The sieves are: the same words; the same head word; agreement in person, number and gender as far as both are known;
+    any.
     """
     text = _text(anaphor, words)
     agreement = agreement_of(anaphor, words)

@@ -50,24 +50,24 @@ class Dependency(Measure):
     """How often attention points from a word to its syntactic head (Clark et al. 2019, section 4.2; methods C5).
 
     Attention between words is summed over the tokens of the attended word and averaged over those of the attending one.
-    A head points from a word to the other word of the sentence that it attends to most (from a dependent to its head), or
-    that attends to it most (from a head to its dependent).
+    A head points from a word to the other word of the sentence that it attends to most (from a dependent to its head),
+    or that attends to it most (from a head to its dependent).
 
     Columns, for all words and for each relation:
         ``all``, ``<relation>``: share of the words with this relation to their head that point to it; 0..1.
         ``all_from_head``, ``<relation>_from_head``: the same for the other direction.
 
-    Standard errors allow for words of one sentence being alike (ratio estimator over sentences). A paired comparison with
-    another model weighs sentences, not words, equally. Words without tokens of their own and the words that depend on
-    them do not count, nor do sentences that were truncated.
+    Standard errors allow for words of one sentence being alike (ratio estimator over sentences). A paired comparison
+    with another model weighs sentences, not words, equally. Words without tokens of their own and the words that depend
+    on them do not count, nor do sentences that were truncated.
 
     Args:
-        relations: Relations with columns of their own; None for all of the treebank with at least ``min_count`` words, except
-            roots and punctuation.
+        relations: Relations with columns of their own; None for all of the treebank with at least ``min_count`` words,
+            except roots and punctuation.
         min_count: Least number of words of a relation, with ``relations=None``.
         offsets: Positions of the word that a fixed-offset baseline predicts, minus that of the word.
-        from_word: ``mean`` over the tokens of the attending word, or its ``first`` token only, the default of the paper's
-            code.
+        from_word: ``mean`` over the tokens of the attending word, or its ``first`` token only, the default of the
+            paper's code.
         possessive: Whether the attention of an 's stands in for that of the possessor before it, as in the paper.
         punctuation: Whether punctuation counts in ``all``, as in the paper.
         root: Whether roots count in ``all``, always as wrong, as in the paper.
@@ -133,7 +133,8 @@ class Dependency(Measure):
         left_out = frozenset(truncated)
         if len(left_out) == len(split):
             raise UserError(
-                f"All {len(split):,} sentences are longer than {max(split.lengths)} tokens; raise task.training.max_length."
+                f"All {len(split):,} sentences are longer than {max(split.lengths)} tokens; raise "
+                "task.training.max_length."
             )
         if left_out:
             rank_zero_warn(
@@ -151,8 +152,8 @@ class Dependency(Measure):
         for relation in relations:
             if relation not in counts:
                 raise UserError(
-                    f"Relation '{relation}' of measure.dependency.relations occurs in none of the {len(split):,} sentences; "
-                    f"{choices(relation, counts)}."
+                    f"Relation '{relation}' of measure.dependency.relations occurs in none of the {len(split):,} "
+                    f"sentences; {choices(relation, counts)}."
                 )
         self.counting = Counting(relations, self.possessive, self.punctuation, self.root, left_out)
         self._position = {example.index: position for position, example in enumerate(split.examples)}
@@ -298,7 +299,9 @@ def _sum_as_it_is(state: Tensor) -> Tensor:
 
 
 def _corrected(rows: Sequence[Relation], tests: Sequence[Array]) -> tuple[tuple[int, int], list[Relation]]:
-    """How many relations are significant in a single split, from and to, and rows whose p-values are corrected over them."""
+    """How many relations are significant in a single split, from and to, and rows whose p-values are corrected over
+    them.
+    """
     apart = [index for index, row in enumerate(rows) if row.relation != ALL]
     if not apart:
         return (0, 0), list(rows)

@@ -52,7 +52,8 @@ class Treebank:
         truncated: Sentences longer than the model or ``max_length``, left out.
         vanished: Words without a token of their own, which do not count, nor do the words that depend on them.
         splits: Random splits of the sentences.
-        single_low, single_high: Least and most relations whose best head would beat every offset by one split alone, corrected.
+        single_low, single_high: Least and most relations whose best head would beat every offset by one split alone,
+            corrected.
         from_word, possessive, punctuation, root: Settings of the measure.
         min_count: Its least number of words of a relation; None where the relations were given.
     """

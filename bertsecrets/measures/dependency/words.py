@@ -24,8 +24,8 @@ def word_maps(attention_BHQK: Tensor, word_BS: Tensor, words: int, from_word: Fr
         attention_BHQK: Attention between tokens.
         word_BS: Word of each token, -1 for none.
         words: Number of words, W.
-        from_word: ``mean`` over the tokens that a word has, as in the paper, or its ``first`` token only, the default of the
-            paper's code.
+        from_word: ``mean`` over the tokens that a word has, as in the paper, or its ``first`` token only, the default
+            of the paper's code.
     """
     number_W = torch.arange(words, device=word_BS.device)
     member_BSW = word_BS[..., None] == number_W
@@ -40,13 +40,13 @@ def word_maps(attention_BHQK: Tensor, word_BS: Tensor, words: int, from_word: Fr
 def pointed_to(word_BHWW: Tensor, candidate_BWW: Tensor) -> Tensor:
     """The candidate that each word points to, ``[B, D, H, W]`` int64, for both directions D.
 
-    Direction 0 is the word that a word attends to most (from a dependent to its head); direction 1 is the word that attends to
-    it most (a head to its dependent).
+    Direction 0 is the word that a word attends to most (from a dependent to its head); direction 1 is the word that
+    attends to it most (a head to its dependent).
 
     Args:
         word_BHWW: Attention between words.
-        candidate_BWW: Whether the second word may be the head of the first, symmetric, bool. The first word stands in for a
-            word without candidates.
+        candidate_BWW: Whether the second word may be the head of the first, symmetric, bool. The first word stands in
+            for a word without candidates.
     """
     barred_B1WW = ~candidate_BWW[:, None]
     return torch.stack(
@@ -61,7 +61,9 @@ def pointed_to(word_BHWW: Tensor, candidate_BWW: Tensor) -> Tensor:
 
 POSSESSIVE = frozenset({"poss", "nmod:poss"})
 CLITICS = frozenset({"'s", "s'", "’s"})
-"""The words after a possessor that stand in for it: those of the paper's code, and one with a typographic apostrophe."""
+"""The words after a possessor that stand in for it: those of the paper's code, and one with a typographic
+apostrophe.
+"""
 
 SYNTACTIC_RELATIONS = ("nsubj", "obj", "dobj", "amod", "advmod")
 """The relations of Voita et al. 2019 and Pande et al. 2021, by the names of Universal and Stanford Dependencies."""
@@ -158,7 +160,9 @@ class Gold:
         return (answers_BNW == self.head_BW[:, None]).reshape(shape)
 
     def at_offsets(self, offsets: Sequence[int]) -> Tensor:
-        """The words at fixed offsets from each word, ``[B, O, W]``; beyond an end of the sentence, its outermost word."""
+        """The words at fixed offsets from each word, ``[B, O, W]``; beyond an end of the sentence, its outermost
+        word.
+        """
         word_W = torch.arange(self.head_BW.shape[1], device=self.head_BW.device)
         moved_OW = word_W + torch.tensor(offsets, device=self.head_BW.device)[:, None]
         return moved_OW.clamp(min=0).expand(len(self.last_B), -1, -1).minimum(self.last_B[:, None, None])

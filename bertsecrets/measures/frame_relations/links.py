@@ -1,4 +1,6 @@
-"""Annotated links between a frame's target and its elements as token pairs, and the random placements that they are tested against."""
+"""Annotated links between a frame's target and its elements as token pairs, and the random placements that they are
+tested against.
+"""
 
 import warnings
 from collections import Counter, OrderedDict, defaultdict
@@ -230,7 +232,8 @@ def drawn_placements(
 def averages(links: Sequence[Link], placements: Placements, drawn_NR: Tensor) -> Tensor:
     """The weight of each of the M placements in each drawing, sparse ``[R, M]`` float64.
 
-    Its product with numbers of the placements, ``[M, H]``, is the sum over examples of the mean over the example's links.
+    Its product with numbers of the placements, ``[M, H]``, is the sum over examples of the mean over the example's
+    links.
 
     Args:
         links, placements: Links of one batch, at least one, and their placements.
@@ -258,9 +261,9 @@ def p_values(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """One-sided p-values of N heads, and those corrected over the heads by the step-down max-T method.
 
-    p = (1 + number of drawings that reach the observed value) / (1 + R). The corrected p-value (Westfall and Young 1993,
-    algorithm 4.1) compares with the largest of the heads' standardised drawn values instead, so that its smallest value is
-    1 / (1 + R) for any number of heads. The drawings must be the same for all heads.
+    p = (1 + number of drawings that reach the observed value) / (1 + R). The corrected p-value (Westfall and Young
+    1993, algorithm 4.1) compares with the largest of the heads' standardised drawn values instead, so that its smallest
+    value is 1 / (1 + R) for any number of heads. The drawings must be the same for all heads.
 
     Args:
         observed_N: The observed values.
@@ -291,9 +294,9 @@ _KEPT = 256
 class Exchange:
     """Blocks of links within which a random permutation gives every link the placement of another.
 
-    The links of a block are in different examples, in sentences with the same number of tokens before and in them, so that
-    the placements of one fit the sentences of all. If only absolute positions matter, every permutation of them is equally
-    likely; the drawings are exact permutations, which use every link's placement once.
+    The links of a block are in different examples, in sentences with the same number of tokens before and in them, so
+    that the placements of one fit the sentences of all. If only absolute positions matter, every permutation of them is
+    equally likely; the drawings are exact permutations, which use every link's placement once.
 
     Args:
         links: Index of the example and link, for all links; those whose pairs leave their sentence stay alone.
@@ -327,7 +330,9 @@ class Exchange:
         self._drawn: OrderedDict[int, Tensor] = OrderedDict()
 
     def others(self, index: int, link: Link) -> list[tuple[Pair, ...]]:
-        """The placements of the other links of the block, in this link's sentence; none for a link that was not given."""
+        """The placements of the other links of the block, in this link's sentence; none for a link that was not
+        given.
+        """
         if (index, link.number) not in self.member_of:
             return []
         block, own_number = self.member_of[index, link.number]

@@ -90,20 +90,21 @@ class FrameRelations(Measure):
 
     Columns, averaged over examples (an example's number is the mean over its frames):
         ``weight``: the largest attention weight among the token pairs of the link (methods K3).
-        ``position``: the same in other placements of the sentence: the pairs moved together, so that all signed distances
-            stay. A head that attends at a fixed offset gives these placements as much as the link.
-        ``received``: the same from other placements of the sentence: the attending tokens moved, the attended ones kept. A
-            head that attends to such words from everywhere gives these placements as much as the link.
-        ``other_links``: the same at the placements of the links of other sentences with as many tokens before and in them.
-            A head that attends by absolute position gives these placements as much as the link; elements stand early and
-            targets late.
+        ``position``: the same in other placements of the sentence: the pairs moved together, so that all signed
+            distances stay. A head that attends at a fixed offset gives these placements as much as the link.
+        ``received``: the same from other placements of the sentence: the attending tokens moved, the attended ones
+            kept. A head that attends to such words from everywhere gives these placements as much as the link.
+        ``other_links``: the same at the placements of the links of other sentences with as many tokens before and in
+            them. A head that attends by absolute position gives these placements as much as the link; elements stand
+            early and targets late.
         ``over_position``, ``over_received``, ``over_other_links``: ``weight`` minus each.
         ``uniform``: what uniform attention gives, 1 / number of tokens.
-        ``p_position``, ``p_received``, ``p_other_links``: one-sided p-values of the hypothesis that a link's own placement is
-            no better than the others: the share of ``permutations`` random drawings of a placement for every link (including
-            its own; for ``other_links``, random permutations of the links of equally long sentences) with a mean of at
-            least ``weight``, the observed mean included.
-        ``p_position_corrected`` and so on: corrected over all heads of the model by the step-down max-T method (Westfall
+        ``p_position``, ``p_received``, ``p_other_links``: one-sided p-values of the hypothesis that a link's own
+            placement is no better than the others: the share of ``permutations`` random drawings of a placement for
+            every link (including its own; for ``other_links``, random permutations of the links of equally long
+            sentences) with a mean of at least ``weight``, the observed mean included.
+        ``p_position_corrected`` and so on: corrected over all heads of the model by the step-down max-T method
+        (Westfall
             and Young 1993), so that the smallest p-value does not depend on the number of heads.
 
     A head counts as a relation head if it beats all three. Links without other placements count in ``weight`` and
@@ -115,15 +116,15 @@ class FrameRelations(Measure):
             1 / (permutations + 1). None for 5,000, of which 250 decide at the 5 % level. So few that fewer than 20
             decide cause a warning.
         max_examples: A random sample of this many examples; None for all. Links of other examples are not used at all.
-        framenet: The ``framenet`` section of the configuration; without ``root`` and ``published`` the annotation of the
-            evaluation set is used.
+        framenet: The ``framenet`` section of the configuration; without ``root`` and ``published`` the annotation of
+            the evaluation set is used.
         example: Text of the sentence to show; by default, or if it has no link, the first sentence with a link.
         required: Whether a task without frames and without FrameNet is an error; else the measure is left out.
         seed: Seed of the drawings, combined with each example's index: results do not depend on batches and processes.
 
     Raises:
-        UserError: If a choice does not exist, ``permutations`` is not a positive number, or the ``framenet`` section is not
-            valid.
+        UserError: If a choice does not exist, ``permutations`` is not a positive number, or the ``framenet`` section is
+            not valid.
     """
 
     name = "frame_relations"
@@ -168,8 +169,8 @@ class FrameRelations(Measure):
         permutations = _DRAWINGS if permutations is None else permutations
         if LEVEL * (permutations + 1) < _FEWEST_AT_LEVEL:
             rank_zero_warn(
-                f"With {permutations} permutations of the frame_relations measure, fewer than {_FEWEST_AT_LEVEL} drawings "
-                f"decide at the level {LEVEL:g}; use the default of {_DRAWINGS:,}."
+                f"With {permutations} permutations of the frame_relations measure, fewer than {_FEWEST_AT_LEVEL} "
+                f"drawings decide at the level {LEVEL:g}; use the default of {_DRAWINGS:,}."
             )
         super().__init__(num_layers, num_heads, max_examples)
         self.pairs, self.direction, self.matching = pairs, direction, matching
@@ -254,7 +255,8 @@ class FrameRelations(Measure):
     @once_per_batch
     def _links_of_batch(self, batch: Batch) -> _Links:
         links = links_of(batch, self.pairs, self.direction, self.matching)
-        # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their order.
+        # On the state's device: MPS has no float64, which keeps sums of thousands of drawings independent of their
+        # order.
         device = self.total_LHC.device
         placements = {}
         if links:

@@ -1,4 +1,6 @@
-"""What random words, and other pairs of tokens at the same distances or with the same words, get: baselines of linguistic features."""
+"""What random words, and other pairs of tokens at the same distances or with the same words, get: baselines of
+linguistic features.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -83,9 +85,9 @@ class _Draw:
 class RandomWords:
     """The expected value of each feature if as many random words of the example had it.
 
-    For words, the units drawn are words (of which a maximum takes the highest token), without special tokens; for special
-    tokens, and with matching by spelling, which ignores words, they are tokens. One special token among L tokens thus
-    gives 1/L, as the attention received adds up to 1.
+    For words, the units drawn are words (of which a maximum takes the highest token), without special tokens; for
+    special tokens, and with matching by spelling, which ignores words, they are tokens. One special token among L
+    tokens thus gives 1/L, as the attention received adds up to 1.
 
     Args:
         features: The F features.
@@ -159,7 +161,9 @@ class EqualDistances:
 
     @classmethod
     def of(cls, pairs: TokenPairs, batch: Batch) -> "EqualDistances":
-        """Find the pairs at equal distance, once for all layers of a batch; ``pairs`` must not contain special tokens."""
+        """Find the pairs at equal distance, once for all layers of a batch; ``pairs`` must not contain special
+        tokens.
+        """
         real_BS = batch.attention_mask_BS.bool()
         # Special tokens separate sentences: the number of preceding ones is the number of the sentence.
         sentence_BS = batch.special_BS.cumsum(-1).masked_fill(batch.special_BS | ~real_BS, -1)
@@ -196,7 +200,8 @@ class EqualDistances:
 
 
 def mean_received_from_others(attention_BHQK: Tensor, values_NH: Tensor, pairs: TokenPairs, batch: Batch) -> Tensor:
-    """The mean attention that each pair's second token gets from the other tokens of the first one's sentence, ``[N, H]``.
+    """The mean attention that each pair's second token gets from the other tokens of the first one's sentence, ``[N,
+    H]``.
 
     Special tokens and the second token itself do not count; NaN if no other token is left.
 

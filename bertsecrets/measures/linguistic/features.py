@@ -56,7 +56,8 @@ class Features(Measure):
 
     Args:
         features: Name -> kinds, see :class:`Feature`.
-        matching: From words to tokens: by character ``offsets``, or by spelling as the original code does (``kovaleva``).
+        matching: From words to tokens: by character ``offsets``, or by spelling as the original code does
+            (``kovaleva``).
         absent: Examples without the feature: ``exclude`` ignores them, as the paper says; ``kovaleva`` counts them
             as 0, as the original code does for all features but negation.
         max_examples: A random sample of this many examples; None for all. The paper takes 1000.

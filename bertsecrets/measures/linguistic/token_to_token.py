@@ -70,9 +70,9 @@ class TokenToToken(Measure):
             distance (between the same sentences of the same example, without special tokens); in 0..1.
         ``<pair>_beyond_position``: the same mean of each pair's attention minus the mean of the other pairs at its
             distance. 0 is expected of a head that attends by position only; -1..1.
-        ``<pair>_beyond_received``: mean over the pairs of their attention minus the mean attention that the second token
-            gets from the other tokens of the first one's sentence. 0 is expected of a head that attends to such words from
-            everywhere; -1..1.
+        ``<pair>_beyond_received``: mean over the pairs of their attention minus the mean attention that the second
+            token gets from the other tokens of the first one's sentence. 0 is expected of a head that attends to such
+            words from everywhere; -1..1.
         ``<pair>_far``: as ``<pair>``, among tokens at least ``far`` apart.
         ``uniform``: 1/L, the attention to each of the L tokens under uniform attention.
 
@@ -88,8 +88,8 @@ class TokenToToken(Measure):
         max_length: Truncate to this many tokens; None for the task's. The original's is 200.
 
     Raises:
-        UserError: If there is neither a feature nor a pair, one is not valid, two columns have the same name, or a setting
-            does not exist.
+        UserError: If there is neither a feature nor a pair, one is not valid, two columns have the same name, or a
+            setting does not exist.
     """
 
     name = "token_to_token"

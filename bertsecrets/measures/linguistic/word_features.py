@@ -23,15 +23,16 @@ class Feature:
         tag: The annotator's finer tags.
         lexicon: Word forms, ignoring case.
         negation: Only words that negate.
-        shared: Only words whose form both sentences of an example have, ignoring case (Kovaleva et al. 2019, section 5).
+        shared: Only words whose form both sentences of an example have, ignoring case (Kovaleva et al. 2019, section
+            5).
         contains: Strings to find anywhere in a sentence (case-sensitive), as the original code finds negation; only
             with ``matching=kovaleva``, and without other kinds.
         special: ``first`` (the classification token) or ``separator`` (every other special token); without other kinds.
         pool: How several tokens with the feature are combined: ``max`` or ``sum``.
 
     Raises:
-        UserError: If there is no kind, ``special`` or ``contains`` is combined with another kind, or the special token or
-            the pool does not exist.
+        UserError: If there is no kind, ``special`` or ``contains`` is combined with another kind, or the special token
+            or the pool does not exist.
     """
 
     pos: tuple[str, ...] = ()
@@ -79,8 +80,8 @@ class Feature:
             for text in value:
                 if not isinstance(text, str):
                     raise UserError(
-                        f"Kind '{key}' of feature '{name}' holds {shown(text)}; expected texts, in quotes where YAML reads "
-                        "something else."
+                        f"Kind '{key}' of feature '{name}' holds {shown(text)}; expected texts, in quotes where YAML "
+                        "reads something else."
                     )
             lists[key] = tuple(value)
         flags = {key: section.get(key, False) for key in ("negation", "shared")}
@@ -159,8 +160,8 @@ def check_occurs(measure: str, features: Mapping[str, Feature], examples: Sequen
                 word.tag for example in examples for sentence in example.annotations for word in sentence.words
             ):
                 raise UserError(
-                    f"Feature '{name}' is defined by Penn Treebank tags ({', '.join(feature.tag)}), which the words of this "
-                    "annotation do not have; use annotation=spacy, or the features of conf/feature/default.yaml."
+                    f"Feature '{name}' is defined by Penn Treebank tags ({', '.join(feature.tag)}), which the words of "
+                    "this annotation do not have; use annotation=spacy, or the features of conf/feature/default.yaml."
                 )
             raise UserError(
                 f"Feature '{name}' matches nothing in the {len(examples):,} examples; correct its definition "

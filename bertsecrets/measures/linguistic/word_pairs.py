@@ -21,8 +21,8 @@ class WordPair:
     """Pairs of different words: an attending and an attended word.
 
     Args:
-        link: Relation of the second word to the first: its syntactic ``head``, a ``dependent`` of it, another mention of
-            the same ``entity``, or any other word of the same ``sentence``.
+        link: Relation of the second word to the first: its syntactic ``head``, a ``dependent`` of it, another mention
+            of the same ``entity``, or any other word of the same ``sentence``.
         source: Feature of the first word; None for any word.
         target: Feature of the second word; None for any word.
 
@@ -191,7 +191,7 @@ def check_pairs_occur(measure: str, pairs: Mapping[str, WordPair], examples: Seq
     for name in absent:
         if pairs[name].link != "entity":
             raise UserError(
-                f"Pair '{name}' matches nothing in the {len(examples):,} examples; correct its definition or leave it out "
-                f"with measure.{measure}.pairs.{name}=null."
+                f"Pair '{name}' matches nothing in the {len(examples):,} examples; correct its definition or leave it "
+                f"out with measure.{measure}.pairs.{name}=null."
             )
     return absent

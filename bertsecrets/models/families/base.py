@@ -207,8 +207,8 @@ class Family:
         for name in path.split("."):
             if not hasattr(value, name):
                 raise UserError(
-                    f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, where {type(value).__name__} has "
-                    f"no '{name}'; correct the path in {inspect.getfile(type(self))}."
+                    f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, where "
+                    f"{type(value).__name__} has no '{name}'; correct the path in {inspect.getfile(type(self))}."
                 )
             value = getattr(value, name)
         return value
@@ -241,5 +241,6 @@ class Family:
         else:
             advice = "expected the path of a linear map"
         raise UserError(
-            f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, which is {kind.__name__}; {advice}."
+            f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, which is {kind.__name__}; "
+            f"{advice}."
         )

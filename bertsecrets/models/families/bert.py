@@ -54,8 +54,8 @@ class BigBird(Bert):
         attention_type = getattr(base, "attention_type", None)
         if attention_type != "original_full":
             raise UserError(
-                f"This BigBird attends in blocks (attention_type is '{attention_type}'), so its heads have no map over all tokens; call "
-                "set_attention_type('original_full'), with which texts of up to 4,096 tokens fit."
+                f"This BigBird attends in blocks (attention_type is '{attention_type}'), so its heads have no map over "
+                "all tokens; call set_attention_type('original_full'), with which texts of up to 4,096 tokens fit."
             )
         return super().layers(base)
 

@@ -18,6 +18,7 @@ class ConvBert(Family):
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         raise UserError(
-            "ConvBERT convolves each token with its neighbours, padding among them, so its answer for a text depends on the longest "
-            "text of the batch and no head can be judged by it; give an encoder without convolutions, such as ELECTRA."
+            "ConvBERT convolves each token with its neighbours, padding among them, so its answer for a text depends "
+            "on the longest text of the batch and no head can be judged by it; give an encoder without convolutions, "
+            "such as ELECTRA."
         )

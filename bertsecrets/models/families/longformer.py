@@ -16,6 +16,6 @@ class Longformer(Family):
 
     def layers(self, base: PreTrainedModel) -> Sequence[nn.Module]:
         raise UserError(
-            "Longformer attends within windows, so its heads have no map over all tokens; give an encoder with full attention, such as "
-            "ModernBERT for texts of up to 8,192 tokens."
+            "Longformer attends within windows, so its heads have no map over all tokens; give an encoder with full "
+            "attention, such as ModernBERT for texts of up to 8,192 tokens."
         )

@@ -26,5 +26,6 @@ class MobileBert(Bert):
 
     def feed_forward(self, layer: nn.Module) -> FeedForward:
         raise UserError(
-            "A layer of MobileBERT has several feed-forward parts, so none can stand for all; disable or remove heads alone."
+            "A layer of MobileBERT has several feed-forward parts, so none can stand for all; disable or remove heads "
+            "alone."
         )

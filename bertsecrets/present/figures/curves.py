@@ -100,7 +100,10 @@ def _heads_title(num_steps: int, num_named: int, by_change: bool) -> str:
         return "every head (grey)"
     if not by_change:
         return f"every head (grey); the first {num_named} of the list in colour"
-    return f"every head (grey); the {num_named} {'furthest from the median head' if num_steps == 1 else 'that changed most'} in colour"
+    return (
+        f"every head (grey); the {num_named} "
+        f"{'furthest from the median head' if num_steps == 1 else 'that changed most'} in colour"
+    )
 
 
 def _draw_layers(axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64]) -> None:

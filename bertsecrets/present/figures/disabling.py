@@ -85,8 +85,8 @@ def _within(margin: float | None) -> str:
 
 
 def disabling_heatmap(rows: Sequence[Row], *, title: str, smallest_effect: float) -> Figure:
-    """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue where it
-    can be spared, hatched where there are not enough examples to tell.
+    """A cell for each head: red where it is needed, darker for larger losses, blue where it raises the score, pale blue
+    where it can be spared, hatched where there are not enough examples to tell.
 
     Args:
         rows: Of a kind that is a grid over layers and heads, or groups of neurons.
@@ -158,8 +158,8 @@ def sorted_effects(rows: Sequence[Row], *, title: str) -> Figure:
         (_few_effects if few else _many_effects)(figure.add_subplot(), order)
         footnote(
             figure,
-            f"bars: {rows[0]['level']:.0%} intervals, for all together; *: significant after correction; {_VERDICT_KEY}; {_count(rows)}"
-            f"{_undefined(delta_V)}",
+            f"bars: {rows[0]['level']:.0%} intervals, for all together; *: significant after correction; "
+            f"{_VERDICT_KEY}; {_count(rows)}{_undefined(delta_V)}",
         )
     return figure
 
@@ -221,8 +221,8 @@ def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
 def volcano(rows: Sequence[Row], *, title: str) -> Figure:
     """Change of the score against how surprising it would be without an effect (-log10 p); the line is at p = 0.05.
 
-    The largest loss is named, and the most surprising variants, of equally surprising ones the larger changes first. A row without a
-    defined score is left out and counted in the footnote.
+    The largest loss is named, and the most surprising variants, of equally surprising ones the larger changes first. A
+    row without a defined score is left out and counted in the footnote.
     """
     defined = [row for row in rows if np.isfinite(row["delta"])]
     delta_V, (p_value_V,) = _points(defined)[0], _numbers(defined, "p_value")

@@ -41,7 +41,9 @@ class LayerPanel:
 
 
 def layer_panels(panels: Sequence[LayerPanel], *, title: str, note: str) -> Figure:
-    """A bar for the mean change of score of each layer with its replicates as dots, one panel each, all on the same axes."""
+    """A bar for the mean change of score of each layer with its replicates as dots, one panel each, all on the same
+    axes.
+    """
     columns = panels_across(len(panels))
     with house_style():
         figure, axes_N = titled_panels(

@@ -57,7 +57,8 @@ class ShareBar:
 
 
 def pattern_bars(bars: Sequence[ShareBar], *, title: str, note: str) -> Figure:
-    """Stacked bars of the patterns' shares, as in the paper's Figure 2, with the interval of each share at its right end.
+    """Stacked bars of the patterns' shares, as in the paper's Figure 2, with the interval of each share at its right
+    end.
 
     Args:
         bars: From the top; at least one.

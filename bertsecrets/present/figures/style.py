@@ -165,7 +165,9 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def row_names(names: Sequence[str]) -> tuple[list[str], int]:
-    """Names of rows broken into lines that leave room for the rows, and the largest number of lines; the rest is cut."""
+    """Names of rows broken into lines that leave room for the rows, and the largest number of lines; the rest is
+    cut.
+    """
     lines = [
         textwrap.wrap(name, _NAME_WIDTH, max_lines=_NAME_LINES, placeholder="\N{HORIZONTAL ELLIPSIS}") or [""]
         for name in names
@@ -257,7 +259,9 @@ def step_axis(axes: Axes, steps: Sequence[int]) -> None:
 
 
 def layer_colours(num_layers: int) -> tuple[Normalize, list[tuple[float, float, float, float]]]:
-    """A normalisation of layer numbers and a colour for each layer, darkest at layer 0, without colours too pale for lines."""
+    """A normalisation of layer numbers and a colour for each layer, darkest at layer 0, without colours too pale for
+    lines.
+    """
     norm = Normalize(0, max(1, num_layers - 1))
     # The sequential map without its palest tenth.
     shades = mpl.colors.ListedColormap(mpl.colormaps[SEQUENTIAL](np.linspace(0, 0.9, 256)))

@@ -93,8 +93,8 @@ class ViewerExample:
         special: For each token whether the tokenizer added it; empty if unknown.
 
     Raises:
-        ValueError: If there is no stage, if a stage's weights do not fit the tokens or the first stage in shape, or if they
-            lie outside 0..1.
+        ValueError: If there is no stage, if a stage's weights do not fit the tokens or the first stage in shape, or if
+            they lie outside 0..1.
     """
 
     name: str
@@ -153,7 +153,8 @@ class JointTable:
     Args:
         heads: Layer and head of each row.
         columns: Columns; those of a group follow one another.
-        verdicts: Verdict on each head, as in :mod:`bertsecrets.results.verdicts`, the most needed head first; empty for none.
+        verdicts: Verdict on each head, as in :mod:`bertsecrets.results.verdicts`, the most needed head first; empty for
+            none.
 
     Raises:
         ValueError: If a column has more or fewer cells than there are heads.
@@ -266,12 +267,13 @@ class Section:
         head: Layer and head that its findings are about, or name first; a page without disabled heads opens on it.
         rows: On a comparison page, the numbers behind the section, for ``comparison.parquet``.
         parts: Sections that follow it under headings of their own.
-        summary: What it says in a few words, for the page's contents. On the page of an analysis it is the title, and the section's
-            first figure opens the page in place of the grid of heads.
+        summary: What it says in a few words, for the page's contents. On the page of an analysis it is the title, and
+            the section's first figure opens the page in place of the grid of heads.
         commands: Commands to type, such as one that would add to it.
         steps: What to do next, with the same effect.
         unfolded: Whether the page shows it open.
-        descriptive: Whether its findings only say which head has the highest number, which answers no question by itself.
+        descriptive: Whether its findings only say which head has the highest number, which answers no question by
+            itself.
     """
 
     title: str = ""
@@ -335,7 +337,8 @@ class Colouring:
     Args:
         label: What the cells show, with its unit.
         value_LH: A number for each head, NaN where unknown.
-        codes: Verdict of each head, as in :mod:`bertsecrets.results.verdicts`, ``[layers][heads]``; empty for a scale of colours.
+        codes: Verdict of each head, as in :mod:`bertsecrets.results.verdicts`, ``[layers][heads]``; empty for a scale
+            of colours.
         layers: Number and verdict of each whole layer; empty if none was disabled.
         digits, signed: How numbers are written.
         effects: Whether numbers are changes of a score, whose losses are drawn red.
@@ -408,7 +411,8 @@ class Report:
         overview: A first screen with a grid of heads; None for one with an answer and the first figure.
         steps: What to do next; none for the commands of the sections.
 
-    All sections are folded below the first screen, with a line of what each says; a page without a figure shows its first section.
+    All sections are folded below the first screen, with a line of what each says; a page without a figure shows its
+    first section.
     """
 
     title: str
@@ -437,7 +441,9 @@ class Report:
 
     @property
     def next_steps(self) -> list[NextStep]:
-        """What to do next, three commands at most, each once: the first of each section, of empty ones before others, before any second."""
+        """What to do next, three commands at most, each once: the first of each section, of empty ones before others,
+        before any second.
+        """
         if self.steps:
             return list(self.steps)[:_MOST_STEPS]
         ranked = [

@@ -42,8 +42,8 @@ _SCRIPTS = ("joint_table.js", "cells.js", "frame.js", "overview.js", "scatter.js
 def write_report(path: Path, report: Report) -> None:
     """Write the page, at most 3 MB unless its text and tables alone take more.
 
-    To fit, figures become coarser (if that is not enough, the last ones are left out), then viewer examples are left out
-    from the last. The page says so.
+    To fit, figures become coarser (if that is not enough, the last ones are left out), then viewer examples are left
+    out from the last. The page says so.
 
     Raises:
         UserError: If the disk is full.

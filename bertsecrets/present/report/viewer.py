@@ -28,9 +28,10 @@ _COARSE = (31, 15, 7)
 def encode_prefix(examples: Sequence[ViewerExample], most: int) -> list[str]:
     """JSON of the first examples, as many as fit into ``most`` characters; safe inside a script element.
 
-    Each is ``{"name", "tokens", "sentences", "special", "heads", "levels", "stages": [{"name", "layers": [...]}]}``; a layer
-    is the base64 of the zlib stream of its weights ``[heads, T, T]``, one byte each: byte b of n levels stands for the weight
-    (b / n)², so that small weights keep their digits. Examples that do not fit with 255 levels get fewer.
+    Each is ``{"name", "tokens", "sentences", "special", "heads", "levels", "stages": [{"name", "layers": [...]}]}``; a
+    layer is the base64 of the zlib stream of its weights ``[heads, T, T]``, one byte each: byte b of n levels stands
+    for the weight (b / n)², so that small weights keep their digits. Examples that do not fit with 255 levels get
+    fewer.
     """
     encoded: list[str] = []
     for example in examples:
@@ -103,7 +104,9 @@ def histories(head_histories: Sequence[HeadHistory]) -> list[Mapping[str, Any]]:
 
 
 def overview_data(overview: Overview) -> dict[str, Any]:
-    """What the first screen needs beside its HTML; a head's map is one byte for each weight, as in :func:`encode_prefix`."""
+    """What the first screen needs beside its HTML; a head's map is one byte for each weight, as in
+    :func:`encode_prefix`.
+    """
     return {
         "views": [
             {

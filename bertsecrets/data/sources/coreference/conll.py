@@ -118,8 +118,8 @@ def _endless(draft: _Draft | None, begun: bool, path: Path) -> UserError | None:
     if draft is None or not begun:
         return None
     return UserError(
-        f"{path}:{draft.line}: the document that begins here has no '#end document'; the file may be truncated: restore it, "
-        "or set data.skip_bad_rows=true to leave the document out."
+        f"{path}:{draft.line}: the document that begins here has no '#end document'; the file may be truncated: "
+        "restore it, or set data.skip_bad_rows=true to leave the document out."
     )
 
 
@@ -146,7 +146,8 @@ def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
         bracket = _BRACKET.fullmatch(part)
         if bracket is None or not (bracket[1] or bracket[3]):
             return UserError(
-                f"{where}: coreference {shown(cell)}; expected brackets such as (12, 12) or (12), with | between several."
+                f"{where}: coreference {shown(cell)}; expected brackets such as (12, 12) or (12), with | between "
+                "several."
             )
         entity = int(bracket[2])
         if bracket[1]:
@@ -154,8 +155,8 @@ def _add(draft: _Draft, line: str, where: str, number: int) -> UserError | None:
         if bracket[3]:
             if not draft.open.get(entity):
                 return UserError(
-                    f"{where}: {part} closes a mention that is not open; fix the brackets, or set data.skip_bad_rows=true to "
-                    "leave the document out."
+                    f"{where}: {part} closes a mention that is not open; fix the brackets, or set "
+                    "data.skip_bad_rows=true to leave the document out."
                 )
             first, _ = draft.open[entity].pop()
             draft.spans.append(Span(first, word, entity))

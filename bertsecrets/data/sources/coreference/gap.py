@@ -76,8 +76,8 @@ def _characters(row: Mapping[str, str], name: str, where: str) -> tuple[int, int
     if not form.strip() or start < 0 or row["Text"][start : start + len(form)] != form:
         seen = row["Text"][start : start + len(form)] if start >= 0 else ""
         raise UserError(
-            f"{where}: {name} {shown(form)} is not at offset {shown(offset)} of the text (there: {shown(seen)}); fix the row, or "
-            "leave such rows out with data.skip_bad_rows=true."
+            f"{where}: {name} {shown(form)} is not at offset {shown(offset)} of the text (there: {shown(seen)}); fix "
+            "the row, or leave such rows out with data.skip_bad_rows=true."
         )
     return start, start + len(form)
 

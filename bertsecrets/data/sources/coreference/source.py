@@ -36,7 +36,8 @@ class CoreferenceSource(SplitFiles):
     def __init__(self, task: Task, root: Path | None, skip_bad_rows: bool = False) -> None:
         if task.coreference is None:
             raise UserError(
-                f"Task '{task.name}' has no coreference layout; add a coreference section to conf/task/{task.name}.yaml."
+                f"Task '{task.name}' has no coreference layout; add a coreference section to "
+                f"conf/task/{task.name}.yaml."
             )
         root = _DEMO if root is None else root
         if not root.is_dir():
@@ -52,7 +53,8 @@ class CoreferenceSource(SplitFiles):
         paths = self.discovered.get(split, [])
         if not paths:
             raise UserError(
-                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its name."
+                f"Folder '{self.folder}' has no file of split '{split}'; add one with {SPLIT_WORDS[split][0]} in its "
+                "name."
             )
         names = ", ".join(path.name for path in paths[:_NAMED])
         more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
