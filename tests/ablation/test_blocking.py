@@ -110,8 +110,6 @@ def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     run = Run(tmp_path, "run", "tiny", "demo", "pretrained")
-    with pytest.raises(UserError, match=r"BlockAttention.tokens is .*'eos'.*; expected a list of sep and cls"):
-        BlockAttention(run, tokens=["eos"])  # type: ignore[list-item]
     (tmp_path / "dev.conllu").write_text("")
     data = TaskData(task("treebank"), SourceConfig(source="conllu", root=str(tmp_path)), wordpiece())
     with pytest.raises(UserError, match="Task 'treebank' has no labels"):

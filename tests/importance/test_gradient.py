@@ -193,8 +193,3 @@ def test_texts_without_labels_are_refused() -> None:
     measure.prepare(unlabelled)
     with pytest.raises(UserError, match="'gradient_importance' needs the gradients of a loss"):
         measure_pass(model_of_tokens(), [measure], [unlabelled[[0]]])
-
-
-def test_wrong_marks_are_reported() -> None:
-    with pytest.raises(UserError, match=r"GradientImportance.marks is '\.,'"):
-        GradientImportance(1, 1, marks=".,")

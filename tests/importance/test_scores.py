@@ -21,7 +21,6 @@ from bertsecrets.attention.head_outputs import output_gradients
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import sample_positions
-from bertsecrets.errors import UserError
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.importance.first_order import FirstOrder
 from bertsecrets.importance.head_gradient import HeadGradient
@@ -332,18 +331,3 @@ def test_all_scores_share_a_pass_and_do_not_disturb_each_other() -> None:
     for kind, grid in zip(kinds, together, strict=True):
         (alone,) = measure_pass(model, [prepared(kind(LAYERS, HEADS))], [batch], context=nullcontext)
         assert torch.allclose(alone.value_LHC, grid.value_LHC, equal_nan=True), kind
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Confidence(1, 1, mean_over="words"), "Unknown Confidence.mean_over 'words'"),  # type: ignore[arg-type]
-        (lambda: Confidence(1, 1, rows="word"), "Unknown Confidence.rows 'word'"),  # type: ignore[arg-type]
-        (lambda: HeadGradient(1, 1, batch_size=0), "HeadGradient.batch_size is 0"),
-        (lambda: FirstOrder(1, 1, reference_examples=0), "FirstOrder.reference_examples is 0"),
-        (lambda: IntegratedGradients(1, 1, steps=0), "IntegratedGradients.steps is 0"),
-    ],
-)
-def test_wrong_settings_are_reported(make: Callable[[], Measure], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        make()

@@ -17,7 +17,6 @@ from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.measures.paired import Paired
-from bertsecrets.measures.shipped import shipped_measure, shipped_names
 
 
 class WithPValue(Measure):
@@ -144,55 +143,3 @@ def test_two_processes_have_the_grids_of_one(tmp_path: Path) -> None:
     (part, *_), part_spaces = grids(0, 2)
     assert not math.isclose(part.value_LHC[0, 0, 0].item(), alone[0].value_LHC[0, 0, 0].item())
     assert part_spaces[0]["rows"] < spaces[0]["rows"]
-
-
-@pytest.mark.parametrize("name", shipped_names())
-def test_every_measure_checks_its_arguments_by_their_types(name: str) -> None:
-    measure = shipped_measure(name)
-    with pytest.raises(UserError, match=r"\w+\.max_examples is 0; expected a whole number from 1, or null for all\."):
-        measure(2, 2, max_examples=0)
-    with pytest.raises(UserError, match=r"\w+\.num_heads is '2'; expected a whole number\."):
-        measure(2, "2")
-    assert measure(2, 2, max_examples=3).feed.max_examples == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong", "message"),
-    [
-        ("clusters", {"smoothing": 1.0}, "Clusters.smoothing is 1.0; expected a share"),
-        ("clusters", {"groups": 5}, "Clusters.groups is 5; expected a whole number from 2 to the 4 heads"),
-        ("clusters", {"replicates": -1}, "Clusters.replicates is -1"),
-        ("coreference", {"candidates": "mentions"}, "Coreference.candidates 'mentions'; valid names: earlier, others"),
-        ("coreference", {"windows": "second"}, "Unknown Coreference.windows 'second'"),
-        ("coreference", {"splits": 0}, "Coreference.splits is 0; expected a whole number from 1"),
-        ("dependency", {"from_word": "last"}, "Unknown Dependency.from_word 'last'"),
-        ("dependency", {"offsets": []}, "Dependency.offsets is"),
-        ("dependency", {"min_count": 0}, "Dependency.min_count is 0; expected a whole number from 1"),
-        ("dependency", {"splits": 0}, "Dependency.splits is 0"),
-        ("drift", {"padding": "kovalev"}, "did you mean 'kovaleva'"),
-        ("features", {"absent": "zero"}, "Unknown Features.absent 'zero'"),
-        ("frame_relations", {"pairs": "zipped"}, "Unknown FrameRelations.pairs 'zipped'.*did you mean 'zip'"),
-        ("frame_relations", {"direction": "up"}, "Unknown FrameRelations.direction 'up'"),
-        ("frame_relations", {"matching": "words"}, "Unknown FrameRelations.matching 'words'"),
-        ("frame_relations", {"permutations": 0}, "FrameRelations.permutations is 0"),
-        ("offsets", {"offsets": []}, r"Offsets.offsets is \[\]; expected a list"),
-        ("offsets", {"offsets": [1, 1]}, "expected a list of different whole numbers"),
-        ("offsets", {"offsets": "-1"}, "expected a list of different whole numbers"),
-        ("offsets", {"mean_over": "token"}, "did you mean 'tokens'"),
-        ("roles", {"relations": []}, r"Roles.relations is \[\]"),
-        ("roles", {"relations": ["nsubj", "nsubj"]}, "expected a list of different relations"),
-        ("roles", {"relations": ["local"]}, "expected a list of different relations"),
-        ("roles", {"threshold": 0}, "Roles.threshold is 0; expected a number above 0"),
-        ("surface", {"marks": ".,"}, "Surface.marks is .*; expected a list of tokens"),
-        ("surface", {"marks": [".", ""]}, "Surface.marks is .*; expected a list of tokens"),
-        ("surface", {"marks": [1]}, "Surface.marks is .*; expected a list of tokens"),
-        ("token_to_token", {"far": 0}, "TokenToToken.far is 0"),
-        ("voita_roles", {"relations": "nsubj"}, "VoitaRoles.relations is 'nsubj'"),
-        ("voita_roles", {"relations": ["nsubj", "nsubj"]}, "VoitaRoles.relations is"),
-        ("voita_roles", {"gain": 0.0}, "VoitaRoles.gain is 0.0"),
-        ("voita_roles", {"min_count": 0}, "VoitaRoles.min_count is 0"),
-    ],
-)
-def test_wrong_settings_are_reported(name: str, wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        shipped_measure(name)(2, 2, **wrong)

@@ -227,25 +227,6 @@ def test_received_attention_is_the_mean_over_real_rows() -> None:
     assert received_BHS.tolist() == [[[0.75, 0.25, 0.0]]]
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"possition": ["NOUN"]}, "Unknown kind 'possition' of feature 'x'"),
-        ({"special": "last"}, "Unknown special token 'last'"),
-        ({"special": "first", "pos": ["NOUN"]}, "give exactly one of the three"),
-        ({"contains": ["not"], "pos": ["NOUN"]}, "give exactly one of the three"),
-        ({}, "give exactly one of the three"),
-        ({"pos": "NOUN"}, r"Kind 'pos' of feature 'x' is 'NOUN'; expected a list, e.g. \[NOUN\]"),
-        ({"special": "first", "pool": "mean"}, "Unknown pool 'mean'"),
-        ({"special": "first", "pool": None}, "Unknown pool null"),
-        ({"pos": None}, r"Kind 'pos' of feature 'x' is null; expected a list\."),
-    ],
-)
-def test_a_wrong_feature_is_an_error(section: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Feature.from_config("x", section)
-
-
 def test_what_the_measure_needs_depends_on_its_features() -> None:
     assert Features(1, 1, {"cls": {"special": "first"}}).needs == frozenset()
     assert Features(1, 1, ALL).needs == {Need.ANNOTATION}

@@ -21,7 +21,6 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.measures.base import Passed
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
-from bertsecrets.measures.linguistic.word_pairs import WordPair
 
 CONF = Path(__file__).parents[2] / "conf"
 FEATURES = yaml.safe_load((CONF / "feature" / "default.yaml").read_text())
@@ -275,22 +274,6 @@ def test_pieces_padding_and_an_example_without_pairs() -> None:
     assert values_BHC[1, :, names(measure).index("cls_to_cls")].isfinite().all()
     absent = TokenToToken(1, 2, {}, PAIRS, absent="kovaleva").per_example(maps(batch, 2, 0), batch, None)
     assert (absent[1, :, 0] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({}, "Unknown link ''"),
-        ({"link": "haed"}, "Unknown link 'haed' of a word pair; did you mean 'head'"),
-        ({"link": "head", "form": {"pos": ["VERB"]}}, "Unknown key 'form' of pair 'x'; did you mean 'from'"),
-        ({"link": "head", "from": {"special": "first"}}, "A word pair links words"),
-        ({"link": "head", "to": {"poss": ["VERB"]}}, "Unknown kind 'poss' of feature 'x.to'"),
-        ("head", "Pair 'x' is 'head'"),
-    ],
-)
-def test_a_wrong_pair_is_an_error(section: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        WordPair.from_config("x", section)
 
 
 def test_what_does_not_fit_is_an_error_before_the_first_batch(recwarn: pytest.WarningsRecorder) -> None:

@@ -10,14 +10,12 @@ from data.toy import wordpiece
 from families import tiny_model
 from probes.treebanks import random_sentences, sentence, sentences
 
-from bertsecrets.callbacks.probes import TrainProbes
 from bertsecrets.data.example import Annotation, Example, Word
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.probes.batches import ProbeDataset, ProbeSampler
 from bertsecrets.probes.sentences import Sentences, behaviour, relations_of
 from bertsecrets.probes.vectors import embedding_vectors, glove_vectors
-from bertsecrets.results.run import Run
 
 
 def test_words_without_tokens_and_those_that_depend_on_them_do_not_count() -> None:
@@ -142,16 +140,3 @@ def test_own_vectors_are_means_of_input_embeddings() -> None:
     means = torch.stack([embeddings[list(ids)].mean(0) for ids in tokens[:2]])
     scaled = torch.cat([means / means.square().mean().sqrt(), torch.zeros(1, means.shape[1])])
     torch.testing.assert_close(vectors.table_VD[vectors.rows(data.rows[0])], scaled)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"probes": ["atention"]}, r"Unknown probe 'atention'; did you mean 'attention'"),
-        ({"probes": []}, r"TrainProbes.probes is \[\]; expected a list of "),
-        ({"glove": "nowhere.txt"}, r"analysis.probes.glove is 'nowhere.txt', which is not a file"),
-    ],
-)
-def test_wrong_settings_are_reported(tmp_path: Path, wrong: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        TrainProbes(Run(tmp_path, "run", "toy", "demo", "pretrained"), **wrong)  # type: ignore[arg-type]
