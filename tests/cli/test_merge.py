@@ -8,7 +8,7 @@ import torch
 
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.rows import ABLATION, KEY, Screened
+from bertsecrets.ablation.rows import ABLATION, Screened
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.cli.merge import Part, screening_of
 from bertsecrets.data.task import Task
@@ -33,7 +33,7 @@ SCREENED = Screened("uniform", 1000, 30, inactive=970, audited=97, missed=0, who
 
 def part(folder: Path, layer: int, record: Screened | None) -> Part:
     run = Run(folder, "run", "model", "toy", "pretrained")
-    run.write_rows(ABLATION, "checkpoint", 1, [] if record is None else [record], KEY)
+    run.write_rows(ABLATION, "checkpoint", 1, [] if record is None else [record])
     return Part(run, {}, TASK, AblationSettings(), 1, "code", ReportSettings(), outcomes([layer]), [])
 
 

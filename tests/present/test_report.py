@@ -28,7 +28,7 @@ from bertsecrets.present.report.content import (
     ViewerExample,
     joined,
 )
-from bertsecrets.present.report.page import _column_classes, save_figures, write_report
+from bertsecrets.present.report.page import save_figures, write_report
 
 HOSTILE = ["<s>", "</script>", "<!--", "&amp;", "'\"", "\u2028", "naïve", "</s>"]
 VOID = {"meta", "link", "img", "br", "input"}
@@ -205,17 +205,6 @@ def test_figures_carry_their_alternative_text_and_size(page: Page) -> None:
 
 def test_columns_of_numbers_are_flush_right(page: Page) -> None:
     assert [cell.get("class") for cell in page.all("td")] == ["short", "number", "short", "number"]
-
-
-def test_long_texts_wrap_and_short_ones_do_not() -> None:
-    columns = [
-        ("0.81 to 0.83", "0.7 to 0.9"),
-        ("0.81", "a"),
-        ("a sentence that has room on two lines", "–"),
-        ("1", "–"),
-    ]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    assert _column_classes(Table(["a", "b", "c", "d"], rows)) == ["short", "short", "", "number"]
 
 
 def test_viewer_payload_is_the_attention_within_one_255th(page: Page) -> None:

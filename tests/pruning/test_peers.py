@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.shrink import limits_of, over_seeds, speed_figure, summary_of, table_of
+from benchmarks.shrink import limits_of, over_seeds, summary_of, table_of
 from bertsecrets.statistics.replicates import interval_over_seeds
 
 
@@ -95,13 +95,3 @@ def test_a_method_stands_beside_ours_taught_on_as_many_rows() -> None:
     # Whole layers beat ours of 3,000 rows, 8-bit weights do not beat ours of 20,000.
     assert "to layers: +1.0 points" in table
     assert "to int8" not in table
-
-
-def test_the_figure_has_a_point_for_each_fine_tuning_and_method() -> None:
-    rows = [row("ours", 1, 0.84), row("ours", 2, 0.86), row("ours", 1, 0.84, taught=20000), row("layers", 1, 0.65, 3.0)]
-    (axes,) = speed_figure(rows).axes
-    points = [
-        line.get_xydata()[0].tolist() for line in axes.lines if line.get_linestyle() == "None" and len(line.get_xdata())
-    ]
-    # A loss of 20 points stands at the lower edge.
-    assert points == [pytest.approx([2.0, 0.0]), pytest.approx([2.0, -1.0]), [3.0, -12.0]]

@@ -13,7 +13,7 @@ from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 from reporting.finished_runs import make_run
 from reporting.test_run_report import captured, trained
 
-from bertsecrets.ablation.rows import ABLATION, KEY, Together
+from bertsecrets.ablation.rows import ABLATION, Together
 from bertsecrets.grid import Column, Shown
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Report, Section
@@ -72,7 +72,7 @@ def test_the_title_says_what_the_spared_heads_cost_together(tmp_path: Path) -> N
     disabled(tmp_path / "run", needed=False, spared=True)
     run = Run.open(tmp_path / "run")
     together = Together("accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.6, Estimate(-0.2, -0.25, -0.15))
-    run.write_rows(ABLATION, "training", 9, [together], KEY)
+    run.write_rows(ABLATION, "training", 9, [together], mode="uniform")
     report = report_run(run, 6).report
     assert report.title.startswith("2 of 6 heads can each be spared (+1.0 points added up, −20.0 together); no head")
     assert report.overview is not None

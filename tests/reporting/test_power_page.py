@@ -13,7 +13,7 @@ import bertsecrets as bs
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.planner import TIMES
-from bertsecrets.ablation.rows import ABLATION, KEY, Swept
+from bertsecrets.ablation.rows import ABLATION, Swept
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.reporting.power_page import Costs, PowerPlan, plan_runs
@@ -45,9 +45,6 @@ def disabled(folder: Path, seed: int = 1, flips: int = 3, count: int = COUNT) ->
 
 def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     plan = bs.plan(disabled(tmp_path / "run"), repeats=20)
-    assert repr(plan).startswith("To settle 80 % of the 8 heads without a verdict: about ")
-    assert "cannot be told from one run" in repr(plan)
-    assert plan.report.title.startswith("To settle 80 % of the 8 heads without a verdict: about ")
     frame = plan.to_pandas()
     settled = frame[frame["goal"] == "settled"]
     assert settled["examples"].tolist() == [round(COUNT * times) for times in TIMES]
@@ -55,10 +52,7 @@ def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     assert settled["power"].iloc[0] == 0
     low, high = plan.planned.examples_range()
     assert COUNT < low <= plan.planned.examples(plan.planned.settled[1]) <= high
-    assert f" in eight of ten simulations), the pilot's {COUNT:,} among them. " in repr(plan)
-    assert "a second look" in plan.report.sections[0].paragraphs[-1]
     assert frame["power"].between(0, 1).all()
-    assert plan.plot().axes[0].get_xlabel() == "examples"
     # A figure's rows are the table's: the same goals in the same order.
     section = plan.report.sections[1]
     table, figure = section.tables[0], section.figures[0].figure
@@ -66,9 +60,7 @@ def test_a_plan_of_a_run_answers_draws_and_is_written(tmp_path: Path) -> None:
     assert names == ["needed", "can be spared", "redundant", "pruning", "rank correlation"]
     assert all(name in row[0] for name, row in zip(names, table.rows, strict=True))
     assert [text.get_text() for text in figure.axes[0].texts] == [cell for row in table.rows for cell in row[1:-1]]
-    assert "typical wrong answer" not in " ".join(plan.report.sections[0].paragraphs)
-    page = plan.write(tmp_path).read_text("utf-8")
-    assert "To settle 80 % of the 8 heads" in page
+    assert "To settle 80 % of the 8 heads" in plan.write(tmp_path).read_text("utf-8")
     assert json.loads((tmp_path / "plan.json").read_text("utf-8"))["undecided"] == 8
     # Half the margin takes more.
     half = bs.plan(tmp_path / "run", margin=0.5, repeats=20)
@@ -92,7 +84,9 @@ def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: P
     runs = [disabled(tmp_path / f"run{seed}", seed) for seed in (1, 2, 3)]
     assert "on this machine" not in repr(plan_runs(runs, repeats=20))
     for run in runs:
-        Run.open(Path(run)).write_rows(ABLATION, "training", 9, [Swept("uniform", "the mean", seconds=1.5)], KEY)
+        Run.open(Path(run)).write_rows(
+            ABLATION, "training", 9, [Swept("uniform", "the mean", seconds=1.5)], mode="uniform"
+        )
     plan = plan_runs(runs, repeats=20)
     assert plan.costs == Costs(training=2.0, sweep=1.5)
     never, at_once, late = np.zeros(9), np.ones(9), np.array([0, 0, 0, 0, 0, 0.8, 1, 1, 1])
