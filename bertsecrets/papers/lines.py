@@ -10,6 +10,7 @@ import numpy as np
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.probes import state_label
 from bertsecrets.present.report.content import Table
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import MISSING, head_label, heads_label, number, p_value
@@ -32,6 +33,7 @@ A format is a text with ``{field:how}`` in it, as of ``str.format``; how a value
 ``head``   a head ``[layer, head]``
 ``heads``  several heads
 ``at``     heads with a number each, ``[layer, head, number]``
+``state``  a hidden state by its number
 ``layers`` a number for each layer; ``+layers`` with signs
 ========== =========================================================
 
@@ -63,6 +65,8 @@ class _Value:
             return ", ".join(f"{name} {written(one, how)}" for name, one in value.items()) or MISSING
         if how == "at":
             return "; ".join(f"{head_label(*head)}: {number(one)}" for *head, one in value)
+        if how == "state":
+            return state_label(value)
         if how.endswith("layers"):
             return by_layer(value, signed=how.startswith("+"))
         if how == "head":

@@ -88,10 +88,6 @@ class Model(FinishedRun):
         views = (part.experiments[experiment][1] for part in self.parts if experiment in part.experiments)
         return next((view for view in views if ready(view)), None)
 
-    def command(self, settings: str) -> str:
-        """The command that takes an analysis of it."""
-        return analysis_command(self.checkpoint, settings)
-
 
 def analysis_command(checkpoint: str, settings: str) -> str:
     """The command that takes an analysis of a checkpoint; empty without settings, which may name their model themselves."""
@@ -177,23 +173,6 @@ class Group(Condition):
             if views:
                 return views, accepted_mode
         return [], None
-
-    def command(self, settings: str) -> str:
-        """The command that takes an analysis of the first model."""
-        return self.models[0].command(settings)
-
-    @property
-    def pairs(self) -> bool:
-        """Whether an example of the task is a pair of sentences."""
-        return bool(self.config["task"].get("texts") == 2)
-
-    @property
-    def annotated(self) -> str:
-        """The settings that annotate the task's words; empty where they are annotated."""
-        section = self.config.get("annotation") or {}
-        if self.config["task"].get("demo") or section.get("pipeline"):
-            return ""
-        return " annotation=spacy annotation.pipeline=en_core_web_md"
 
     def retrain(self, settings: str) -> str:
         """The command that trains the first model again with other settings, as far as the runs record how it was trained."""

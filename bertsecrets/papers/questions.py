@@ -75,7 +75,8 @@ def numbers(
         comparable = {group.name: models.controls_of(group) if under else [] for group in models.tuned}
         shown: dict[str, int] = {}
         for group in models.tuned:
-            for tested in [group, *comparable[group.name]]:
+            # Models trained with gates, too, have the controls of the usual ones.
+            for tested in (tested for tested in [group, *comparable[group.name]] if tested.name not in shown):
                 readings = []
                 for sheet in subject_of(models, tested, about).sheets:
                     try:

@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from bertsecrets.ablation.effects import Effects
+from bertsecrets.doors import error_text
 from bertsecrets.errors import UserError, choices
 from bertsecrets.papers import sources
 from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables
@@ -157,11 +158,14 @@ def table(
 
 
 def _source(name: str) -> Callable[..., Iterable[Line]]:
-    """A function that makes lines; raises ``AttributeError`` or ``ImportError`` if there is none."""
+    """A function that makes lines; raises UserError if there is none of that name."""
     module, _, attribute = name.rpartition(".")
-    source: Callable[..., Iterable[Line]] = getattr(
-        import_module(f"bertsecrets.papers.{module or 'sources'}"), attribute
-    )
+    try:
+        source: Callable[..., Iterable[Line]] = getattr(
+            import_module(f"bertsecrets.papers.{module or 'sources'}"), attribute
+        )
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"A table of a page is of '{name}', which makes no lines ({error_text(error)}).") from error
     return source
 
 

@@ -77,6 +77,9 @@ sections:
 """
 
 
+TABLE = {"show": "table", "of": "rows", "caption": "Rows", "columns": {"a": "{a}"}}
+
+
 def several_runs(folder: Path) -> None:
     """Two seeds with attention, drift and effects; statements hold, do not hold, and cannot be told."""
     for seed in (1, 2):
@@ -254,6 +257,12 @@ def test_trainings_that_differ_in_what_was_measured_are_one_model(tmp_path: Path
         ({"sections": [{"title": "One", "show": [{"show": "layer"}]}]}, "shows 'layer', which does not exist"),
         ({"sections": [{"title": "One", "show": [{"show": "os:getcwd"}]}]}, "shows 'os:getcwd', which does not exist"),
         ({"sections": [{"title": "One", "show": [{"show": "layers", "colour": 1}]}]}, "correct the settings"),
+        ({"sections": [{"title": "One", "show": [{**TABLE, "of": "raws"}]}]}, "of 'raws', which makes no lines"),
+        ({"sections": [{"title": "One", "show": [{**TABLE, "experiment": 1, "row": 2}]}]}, "correct the settings"),
+        (
+            {"sections": [{"title": "One", "show": [{"show": "section", "page": "clark2019", "title": "Section 9"}]}]},
+            "shows the section 'Section 9' of 'clark2019'",
+        ),
     ],
 )
 def test_a_wrong_page_is_one_sentence(tmp_path: Path, change: Mapping[str, Any], message: str) -> None:
@@ -628,7 +637,10 @@ def test_tables_1_to_3_have_the_papers_numbers(tmp_path: Path) -> None:
     section = shown("clark2019", "Section 5", models_in(tmp_path / "probes"))
     assert section is not None
     assert [(row[0], row[1], row[-1]) for row in rows_of(section)] == [("attention", "50.0 (45.0 to 55.0)", "61")]
-    assert rows_of(section, 1) == [["0", "20.0 (15.0 to 25.0)", "–"], ["2", "50.0 (45.0 to 55.0)", "80"]]
+    assert rows_of(section, 1) == [
+        ["structural, vectors of the embeddings", "20.0 (15.0 to 25.0)", "–"],
+        ["structural, vectors of layer 1", "50.0 (45.0 to 55.0)", "80"],
+    ]
     assert (rows_of(section, 2), rows_of(section, 3)) == ([["20.0 (15.0 to 25.0)"]], [["glove.txt", "900", "30"]])
 
 
