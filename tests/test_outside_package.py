@@ -263,17 +263,6 @@ def test_the_family_watches_the_models_own_maps(package: Path, roformer: PreTrai
         torch.testing.assert_close(seen[layer], attention_BHQK)
 
 
-def test_the_family_disables_heads_as_weights_of_zero_do(package: Path, roformer: PreTrainedModel) -> None:
-    batch = tiny_batch()
-    edited = copy.deepcopy(roformer)
-    with torch.no_grad():
-        edited.roformer.encoder.layer[1].attention.output.dense.weight[:, 16:24] = 0
-        expected_BC = edited(**batch).logits
-        with bs.override(roformer, [bs.HeadEdit(1, 2, "zero")]):
-            torch.testing.assert_close(roformer(**batch).logits, expected_BC)
-        assert (expected_BC - roformer(**batch).logits).abs().max() > 1e-4
-
-
 def test_the_family_starts_in_the_middle_and_loses_heads(package: Path, roformer: PreTrainedModel) -> None:
     batch = tiny_batch()
     smaller = bs.remove_heads(roformer, [(1, 2), (2, 0)])
