@@ -94,12 +94,14 @@ def written(value: float | Estimate, how: str) -> str:
 
 
 def cell(formats: str | Sequence[str], line: Line) -> str:
-    """A cell; a dash where fields have no values."""
+    """A cell; a dash where fields have no values; raises UserError for a format that there is not."""
     for form in [formats] if isinstance(formats, str) else formats:
         try:
             return Formatter().vformat(form, (), {name: _Value(value) for name, value in line.items()})
         except (_EmptyError, KeyError):
             continue
+        except ValueError as error:
+            raise UserError(f"The cells of a page are written as '{form}': {error}.") from error
     return MISSING
 
 
