@@ -1,4 +1,4 @@
-"""What the tests of the package and of its tools share: real data beside the checkout, the packaged model, and a tiny model on disk."""
+"""What the tests of the package and of its tools share: real data, the packaged model, and a tiny model on disk."""
 
 import os
 from pathlib import Path

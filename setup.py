@@ -21,7 +21,7 @@ class BuildWithConfigurations(build_py):
 
 
 def readme_for_index(text: str, url: str | None) -> str:
-    """The README without relative links, which lead nowhere on a package index: absolute ones if the repository's address is given."""
+    """The README without relative links, which lead nowhere on a package index; absolute if an address is given."""
 
     def replaced(match: re.Match[str]) -> str:
         image, label, target = match.groups()

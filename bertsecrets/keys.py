@@ -25,8 +25,8 @@ _TRAINING = Meaning(analyses=False)
 
 _COUNT = "a whole number from 1"
 _PRECISIONS = (
-    "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "32", "16", "bf16", "64", "transformer-engine",
-    "transformer-engine-float16",
+    "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true", "32", "16", "bf16", "64",
+    "transformer-engine", "transformer-engine-float16",
 )  # fmt: skip
 
 

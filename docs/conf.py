@@ -1,8 +1,9 @@
 """Configuration of the documentation site.
 
 sphinx-build -W docs <folder>
-NOTEBOOKS=force sphinx-build -W docs <folder>      # runs the tutorials again instead of showing their stored outputs; minutes
-BERTSECRETS_URL=https://github.com/<owner>/<name>/blob/main sphinx-build ...      # with links that open the tutorials in Colab
+NOTEBOOKS=force sphinx-build -W docs <folder>      # runs the tutorials again instead of showing their stored outputs;
+minutes BERTSECRETS_URL=https://github.com/<owner>/<name>/blob/main sphinx-build ...      # with links that open the
+tutorials in Colab
 """
 
 import json
@@ -22,8 +23,8 @@ import fills  # noqa: E402
 import reference_pages  # noqa: E402
 
 reference_pages.write(_DOCS)
-# Sphinx reads nothing outside its folder, so notebooks, the READMEs of the tools and CONTRIBUTING.md are copied into it; their links
-# to the docs are one folder shorter there.
+# Sphinx reads nothing outside its folder, so notebooks, the READMEs of the tools and CONTRIBUTING.md are copied into
+# it; their links to the docs are one folder shorter there.
 _COPIES = {"notebooks": "tutorials", "tools": "tools"}
 for _folder, _name in _COPIES.items():
     _other = shutil.ignore_patterns("*.py", "*.safetensors", "*.csv", "*.json", "__pycache__", "tests")

@@ -1,8 +1,8 @@
 """Fill the pages of the documentation from benchmarks/results when the site is built.
 
-A line ``<!-- fill: name | argument | ... -->`` of a page becomes the table or figure that `FILLS` makes of stored results,
-and ``{{ kind ~ ... }}`` in a line becomes one number of `NUMBERS`. What a page names and nobody knows ends the build with one
-sentence; what is known but not stored is said in its place.
+A line ``<!-- fill: name | argument | ... -->`` of a page becomes the table or figure that `FILLS` makes of stored
+results, and ``{{ kind ~ ... }}`` in a line becomes one number of `NUMBERS`. What a page names and nobody knows ends the
+build with one sentence; what is known but not stored is said in its place.
 """
 
 import json
@@ -181,10 +181,11 @@ def _shown(table: Mapping[str, Any]) -> str:
 
 
 def sample(table: Mapping[str, Any]) -> str:
-    """Evaluation sets of the tasks that a table names, with seeds of the trainings: ``rte 277 (1 to 3 seeds), ud_ewt 2,001``.
+    """Evaluation sets of the tasks that a table names, with seeds of the trainings: ``rte 277 (1 to 3 seeds), ud_ewt
+    2,001``.
 
-    Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page; where some
-    trainings have more seeds than others, the fewest and the most.
+    Models before fine-tuning have no seed. Sizes and seeds are those of the finished runs of the table's page; where
+    some trainings have more seeds than others, the fewest and the most.
     """
     words = set(re.findall(r"\w+", " ".join([table["caption"], *chain(*table["rows"])])))
     trainings: dict[tuple[str, int], Counter[str]] = {}
@@ -355,7 +356,9 @@ def statement_number(name: str, subject: str) -> str:
 
 
 def table_cell(page: str, caption: str, where: str, column: str) -> str:
-    """A cell of a stored table, of the row that begins as ``column=value; ...`` says, or is so where a ``$`` ends it."""
+    """A cell of a stored table, of the row that begins as ``column=value; ...`` says, or is so where a ``$`` ends
+    it.
+    """
     if page not in (*PAGES, SEEDS_OF):
         raise ValueError(f"'{page}' is no page with stored tables; valid names: {', '.join((*PAGES, SEEDS_OF))}.")
     wanted = [pair.partition("=")[::2] for pair in where.split("; ")]

@@ -34,7 +34,8 @@ def settings() -> str:
 def columns() -> str:
     """Every measure with the columns that it writes into the head table."""
     parts = [
-        "# Columns of the measures\n\nIn `heads.parquet` a row has a `measure` and a `column`; layers and heads count from 0."
+        "# Columns of the measures\n\nIn `heads.parquet` a row has a `measure` and a `column`; layers and heads count "
+        "from 0."
     ]
     for name in shipped_names():
         measure = shipped_measure(name)(2, 2)

@@ -1,4 +1,6 @@
-"""Packages as a user would install them: modules and the metadata that open doors to this one, in a folder of a test."""
+"""Packages as a user would install them: modules and the metadata that open doors to this one, in a folder of a
+test.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

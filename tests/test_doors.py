@@ -96,7 +96,10 @@ def test_objects_of_a_file_go_to_a_process_that_has_not_loaded_it(tmp_path: Path
     file.write_text("class Mine:\n    def __init__(self, x):\n        self.x = x\n", "utf-8")
     mine = resolve(f"{file}:Mine")(7)
     (tmp_path / "mine.pickle").write_bytes(pickle.dumps(mine))
-    program = f"import pickle; mine = pickle.load(open({str(tmp_path / 'mine.pickle')!r}, 'rb')); print(mine.x, type(mine).__name__)"
+    program = (
+        f"import pickle; mine = pickle.load(open({str(tmp_path / 'mine.pickle')!r}, 'rb')); print(mine.x, "
+        "type(mine).__name__)"
+    )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "7 Mine\n"), done.stderr
     with multiprocessing.get_context("spawn").Pool(1) as pool:

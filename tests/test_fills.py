@@ -72,7 +72,10 @@ def test_numbers_and_cells_are_the_stored_ones(results: dict[str, Any]) -> None:
     results["papers"] = {"tables": [{**table, "rows": rows}]}
     results["pruned"] = {"runs": [{"a": 0.25}, {"a": -0.75}]}
     results["statements"] = {"statements": {"s": {"subjects": {"rte · x": {"value": -1.0, "low": -2.0, "high": 0.5}}}}}
-    text = "{{ stored ~ pruned ~ runs[].a ~ points }}, {{ statement ~ s ~ rte }}, {{ page ~ clark2019 ~ Table 1 ~ task=mrpc ~ score }}"
+    text = (
+        "{{ stored ~ pruned ~ runs[].a ~ points }}, {{ statement ~ s ~ rte }}, {{ page ~ clark2019 ~ Table 1 ~ "
+        "task=mrpc ~ score }}"
+    )
     assert fills.filled(text) == "25.0, −75.0, −1.00 (−2.00 to 0.50), 0.7"
     assert fills.filled("<!-- fill: tables | clark2019 | Section 4 -->") == (
         "*Table 1 (x).*\n\n| task | score |\n| --- | --- |\n| mrpc | 0.7 |\n| rte | – |"
@@ -163,7 +166,9 @@ def test_the_ledger_has_every_statement_with_numbers_or_a_reason(results: dict[s
 
 
 def test_a_number_that_settles_nothing_has_its_reason(results: dict[str, Any]) -> None:
-    """Beyond the threshold on the side that does not refute, or where noise may have taken it; nothing where the interval decides."""
+    """Beyond the threshold on the side that does not refute, or where noise may have taken it; nothing where the
+    interval decides.
+    """
     for name in ("sandoval_fine_tuning", "kovaleva_heads_differ_by_task"):
         (cell,) = results["statements"]["statements"][name]["subjects"].values()
         cell["p_corrected"] = 0.01

@@ -1,4 +1,6 @@
-"""The public API on a tiny model: its numbers are those of the measures and of a naive loop, and mistakes are one sentence."""
+"""The public API on a tiny model: its numbers are those of the measures and of a naive loop, and mistakes are one
+sentence.
+"""
 
 import copy
 import shutil

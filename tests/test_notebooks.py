@@ -1,4 +1,6 @@
-"""The notebooks run from top to bottom without network, in the order of their numbers, and answer as their stored outputs do."""
+"""The notebooks run from top to bottom without network, in the order of their numbers, and answer as their stored
+outputs do.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The package of CONTRIBUTING.md, built from the page itself: what it brings is listed, runs, and is on pages, with no edit here."""
+"""The package of CONTRIBUTING.md, built from the page itself: what it brings is listed, runs, and is on pages, with no
+edit here.
+"""
 
 import copy
 import os

@@ -1,4 +1,6 @@
-"""What is left of a model with fewer heads, for pages: single heads of a layer, pruned models, gates, and agreement on effects."""
+"""What is left of a model with fewer heads, for pages: single heads of a layer, pruned models, gates, and agreement on
+effects.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +39,8 @@ _LEVEL, _MARGIN = 0.95, 0.01
 
 
 def best_alone(models: Studied, one_head: Sequence[float]) -> Iterator[Line]:
-    """Each layer with its best head alone: chosen on a third of the examples and tested on the others, over random splits.
+    """Each layer with its best head alone: chosen on a third of the examples and tested on the others, over random
+    splits.
 
     ``change`` is of the chosen heads, ``on_all`` of the head that is best on all examples, both in points and by seed.
 
@@ -58,7 +61,9 @@ def best_alone(models: Studied, one_head: Sequence[float]) -> Iterator[Line]:
 
 
 def _alone(sweep: RunSweep) -> dict[int, tuple[int, Estimate, float]]:
-    """For each layer the head chosen most often, the change of score with the chosen heads, and that of the best on all examples."""
+    """For each layer the head chosen most often, the change of score with the chosen heads, and that of the best on all
+    examples.
+    """
     chooses_SN = choosing_units(sweep.count, _SPLITS, seed=0)
     # An undefined score, such as the correlation of a constant answer, is never the best.
     choosing_SV, tested_SV = (
@@ -249,7 +254,9 @@ class _Fitted:
 
 
 def gates(models: Studied) -> Iterator[Line]:
-    """Heads that gates leave open, and the score with these: all heads first, then gates of frozen models, then learned ones."""
+    """Heads that gates leave open, and the score with these: all heads first, then gates of frozen models, then learned
+    ones.
+    """
     fits = [*(fitted for group in models.tuned for fitted in _path(group)), *_all_fitted(models)]
     # Gates of another penalty may have been learned with other seeds.
     most_seeds = {fitted.name: fitted for fitted in sorted(fits, key=lambda fitted: len(fitted.whole_R))}
@@ -275,7 +282,8 @@ def gates_figures(
 
     Args:
         models: The models.
-        pruned: The paper's heads that are kept, those of the encoder first, -> its scores with learned gates and the same heads alone.
+        pruned: The paper's heads that are kept, those of the encoder first, -> its scores with learned gates and the
+            same heads alone.
         whole, heads: The paper's score with all heads, and its encoder's heads.
         name, caption: Of the figures; ``{name}`` stands for the models.
     """
@@ -373,7 +381,9 @@ def _penalty(model: Model) -> float | None:
 
 
 def kept_by_role(models: Studied) -> Iterator[Line]:
-    """How many heads with each role of Voita et al. (2019) are left when gates shut others, for each model with both."""
+    """How many heads with each role of Voita et al. (2019) are left when gates shut others, for each model with
+    both.
+    """
     for group in models.tuned:
         for model in group.models:
             roles = model.view("voita_roles", lambda view: view.has(PREVIOUS))

@@ -72,8 +72,8 @@ def typical_heads(models: Studied, columns: Mapping[str, Sequence[str]], name: s
             shares.append(f"{label}, {head_label(*at)}: {number(100 * float(value_LH[at]), 0)} % {unit}")
             panels.append(MapPanel("", f"{label}\n{head_label(*at)}", map_LHQK[at], example.tokens))
         told = (
-            f"{caption} ({state.name}), on one text: “{' / '.join(example.texts)}” The heads with the highest means over all "
-            f"texts: {'; '.join(shares)}."
+            f"{caption} ({state.name}), on one text: “{' / '.join(example.texts)}” The heads with the highest means "
+            f"over all texts: {'; '.join(shares)}."
         )
         figure = gallery(panels, title="The head that shows each pattern most")
         block = FigureBlock(name, figure, told, "Attention maps of heads.")
@@ -82,7 +82,9 @@ def typical_heads(models: Studied, columns: Mapping[str, Sequence[str]], name: s
 
 
 def relation_heads(models: Studied, name: str, caption: str) -> Section | None:
-    """A sentence in the best heads of its syntactic relations, with the syntactic heads framed; None without kept maps."""
+    """A sentence in the best heads of its syntactic relations, with the syntactic heads framed; None without kept
+    maps.
+    """
     for state in states(models, "dependency"):
         relations = {line["relation"]: line for line in state.view.lines("relation")}
         captured = _captured(state, relations.keys())
@@ -99,8 +101,9 @@ def relation_heads(models: Studied, name: str, caption: str) -> Section | None:
                 panels.append(MapPanel("", label, map_LHQK[at], example.tokens, marked=marked))
         if panels:
             told = (
-                f"{caption} ({state.name}), on one text: “{' / '.join(example.texts)}” A frame marks the first tokens of a word "
-                "and of its syntactic head. Heads are scored by the attention between words alone, without that to [CLS] and [SEP]."
+                f"{caption} ({state.name}), on one text: “{' / '.join(example.texts)}” A frame marks the first tokens "
+                "of a word and of its syntactic head. Heads are scored by the attention between words alone, without "
+                "that to [CLS] and [SEP]."
             )
             figure = gallery(panels, title="One sentence in the best heads of some of its relations")
             return Section(figures=[FigureBlock(name, figure, told, "Attention maps of heads that follow relations.")])
@@ -177,7 +180,8 @@ def typical_maps(models: Studied, name: str, caption: str) -> Section | None:
     figure = map_sheet(
         titled,
         title="A map of each pattern, after fine-tuning",
-        note=f"of {map_count:,} maps that the runs kept, those that the classifier is most certain of (its probability in "
+        note=f"of {map_count:,} maps that the runs kept, those that the classifier is most certain of (its probability "
+        "in "
         "brackets); attending tokens downward, attended tokens to the right; from dark violet (0) to yellow (the "
         "largest weight of the map); layers and heads count from 0",
     )
@@ -185,7 +189,8 @@ def typical_maps(models: Studied, name: str, caption: str) -> Section | None:
 
 
 def examples(models: Studied, tasks: Sequence[str], name: str, caption: str) -> Section | None:
-    """The shortest kept text of each task in the head whose map fine-tuning changed most, before and after; None without maps.
+    """The shortest kept text of each task in the head whose map fine-tuning changed most, before and after; None
+    without maps.
 
     Args:
         models: The models; the first seed of each task.
@@ -222,7 +227,9 @@ def examples(models: Studied, tasks: Sequence[str], name: str, caption: str) -> 
 def pattern_shares(
     models: Studied, name: str, caption: str, published: Mapping[str, Mapping[str, float]]
 ) -> Section | None:
-    """Stacked bars of the patterns' shares, over seeds, with the paper's in percent below; None if no run measured them."""
+    """Stacked bars of the patterns' shares, over seeds, with the paper's in percent below; None if no run measured
+    them.
+    """
     bars, counts = [], []
     for group in models.tuned:
         grids = [grid for name in NAMES if (grid := group.grids("patterns", name)) is not None]
@@ -237,7 +244,10 @@ def pattern_shares(
             bars.append(ShareBar(f"paper: {group.task}", share_C, np.full_like(share_C, np.nan)))
     if not bars:
         return None
-    note = f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over examples"
+    note = (
+        f"{NAMED}; {sample_size(counts)} for each; bars at the end of a share: 95% intervals over seeds, or over "
+        "examples"
+    )
     figure = pattern_bars(bars, title="Share of each attention pattern", note=f"{note} where there is one seed")
     return Section(
         paragraphs=[ANNOTATED], figures=[FigureBlock(name, figure, caption, "Stacked bars of the shares of patterns.")]
@@ -273,7 +283,9 @@ _PAPER_SCALE = 0.5
 
 
 def last_layer_of_cls(models: Studied, name: str, caption: str) -> Section | None:
-    """What [CLS] attends to in every head of the last layer, a panel for each task; kinds of tokens that it lacks are hatched."""
+    """What [CLS] attends to in every head of the last layer, a panel for each task; kinds of tokens that it lacks are
+    hatched.
+    """
     lines = list(sources.last_layer_of_cls(models))
     if not lines:
         return None

@@ -45,7 +45,8 @@ class Ledger:
 
     Args:
         names: Ids of the statements to test, or paths of their files; empty for all that the package has.
-        readings: Folder that keeps the readings of each statement and model for the next page; None for one beside the page.
+        readings: Folder that keeps the readings of each statement and model for the next page; None for one beside the
+            page.
         file: File name of the page.
         sizes_may_differ: Statements are tested on each model separately, so models of several sizes can share a page.
     """
@@ -153,7 +154,8 @@ def counts_in_words(entries: Sequence[Entry]) -> list[str]:
 
 
 def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """The verdicts with their numbers as data: the models, then each statement with its verdict, and that of every subject.
+    """The verdicts with their numbers as data: the models, then each statement with its verdict, and that of every
+    subject.
 
     A statement without a number has the reason instead.
     """
@@ -209,7 +211,8 @@ def _unmeasured(entry: Entry) -> str:
     made = {"before": "", "random": " fine-tuned from random weights"}.get(statement.about, " fine-tuned")
     tasks = " or ".join(statement.tasks or statement.except_tasks)
     return (
-        f"No run is of a model{made}{' on' * bool(tasks)}{' other tasks than' * bool(statement.except_tasks)} {tasks}".rstrip()
+        f"No run is of a model{made}{' on' * bool(tasks)}"
+        f"{' other tasks than' * bool(statement.except_tasks)} {tasks}".rstrip()
         + "."
     )
 
@@ -229,8 +232,8 @@ def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
     if len(versions) < 2:
         return []
     return [
-        f"The runs were made with {len(versions)} versions of the code ({', '.join(versions)}), so some differences may come from the "
-        "code; repeat the older runs to rule that out."
+        f"The runs were made with {len(versions)} versions of the code ({', '.join(versions)}), so some differences "
+        "may come from the code; repeat the older runs to rule that out."
     ]
 
 
@@ -289,8 +292,8 @@ def objectives_in_words(models: Studied) -> list[str]:
     if not names:
         return []
     return [
-        f"Trained for sentence embeddings before fine-tuning: {', '.join(names)}. Verdicts on such a model before fine-tuning, and on what "
-        "pre-training does, say nothing of masked language models."
+        f"Trained for sentence embeddings before fine-tuning: {', '.join(names)}. Verdicts on such a model before "
+        "fine-tuning, and on what pre-training does, say nothing of masked language models."
     ]
 
 
@@ -370,7 +373,8 @@ def _section(entry: Entry) -> Section:
             f"{statement.source} ({statement.language}): {statement.words}",
             f"Measured there: {statement.there} {statement.published}",
             f"Measured here: {statement.here}",
-            f"The number is the {statement.test.number}{_STATES[statement.about]}. The statement holds where it is {statement.test.condition}.{tolerance}{one_sided}",
+            f"The number is the {statement.test.number}{_STATES[statement.about]}. The statement holds where it is "
+            f"{statement.test.condition}.{tolerance}{one_sided}",
             *([f"Why in this way: {statement.why}"] if statement.why else []),
             *depends_on(entry),
         ],
@@ -410,14 +414,17 @@ def _row(cell: Cell) -> list[str]:
 _READING = Section(
     "How to read this page",
     paragraphs=[
-        "Each statement is tested as a number that lies above or below a threshold. It holds, or does not hold, where a two-sided test shows on which "
-        "side the number lies; otherwise it cannot be told. P-values are corrected over all statements, models and tasks, those over "
-        "seeds and those of single models apart (false discovery rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds and examples "
-        "and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
-        "this model only. The interval of a rank correlation is over heads (and seeds) and includes what both numbers owe to depth; that of an agreement between seeds or tasks is over layers.",
-        "The joint error of many heads assumes that all of them err in the same direction; the interval of the best head is simultaneous over all "
-        "heads. Noise lowers rank correlations: a statement that a correlation is below a threshold holds only if the numbers are reliable enough "
-        "to have shown a higher one. Statements about the model before fine-tuning are tested on the sentences of a task. A model that is not shown "
-        "to beat the constant answer is not tested. Models fine-tuned under a control are left out. Layers and heads count from 0.",
+        "Each statement is tested as a number that lies above or below a threshold. It holds, or does not hold, where "
+        "a two-sided test shows on which side the number lies; otherwise it cannot be told. P-values are corrected "
+        "over all statements, models and tasks, those over seeds and those of single models apart (false discovery "
+        "rate of 5 %, Benjamini and Hochberg 1995); intervals are not. With several seeds, the interval is over seeds "
+        "and examples and is wide if there are only two; with one seed, it is over examples, and the verdict is of "
+        "this model only. The interval of a rank correlation is over heads (and seeds) and includes what both numbers "
+        "owe to depth; that of an agreement between seeds or tasks is over layers.",
+        "The joint error of many heads assumes that all of them err in the same direction; the interval of the best "
+        "head is simultaneous over all heads. Noise lowers rank correlations: a statement that a correlation is below "
+        "a threshold holds only if the numbers are reliable enough to have shown a higher one. Statements about the "
+        "model before fine-tuning are tested on the sentences of a task. A model that is not shown to beat the "
+        "constant answer is not tested. Models fine-tuned under a control are left out. Layers and heads count from 0.",
     ],
 )

@@ -90,7 +90,9 @@ class Model(FinishedRun):
 
 
 def analysis_command(checkpoint: str, settings: str) -> str:
-    """The command that takes an analysis of a checkpoint; empty without settings, which may name their model themselves."""
+    """The command that takes an analysis of a checkpoint; empty without settings, which may name their model
+    themselves.
+    """
     named = "" if settings.startswith(ANY_MODEL) else f"checkpoint={copied(checkpoint)} "
     return settings and f"python -m bertsecrets analyze {named}{settings}"
 
@@ -150,7 +152,9 @@ class Group(Condition):
         return [view for view in views if view is not None]
 
     def effects(self, kind: str, mode: str | None = None) -> Effects | None:
-        """Effects of disabling every component of a kind; None if no model has them. The arguments are those of :meth:`sweeps`."""
+        """Effects of disabling every component of a kind; None if no model has them. The arguments are those of
+        :meth:`sweeps`.
+        """
         views, mode = self.sweeps(kind, mode)
         return effects(Replicates(views), kind, mode=mode) if views else None
 
@@ -159,7 +163,8 @@ class Group(Condition):
 
         Args:
             kind: The name of one of :data:`bertsecrets.results.components.COMPONENTS`.
-            mode: The mode of disabling; where no model has it, the views are those of any mode, and the one to read is None, their first.
+            mode: The mode of disabling; where no model has it, the views are those of any mode, and the one to read is
+                None, their first.
         """
         for accepted_mode in dict.fromkeys((mode, None)):
             # The default binds the mode of this round.
@@ -175,7 +180,9 @@ class Group(Condition):
         return [], None
 
     def retrain(self, settings: str) -> str:
-        """The command that trains the first model again with other settings, as far as the runs record how it was trained."""
+        """The command that trains the first model again with other settings, as far as the runs record how it was
+        trained.
+        """
         config = self.config
         words = [*task_settings(config), *model_settings(config), *data_settings(config)]
         if self.models[0].training is not None:
@@ -201,7 +208,9 @@ def model_settings(config: Mapping[str, Any]) -> list[str]:
 
 
 def task_settings(config: Mapping[str, Any]) -> list[str]:
-    """The setting of a command that names a run's task; none where it was made from the columns of data of the user's own."""
+    """The setting of a command that names a run's task; none where it was made from the columns of data of the user's
+    own.
+    """
     task, data = config["task"], config.get("data") or {}
     sources = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
     own = task.get("csv") is not None or (task.get("hub") or {}).get("path") in sources
@@ -251,7 +260,9 @@ class Studied:
         return next((candidate for candidate in self.random if candidate.factors == factors), None)
 
     def as_usual(self, group: Group) -> Group | None:
-        """The models that differ from others, trained with gates or without some heads, in nothing but that; None without any."""
+        """The models that differ from others, trained with gates or without some heads, in nothing but that; None
+        without any.
+        """
         factors = {**group.factors, _CALLBACKS: _AS_USUAL}
         return next((candidate for candidate in self.tuned if candidate.factors == factors), None)
 
@@ -323,7 +334,9 @@ def _recipe(group: Group) -> dict[str, str]:
 
 
 def studied(runs: Sequence[FinishedRun]) -> Studied:
-    """The models behind runs: a training and its analyses are one model, and models that differ in their seed alone one group."""
+    """The models behind runs: a training and its analyses are one model, and models that differ in their seed alone one
+    group.
+    """
     by_origin: dict[str, list[FinishedRun]] = {}
     initial: dict[tuple[str, str, str], list[FinishedRun]] = {}
     for run in runs:
@@ -383,7 +396,9 @@ def callbacks_of_training(run: FinishedRun) -> dict[str, Mapping[str, Any]]:
 
 
 def _trained_with(run: FinishedRun) -> str:
-    """These callbacks in words, with the strength of gates and the settings that are not their defaults: ``gates penalty=0.03``."""
+    """These callbacks in words, with the strength of gates and the settings that are not their defaults: ``gates
+    penalty=0.03``.
+    """
     words = []
     for name, settings in callbacks_of_training(run).items():
         parameters = signature(_TRAIN_OTHERWISE[settings["_target_"]]).parameters
@@ -424,7 +439,9 @@ def _origin(run: FinishedRun) -> str:
 
 
 def _training_config(run: FinishedRun) -> Mapping[str, Any]:
-    """The configuration of the training: of an analysis, that of the analysed run, or its own if that folder is gone."""
+    """The configuration of the training: of an analysis, that of the analysed run, or its own if that folder is
+    gone.
+    """
     if run.source is None:
         return run.config
     origin = Path(_origin(run))

@@ -38,8 +38,8 @@ class SectionSettings(Settings):
         title: The title.
         paragraphs: Text before the statements.
         statements: Names of the statements, in order.
-        show: Figures and tables: for each the function that makes them (``show``) and its settings, or ``section``, with ``page``
-            and the beginning of a ``title`` there.
+        show: Figures and tables: for each the function that makes them (``show``) and its settings, or ``section``,
+            with ``page`` and the beginning of a ``title`` there.
         missing: What to run if no run has anything of the section; empty to leave the section out.
         settings: How the paper measured, for :func:`~bertsecrets.papers.shows.unlike_the_paper`.
     """
@@ -60,11 +60,12 @@ class PageSettings(Settings):
         title: Title of the page.
         citation: Authors and year, or what the page is about.
         model: Our name of the paper's model; empty for a page without published numbers.
-        other_model: A sentence on the published numbers, shown where no run is of that model; ``{models}`` stands for the names
-            of the runs' models.
+        other_model: A sentence on the published numbers, shown where no run is of that model; ``{models}`` stands for
+            the names of the runs' models.
         published: The paper's numbers by name, for functions that show them beside ours.
         sizes_may_differ: Whether runs of models of several sizes go together.
-        overview: What a section is called in a table of all sections at the top, with what each says; empty for no such table.
+        overview: What a section is called in a table of all sections at the top, with what each says; empty for no such
+            table.
         sections: The sections, in order.
         reading: How to read the page.
     """
@@ -88,7 +89,8 @@ class StatementsPage:
     Args:
         settings: Its content.
         path: Its file.
-        functions: Whether its sections may call functions outside the package: those of installed packages, not of a file.
+        functions: Whether its sections may call functions outside the package: those of installed packages, not of a
+            file.
     """
 
     settings: PageSettings
@@ -224,7 +226,8 @@ class StatementsPage:
 
 
 def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[StatementsPage, SectionSettings]:
-    """The page of the package and its section that a section of another page shows, as ``{page: <name>, title: <its beginning>}``.
+    """The page of the package and its section that a section of another page shows, as ``{page: <name>, title: <its
+    beginning>}``.
 
     Raises:
         UserError: If there is none.
@@ -241,7 +244,9 @@ def _section_there(settings: Mapping[str, Any], path: Path) -> tuple[StatementsP
 
 
 def _summary(entries: Sequence[Entry], shows: Sequence[Section]) -> str:
-    """What the figures say, then the verdicts, each with the number of statements that have it; without either, why not."""
+    """What the figures say, then the verdicts, each with the number of statements that have it; without either, why
+    not.
+    """
     verdicts = [entry.verdict for entry in entries]
     statements = (
         f"{len(verdicts)} statements: {', '.join(counted(verdicts))}"
@@ -326,7 +331,7 @@ def find_page(name: str, statements: Sequence[str] = (), readings: str | None = 
 
 
 _VERDICTS = (
-    "A statement holds, or does not hold, only where a test over seeds says so; with one seed the verdict is of this model. "
-    "The page of all statements (paper=statements) tells how each was tested, with its numbers, p-values and threshold. "
-    "Layers and heads are counted from 0."
+    "A statement holds, or does not hold, only where a test over seeds says so; with one seed the verdict is of this "
+    "model. The page of all statements (paper=statements) tells how each was tested, with its numbers, p-values and "
+    "threshold. Layers and heads are counted from 0."
 )

@@ -1,4 +1,6 @@
-"""What answers readers' questions beside statements: further tests, controls, blocked attention, groups of heads and guarantees."""
+"""What answers readers' questions beside statements: further tests, controls, blocked attention, groups of heads and
+guarantees.
+"""
 
 import math
 from collections import Counter
@@ -54,14 +56,16 @@ def numbers(
     under: Mapping[str, str] = _NONE,
     figure: Mapping[str, str] = _NONE,
 ) -> Section:
-    """Numbers of fine-tuned models tested as statements are, without correction, and of models fine-tuned under controls.
+    """Numbers of fine-tuned models tested as statements are, without correction, and of models fine-tuned under
+    controls.
 
     Args:
         models: The models.
-        tests: What the number is -> its kind of test and the settings of that, ``about`` which state it is (``tuned`` unless
-            given), and in ``words`` what a number shown to be above or below the threshold says.
+        tests: What the number is -> its kind of test and the settings of that, ``about`` which state it is (``tuned``
+            unless given), and in ``words`` what a number shown to be above or below the threshold says.
         caption, heading, form: Of the table, and of the column of numbers; how these are written in cells.
-        under: Names of controls -> what the page calls them: the models under these are tested, too, and missing ones are named.
+        under: Names of controls -> what the page calls them: the models under these are tested, too, and missing ones
+            are named.
         figure: ``name``, ``title`` and ``unit`` of a figure of the numbers under controls; empty for none.
     """
     lines: list[dict[str, Any]] = []
@@ -183,7 +187,8 @@ def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section
     Args:
         models: The models.
         token: Name of the token.
-        meanings: The verdicts of attention to it and from it, in words with a comma between -> what both say in a few words.
+        meanings: The verdicts of attention to it and from it, in words with a comma between -> what both say in a few
+            words.
     """
     paragraphs, shown, figures = [], [], []
     answers: dict[str, str] = {}
@@ -220,7 +225,9 @@ def _groups(models: Studied) -> Iterator[tuple[Group, int, list[dict[str, Any]]]
 
 
 def groups_by_seed(models: Studied) -> Iterator[Line]:
-    """How many groups of heads with similar maps have each verdict, by seed, and how many examples would settle the others."""
+    """How many groups of heads with similar maps have each verdict, by seed, and how many examples would settle the
+    others.
+    """
     for group, seed, rows in _groups(models):
         kinds = Counter(_kind(row) for row in rows)
         tested = any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
@@ -297,7 +304,9 @@ def heads_that_follow(models: Studied) -> Iterator[Line]:
 
 
 def guarantee(models: Studied) -> Section | None:
-    """How many heads can go together without a loss that matters, of the first seed of each model; None without pruning."""
+    """How many heads can go together without a loss that matters, of the first seed of each model; None without
+    pruning.
+    """
     paragraphs = []
     answers: dict[str, str] = {}
     for group in models.tuned:

@@ -18,8 +18,8 @@ from bertsecrets.results.scores import INTERVALS, score_interval
 
 _PAPERS_COLUMN = (
     "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
-    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals. A score is lower or higher than "
-    "the paper's where its interval and that of the paper's score on the whole development set do not meet."
+    "fine-tuning, which has an untrained classifier; it gives one run each and no intervals. A score is lower or "
+    "higher than the paper's where its interval and that of the paper's score on the whole development set do not meet."
 )
 
 
@@ -85,8 +85,9 @@ def initialisation(
     )
     return Section(
         paragraphs=[
-            "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, cut off at the metric's ends. Where "
-            "there is one seed it is over examples; those of F1 and Matthews' correlation are over seeds alone.",
+            "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, cut off at the metric's "
+            "ends. Where there is one seed it is over examples; those of F1 and Matthews' correlation are over seeds "
+            "alone.",
             *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
         ],
         tables=[table],

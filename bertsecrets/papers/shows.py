@@ -44,8 +44,8 @@ def unlike_the_paper(models: Studied, settings: Mapping[str, Mapping[str, Any]])
 
     Args:
         models: The models.
-        settings: Measure -> its settings as the paper has them; kind of component -> ``mode`` and ``metric`` of disabling it. A
-            setting that differs by task is given by task.
+        settings: Measure -> its settings as the paper has them; kind of component -> ``mode`` and ``metric`` of
+            disabling it. A setting that differs by task is given by task.
     """
     sentences = []
     for name, theirs in settings.items():
@@ -119,7 +119,8 @@ def table(
 
     Args:
         models: The models.
-        of: What makes the lines: a function of :mod:`bertsecrets.papers.sources`, or of another module ``<module>.<function>``.
+        of: What makes the lines: a function of :mod:`bertsecrets.papers.sources`, or of another module
+            ``<module>.<function>``.
         columns, caption, apart: Of the table, as :func:`~bertsecrets.papers.lines.tables` takes them.
         paragraphs: Text before it.
         summary: What the first line of the first task says in a few words, a format as of a cell; empty for nothing.
@@ -129,7 +130,8 @@ def table(
         called: Value of the first of these fields -> what the paper calls it, where it differs.
         all_published: Whether to name what the paper has and these runs have not.
         paper: Further lines, of the paper.
-        intervals: A figure of a field with intervals, a row for each line of the first model, as :func:`_intervals` takes it.
+        intervals: A figure of a field with intervals, a row for each line of the first model, as :func:`_intervals`
+            takes it.
         settings: Of what makes the lines.
     """
     made = list(_source(of)(models, **settings))
@@ -231,10 +233,12 @@ def layers(
 
     Args:
         models: The models.
-        columns: Column, ``measure/column``, -> its ``label``, and the paper's means (``published``), by task of fine-tuned models.
+        columns: Column, ``measure/column``, -> its ``label``, and the paper's means (``published``), by task of
+            fine-tuned models.
         caption: Of the table.
         name: Heading of the labels; they are left out where there is one column.
-        tuned: Whether rows are fine-tuned models, means over seeds; else the states of models, before fine-tuning first.
+        tuned: Whether rows are fine-tuned models, means over seeds; else the states of models, before fine-tuning
+            first.
         over: A column by which the means are divided; empty for none.
     """
     lines = list(sources.layers(models, columns, tuned=tuned, over=over))
@@ -264,7 +268,8 @@ def layer_dots(
 
     Args:
         models: The models.
-        columns: Column, ``measure/column``, -> its ``panel``, its ``line`` there, and the paper's means (``published``).
+        columns: Column, ``measure/column``, -> its ``panel``, its ``line`` there, and the paper's means
+            (``published``).
         name, title, unit, top: Of the figure; the upper end of its axis.
         theirs: Whether to draw the paper's means.
     """
@@ -397,7 +402,9 @@ def disabled_heads(
 
 
 def _heads(effect: Effects) -> dict[str, Any]:
-    """Which heads change the score significantly, and which have each verdict that is told, ``[replicates, layers, heads]``."""
+    """Which heads change the score significantly, and which have each verdict that is told, ``[replicates, layers,
+    heads]``.
+    """
     gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
     return {
         "certain": effect.certain_RLH,

@@ -64,7 +64,9 @@ class State:
 
 
 def states(models: Studied, experiment: str) -> list[State]:
-    """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first seed."""
+    """The states with an experiment: of each group the model before fine-tuning, then the fine-tuned one of its first
+    seed.
+    """
     before = models.before(experiment)
     measured: list[State] = []
     for group in models.tuned:
@@ -104,7 +106,8 @@ def rows(
 def layers(
     models: Studied, columns: Mapping[str, Mapping[str, Any]], *, tuned: bool = True, over: str = ""
 ) -> Iterator[Line]:
-    """Means by layer of columns ``measure/column``: of fine-tuned models over seeds, or of every state; with the paper's.
+    """Means by layer of columns ``measure/column``: of fine-tuned models over seeds, or of every state; with the
+    paper's.
 
     Args:
         models: The models.
@@ -232,7 +235,9 @@ def patterns(models: Studied) -> Iterator[Line]:
 
 
 def changes(models: Studied, measure: str) -> Iterator[Line]:
-    """Means over heads of a measure's columns before and after fine-tuning, and how many heads changed significantly."""
+    """Means over heads of a measure's columns before and after fine-tuning, and how many heads changed
+    significantly.
+    """
     for group in models.tuned:
         compared = [view.compared[INITIAL] for view in group.views(measure) if INITIAL in view.compared]
         for column in dict.fromkeys(chain(*compared)):
@@ -254,7 +259,9 @@ def changes(models: Studied, measure: str) -> Iterator[Line]:
 
 
 def last_layer_of_cls(models: Studied) -> Iterator[Line]:
-    """What [CLS] attends to in the last layer of fine-tuned models, the most first, and the grid of each kind of token."""
+    """What [CLS] attends to in the last layer of fine-tuned models, the most first, and the grid of each kind of
+    token.
+    """
     for group in models.tuned:
         replicates = group.replicates("token_to_token")
         names = [] if replicates is None else sorted(column.name for column in replicates.columns)
@@ -333,7 +340,8 @@ def frame_relations(models: Studied) -> Iterator[Line]:
 
 
 def concentration(models: Studied, measure: str, column: str, share: float) -> Iterator[Line]:
-    """At each validation, what part of a column's sum the largest heads have, and how near their order is to that of the end.
+    """At each validation, what part of a column's sum the largest heads have, and how near their order is to that of
+    the end.
 
     Args:
         models: The models.
@@ -358,7 +366,9 @@ def concentration(models: Studied, measure: str, column: str, share: float) -> I
 
 
 def heads_with_roles(models: Studied) -> Iterator[Line]:
-    """How many heads reach the threshold of each role of Voita et al. (2019), in brackets those significantly above it, by seed."""
+    """How many heads reach the threshold of each role of Voita et al. (2019), in brackets those significantly above it,
+    by seed.
+    """
     for group in models.tuned:
         views = group.views("voita_roles", PREVIOUS)
         counts: dict[str, str | None] = {}
@@ -375,7 +385,8 @@ def heads_with_roles(models: Studied) -> Iterator[Line]:
 
 
 def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
-    """Whether the most relevant head of each layer has a function and is confident, in the first seed; the views of both.
+    """Whether the most relevant head of each layer has a function and is confident, in the first seed; the views of
+    both.
 
     Args:
         models: The models.

@@ -51,7 +51,9 @@ def test_in_the_last_layer_of_any_model_too_and_below_it_not() -> None:
 
 @torch.no_grad()
 def compensating(answer: float) -> BertForSequenceClassification:
-    """Head 0 of layer 0 writes to a direction that decides the class; head 0 of layer 1 writes ``answer`` times what it reads."""
+    """Head 0 of layer 0 writes to a direction that decides the class; head 0 of layer 1 writes ``answer`` times what it
+    reads.
+    """
     config = BertConfig(
         vocab_size=100,
         hidden_size=8,
@@ -95,7 +97,9 @@ def test_a_later_head_that_compensates_makes_the_total_effect_smaller(answer: fl
 
 @torch.no_grad()
 def by_hand(model: Any, batch: dict[str, Tensor], layer: int, head: int) -> Tensor:
-    """BERT's layers above the head with the clean outputs of attention and feed-forward network, from the modules' own parts."""
+    """BERT's layers above the head with the clean outputs of attention and feed-forward network, from the modules' own
+    parts.
+    """
     layers = model.bert.encoder.layer
     kept: dict[tuple[int, str], Tensor] = {}
     handles = [

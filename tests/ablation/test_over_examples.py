@@ -31,7 +31,9 @@ def in_loops(effect_HN: np.ndarray) -> float:
 
 
 def effects(generator: np.random.Generator, heads: int = 40, examples: int = 200) -> np.ndarray:
-    """Standard deviations 2 between heads, 1 between examples, 3 of the rest: 10 of 14 parts of the variance are over examples."""
+    """Standard deviations 2 between heads, 1 between examples, 3 of the rest: 10 of 14 parts of the variance are over
+    examples.
+    """
     head_H1, example_N = generator.normal(size=(heads, 1)), generator.normal(size=examples)
     return 2 * head_H1 + example_N + 3 * generator.normal(size=(heads, examples))
 

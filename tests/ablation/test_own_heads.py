@@ -1,4 +1,6 @@
-"""Classifiers with a head of their own: every verdict is that of the user's model, as a loop that zeroes one head by a hook finds it."""
+"""Classifiers with a head of their own: every verdict is that of the user's model, as a loop that zeroes one head by a
+hook finds it.
+"""
 
 import logging
 from collections.abc import Callable

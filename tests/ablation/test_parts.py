@@ -1,4 +1,6 @@
-"""Sublayers and blocks that are left out, against models without them: zeroed weights, and layers that pass their input on."""
+"""Sublayers and blocks that are left out, against models without them: zeroed weights, and layers that pass their input
+on.
+"""
 
 import copy
 from typing import Any
@@ -113,7 +115,9 @@ def test_the_engine_equals_a_model_without_the_part(family: str, max_tokens: int
 @pytest.mark.parametrize("mode", ["uniform", "identity"])
 @torch.no_grad()
 def test_shared_weights_lack_the_part_in_one_layer_only(mode: str) -> None:
-    """In ALBERT one module serves all layers: hooks that count its calls. Mode ``identity`` takes a pass for each variant."""
+    """In ALBERT one module serves all layers: hooks that count its calls. Mode ``identity`` takes a pass for each
+    variant.
+    """
     model, batch = tiny_model("albert").double(), tiny_batch()
     layers_path, attention, feed_forward = PATHS["albert"]
     shared: Any = model.base_model.get_submodule(layers_path)[0]

@@ -27,7 +27,9 @@ Array = np.ndarray
 
 
 def predictions(lost_V: Array, won_V: Array, count: int) -> tuple[Array, Array, Array]:
-    """Labels, clean predictions and variants' predictions: half are right, of which each variant loses the first ones."""
+    """Labels, clean predictions and variants' predictions: half are right, of which each variant loses the first
+    ones.
+    """
     label_N, clean_N = np.zeros(count), np.repeat([0.0, 1.0], [count - count // 2, count // 2])
     prediction_VN = np.tile(clean_N, (len(lost_V), 1))
     for row_N, lost, won in zip(prediction_VN, lost_V, won_V, strict=True):

@@ -106,7 +106,8 @@ def test_a_pair_that_can_replace_each_other_is_redundant() -> None:
 
 
 def called_redundant(simulations: int, replaceable: bool, count: int = 1000, heads: int = 3) -> float:
-    """Share of groups called redundant whose heads can replace each other, so that all must be disabled for harm, or whose harms add up.
+    """Share of groups called redundant whose heads can replace each other, so that all must be disabled for harm, or
+    whose harms add up.
 
     The margin is wide and random groups are harmless, so that nothing but the interaction can speak against redundancy.
     """

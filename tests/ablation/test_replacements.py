@@ -136,7 +136,9 @@ def loss_of(model: PreTrainedModel, batch: Batch, layer: int, head: int, constan
 
 
 def test_optimal_outputs_have_the_loss_that_scipy_finds() -> None:
-    """L-BFGS from the same start, with gradients through `override`, for two heads; every head beats its mean output."""
+    """L-BFGS from the same start, with gradients through `override`, for two heads; every head beats its mean
+    output.
+    """
     model, split = model_of_tokens().double(), split_of([3, 9, 4, 4, 12, 7])
     batch = split[[0, 1, 2, 3, 4, 5]]
     weights = [parameter.clone() for parameter in model.parameters()]

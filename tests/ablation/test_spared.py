@@ -78,8 +78,8 @@ def test_an_unchanged_head_has_a_verdict_of_its_own(others: int) -> None:
         assert verdicts.p_margin[0] == pytest.approx((1 - margin) ** 400)
         counts = spared((label_N, clean_N, prediction_VN), margin=margin)
         assert counts.each == shown * (72 - others)
-        # By hand: 72 heads that lose the margin are each spared with at most that probability; or a twentieth of what Benjamini and
-        # Hochberg spare, which is all if 72 / (72 - others) times the p-value is at most 0.05.
+        # By hand: 72 heads that lose the margin are each spared with at most that probability; or a twentieth of what
+        # Benjamini and Hochberg spare, which is all if 72 / (72 - others) times the p-value is at most 0.05.
         by_rate = 0.05 * (72 - others) if 0.05 * (72 - others) >= 72 * 0.9925**400 else 0
         expected = max(72 * 0.9925**400, by_rate)
         assert counts.falsely == (pytest.approx(expected) if shown else 0)
@@ -181,7 +181,9 @@ def test_a_notebook_gets_the_counts_the_curve_and_a_table() -> None:
 
 @pytest.mark.slow
 def test_over_equal_experiments_the_curve_varies_less_than_the_count_at_one_margin() -> None:
-    """100 sets of 400 examples, on which 72 heads flip the same fragile fifth of the examples, 1.2 % of all, and lose nothing."""
+    """100 sets of 400 examples, on which 72 heads flip the same fragile fifth of the examples, 1.2 % of all, and lose
+    nothing.
+    """
     read = []
     for seed in range(100):
         generator = np.random.default_rng(seed)
@@ -195,7 +197,8 @@ def test_over_equal_experiments_the_curve_varies_less_than_the_count_at_one_marg
         read.append((counts.each, counts.at_least, 100 * half, 100 * (counts.excluded or np.nan)))
     first, middle, third = np.percentile(read, [25, 50, 75], axis=0)
     each, at_least, half, excluded = range(4)
-    # One by one 12, 16 or 21 heads at one margin; the bound varies half as much, and the margin of half of the heads by a quarter point.
+    # One by one 12, 16 or 21 heads at one margin; the bound varies half as much, and the margin of half of the heads by
+    # a quarter point.
     assert (third - first)[each] <= 0.7 * middle[each]
     assert (third - first)[at_least] <= 0.8 * (third - first)[each]
     assert (third - first)[half] <= 0.2 * middle[half]

@@ -73,7 +73,8 @@ def test_intervals_cover_the_truth(metric: str) -> None:
 def useless_heads(
     metric: str, simulations: int, *, shared: bool, count: int = 400, flips: float = 0.05
 ) -> tuple[float, ...]:
-    """Sweeps of 72 heads that change nothing but at random: how often limits hold, and how often any head is called a loss.
+    """Sweeps of 72 heads that change nothing but at random: how often limits hold, and how often any head is called a
+    loss.
 
     Args:
         metric: The metric.
@@ -83,8 +84,8 @@ def useless_heads(
         flips: Share of examples that a head flips, and that the unedited model flips.
 
     Returns:
-        Shares of sweeps in which all simultaneous limits hold 0, in which those of the head with the largest loss do, in which its
-        limits by itself do, and in which a family-wise p-value is at most 0.05.
+        Shares of sweeps in which all simultaneous limits hold 0, in which those of the head with the largest loss do,
+        in which its limits by itself do, and in which a family-wise p-value is at most 0.05.
     """
     hits = np.zeros(4)
     for simulation in range(simulations):
@@ -185,7 +186,9 @@ def test_false_discovery_finds_more_of_the_heads_that_lose() -> None:
 
 
 def null_discoveries(metric: str, simulations: int, variants: int, permutations: int = 9999) -> float:
-    """Share of simulations in which anything is called significant although no variant changes anything but at random."""
+    """Share of simulations in which anything is called significant although no variant changes anything but at
+    random.
+    """
     result = 0
     for simulation in range(simulations):
         generator = np.random.default_rng([simulation, 11])
@@ -345,7 +348,9 @@ def test_labels_that_say_nothing_give_no_limits_and_no_verdict(metric: str) -> N
     ],
 )
 def test_a_class_that_is_rarely_predicted_rules_out_no_loss(metric: str, count: int) -> None:
-    """Of a model that finds 3 % of the positives without a false alarm, a variant that finds none loses 6 to 15 points."""
+    """Of a model that finds 3 % of the positives without a false alarm, a variant that finds none loses 6 to 15
+    points.
+    """
     generator = np.random.default_rng(1)
     ruled_out = 0
     for _ in range(40):
@@ -369,7 +374,9 @@ def test_the_smallest_effect_follows_the_correction() -> None:
 
 
 def test_what_was_not_seen_may_be_losses_or_gains() -> None:
-    """Against the mixture by its definition: the p-value with k further losses of one example, weighted by their chances."""
+    """Against the mixture by its definition: the p-value with k further losses of one example, weighted by their
+    chances.
+    """
     count = 400
     lost_V, won_V = np.array([0, 0, 1, 3, 2]), np.array([0, 1, 0, 0, 2])
     clean_N = np.repeat([0.0, 1.0], 200)

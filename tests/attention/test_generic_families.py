@@ -1,4 +1,6 @@
-"""Families without an adapter, whose attention has more to it than a mask of padding: maps are those of the library's eager code."""
+"""Families without an adapter, whose attention has more to it than a mask of padding: maps are those of the library's
+eager code.
+"""
 
 import copy
 

@@ -163,7 +163,9 @@ def swept(
     epochs: int = 0,
     **settings: Any,
 ) -> tuple[Run, list[str]]:
-    """A sweep of an untrained model, or one at each validation of a training of some epochs, and the lines that were logged."""
+    """A sweep of an untrained model, or one at each validation of a training of some epochs, and the lines that were
+    logged.
+    """
     run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
     ablation = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings})
     made = DisableHeads(run, ablation, every_n_validations=1, limit=limit)
@@ -332,8 +334,9 @@ def test_size_and_nominal_speed_decide_unless_asked(
 
 
 def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A pass over the 24 examples takes 100 s. A head, or a layer, costs the layers above it: 1.75 and 0.75 of three, and none in the
-    # last, of which the first token decides. The fit takes the heads alone, 3 times 8 examples forwards and backwards.
+    # A pass over the 24 examples takes 100 s. A head, or a layer, costs the layers above it: 1.75 and 0.75 of three,
+    # and none in the last, of which the first token decides. The fit takes the heads alone, 3 times 8 examples forwards
+    # and backwards.
     monkeypatch.setattr(forecast_module, "_seconds", lambda subject, most, contexts: [100.0] * len(contexts))
     alone = (1.75 + 0.75) / 3
     sweep = 100 * (1 + 5 * alone)

@@ -109,7 +109,8 @@ def test_every_validation_has_its_sweep(trained: Path) -> None:
 def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path) -> None:
     dossier = bs.Run(trained).head(2, 3)
     paths = sorted((trained / "ablation").glob("*-uniform.safetensors"))
-    # Outcomes of the finished model, which come first in the alphabet, take precedence over those taken during training.
+    # Outcomes of the finished model, which come first in the alphabet, take precedence over those taken during
+    # training.
     outcomes = Outcomes.read(paths[0] if paths[0].name.startswith("checkpoint-") else paths[-1])
     (place,) = [at for at, variant in enumerate(outcomes.plan.variants) if variant.name == "l02h03"]
     answer_N, without_N = outcomes.clean_NC.argmax(-1), outcomes.logits_NVC[:, place].argmax(-1)
@@ -117,8 +118,8 @@ def test_a_dossier_counts_the_answers_that_change(trained: Path, tmp_path: Path)
     lost, won = int((right_N & (without_N != answer_N)).sum()), int((~right_N & (without_N == outcomes.label_N)).sum())
     changed = int((answer_N != without_N).sum())
     assert (
-        f"Without it {changed} of {len(answer_N)} answers change: {lost} from right to wrong, {won} from wrong to right."
-        in repr(dossier)
+        f"Without it {changed} of {len(answer_N)} answers change: {lost} from right to wrong, {won} from wrong to "
+        "right." in repr(dossier)
     )
     assert repr(dossier).startswith("layer 2 · head 3: ")
     page = dossier.save(tmp_path / "head.html").read_text("utf-8")

@@ -169,7 +169,9 @@ SECTIONS: dict[str, type[Settings]] = {
     "trainer": TrainerSettings,
 }
 NO_SECTIONS = ("papers", "data.task", "models.spec", "settings")
-"""Where settings are declared whose files are each one statement, page, task or model: what one of them states is no default."""
+"""Where settings are declared whose files are each one statement, page, task or model: what one of them states is no
+default.
+"""
 PARTS = (
     "CommandKeys",
     "CommonKeys",

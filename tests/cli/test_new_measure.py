@@ -71,7 +71,10 @@ def test_its_numbers_are_in_the_head_table(trained: tuple[Path, str]) -> None:
 def test_its_section_has_a_finding_a_figure_with_its_unit_and_a_table(trained: tuple[Path, str]) -> None:
     folder, _ = trained
     page = (folder / "report.html").read_text("utf-8")
-    finding = r"Sharpness of attention: (layer \d · head \d+ has the highest value of “bits below uniform attention”|bits below uniform attention is 0\.\d+ in all)"
+    finding = (
+        r"Sharpness of attention: (layer \d · head \d+ has the highest value of “bits below uniform "
+        r"attention”|bits below uniform attention is 0\.\d+ in all)"
+    )
     assert re.search(finding, page)
     assert "<h2>Sharpness of attention</h2>" in page
     assert "<h2>Sharpness of attention, compared with other models</h2>" in page

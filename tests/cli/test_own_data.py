@@ -54,7 +54,8 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
         (["task=mrpc", "data=hub", "data.text=x"], "data.text is for data without a task, but task=mrpc is given"),
         (
             ["experiment=questions", "data=hub", "data.dataset=foo/bar", "data.text=review"],
-            "'data.text=review' is for data without a task, but experiment=questions names its tasks; leave one of them out",
+            "'data.text=review' is for data without a task, but experiment=questions names its tasks; leave one of "
+            "them out",
         ),
         (["experiment=questions", "data=csv", "data.path=a.csv"], "'data=csv' is for data without a task"),
         (

@@ -1,4 +1,6 @@
-"""``view``: a sentence from the command line becomes a page, of the model before fine-tuning or of a checkpoint beside it."""
+"""``view``: a sentence from the command line becomes a page, of the model before fine-tuning or of a checkpoint beside
+it.
+"""
 
 from pathlib import Path
 

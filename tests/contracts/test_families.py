@@ -72,7 +72,9 @@ def heads_outputs(model: torch.nn.Module, batch: dict[str, Tensor]) -> list[Tens
 
 
 def resampled(donor: Tensor, length: int, receiving: int) -> Tensor:
-    """Token by token: first from first, last from last, those between from those between, again from the start at the end."""
+    """Token by token: first from first, last from last, those between from those between, again from the start at the
+    end.
+    """
     first, *between, last = donor[:length]
     rows = [first, *((between or [last])[i % max(len(between), 1)] for i in range(receiving - 2)), last]
     return torch.stack(rows[:receiving])

@@ -1,4 +1,6 @@
-"""Every shipped measure, on labelled and annotated texts: padding, batches and processes change no number of its grid."""
+"""Every shipped measure, on labelled and annotated texts: padding, batches and processes change no number of its
+grid.
+"""
 
 import copy
 import pickle

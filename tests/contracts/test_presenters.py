@@ -57,7 +57,9 @@ def undefined(table: HeadTable) -> HeadTable:
 
 
 def test_where_no_example_counts_pages_have_no_nan(tmp_path: Path) -> None:
-    """Of stored runs with every kind of experiment; what they say of numbers that are defined is in tests/test_golden.py."""
+    """Of stored runs with every kind of experiment; what they say of numbers that are defined is in
+    tests/test_golden.py.
+    """
     with tarfile.open(Path(__file__).parents[1] / "golden.tar.xz") as packed:
         packed.extractall(tmp_path, filter="data")
     presented = set()

@@ -111,9 +111,11 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (REVIEWS, {"text": "reviews"}, "has no column 'reviews'; did you mean 'review'? Valid names: id, review, stars (set data.text and data.label)."),
+        (REVIEWS, {"text": "reviews"}, "has no column 'reviews'; did you mean 'review'? Valid names: id, review, stars "
+                                       "(set data.text and data.label)."),
         ("review,review,stars\na,b,1\n", {}, "has 2 columns 'review'; rename all but one."),
-        ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or leave such rows out"),
+        ("review,stars\na,1\n ,2\n", {}, "reviews.csv:3: column 'review' is empty; fix the row, or leave such rows "
+                                         "out"),
         ("review,stars\na,\n", {}, "reviews.csv:2: column 'stars' is empty"),
         ("review,stars\na, b,1\n", {}, "reviews.csv:2: 3 fields, expected 2 as in the header (texts that hold"),
         ('review,stars\n"a,1\nb,2\n', {}, "reviews.csv:3: not CSV (unexpected end of data)"),
@@ -131,10 +133,14 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         ("review,stars\na,1\nb,1.0\nc,0\n", {}, "holds '1' and '1.0', which are the same number; write it in one way"),
         (REVIEWS, {"text": ["review", "stars"]}, "data.text and data.label both name column 'stars'"),
         ("review,stars\na,${x}\nb,1\n", {}, "holds '${x}', which cannot be the name of a class; rename it"),
-        ("review,stars\n" + "".join(f"a,c{i % 101}\n" for i in range(102)), {}, "holds 101 different values, such as 'c0'"),
-        (REVIEWS, {"label": "id"}, "each of the 50 rows, so it identifies rows and labels none; name a column whose values repeat: data.label=stars."),
-        ("review,stars\n" + "".join(f"a,c{i}\n" for i in range(30)), {}, "rows and labels none; no other column has classes"),
-        ("review,stars\na,x|y\nb,x\nc,y\n", {}, "holds several labels in one row, such as 'x|y'; tasks with several labels"),
+        ("review,stars\n" + "".join(f"a,c{i % 101}\n" for i in range(102)), {}, "holds 101 different values, such as "
+                                                                                "'c0'"),
+        (REVIEWS, {"label": "id"}, "each of the 50 rows, so it identifies rows and labels none; name a column whose "
+                                   "values repeat: data.label=stars."),
+        ("review,stars\n" + "".join(f"a,c{i}\n" for i in range(30)), {}, "rows and labels none; no other column has "
+                                                                         "classes"),
+        ("review,stars\na,x|y\nb,x\nc,y\n", {}, "holds several labels in one row, such as 'x|y'; tasks with several "
+                                                "labels"),
         ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
         ("", {}, "has no header; expected the names of the columns in its first line."),
         ("review,stars\n\n", {}, "has no rows that can be used"),

@@ -136,10 +136,14 @@ def test_qqp_rows_with_too_few_fields_are_reported_or_left_out(tmp_path: Path) -
         ("mrpc", "MRPC", HEADER, "dev.tsv' holds no examples"),
         ("mrpc", "MRPC", "", "dev.tsv' is empty; expected a header"),
         ("mrpc", "MRPC", "Quality\tID\t#1 Strin\t#2 String\n", "no column '#1 String'; did you mean '#1 Strin'?"),
-        ("mrpc", "MRPC", HEADER + "1\t1\t2\ta\tb\n2\t1\t2\ta\tb\n", "dev.tsv:3: label '2' of task 'mrpc'; expected one of 0, 1"),
-        ("rte", "RTE", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n", "dev.tsv:2: label 'maybe' of task 'rte'"),
-        ("stsb", "STS-B", "sentence1\tsentence2\tscore\na\tb\thigh\n", "dev.tsv:2: score 'high' of task 'stsb'; expected a number"),
-        ("stsb", "STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "dev.tsv:2: score '5.1' of task 'stsb'; expected a number from 0 to 5"),
+        ("mrpc", "MRPC", HEADER + "1\t1\t2\ta\tb\n2\t1\t2\ta\tb\n", "dev.tsv:3: label '2' of task 'mrpc'; expected one "
+                                                                    "of 0, 1"),
+        ("rte", "RTE", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tmaybe\n", "dev.tsv:2: label 'maybe' of task "
+                                                                               "'rte'"),
+        ("stsb", "STS-B", "sentence1\tsentence2\tscore\na\tb\thigh\n", "dev.tsv:2: score 'high' of task 'stsb'; "
+                                                                       "expected a number"),
+        ("stsb", "STS-B", "sentence1\tsentence2\tscore\na\tb\t5.1\n", "dev.tsv:2: score '5.1' of task 'stsb'; expected "
+                                                                      "a number from 0 to 5"),
         ("stsb", "STS-B", "sentence1\tsentence2\tscore\na\tb\tnan\n", "dev.tsv:2: score 'nan' of task 'stsb'"),
     ],
 )  # fmt: skip

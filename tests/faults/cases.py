@@ -62,9 +62,10 @@ class Outcome:
 class Case:
     """A command line with its expected outcome.
 
-    In ``words``, ``sentence`` and ``environment``, ``{folder}`` stands for the case's working directory, ``{model}`` for a
-    folder with a tiny model, ``{data}`` for one with its sentences, and ``{run}`` and ``{analysis}`` for the folders of a
-    finished training and of a finished analysis that disables its heads; a case must not change any of them.
+    In ``words``, ``sentence`` and ``environment``, ``{folder}`` stands for the case's working directory, ``{model}``
+    for a folder with a tiny model, ``{data}`` for one with its sentences, and ``{run}`` and ``{analysis}`` for the
+    folders of a finished training and of a finished analysis that disables its heads; a case must not change any of
+    them.
 
     Args:
         id: A name, unique in its file.
@@ -72,8 +73,8 @@ class Case:
         sentence: Regular expression that the last line of stderr matches; for ``status=0``, stdout and stderr together.
         status: Expected exit status.
         arrange: Puts files into the working directory.
-        copies: Folders to copy into the working directory before ``arrange``: the copy's name -> ``run``, ``analysis`` or
-            another of the runner's finished runs.
+        copies: Folders to copy into the working directory before ``arrange``: the copy's name -> ``run``, ``analysis``
+            or another of the runner's finished runs.
         leaves: Glob patterns of the files that a refused run may leave besides those of ``arrange`` and Hydra's own.
         environment: Environment variables to set.
         check: Further assertions about the working directory and the outcome.

@@ -163,7 +163,9 @@ def checkpoint(edit: Callable[[dict[str, Any]], None], name: str = "last.ckpt") 
 
 
 def as_bin(*, pickled: bool = False, legacy: bool = False) -> Arrange:
-    """Turn the weights of a model's folder into ``pytorch_model.bin``, with an object that runs a command if ``pickled``."""
+    """Turn the weights of a model's folder into ``pytorch_model.bin``, with an object that runs a command if
+    ``pickled``.
+    """
 
     def arrange(folder: Path) -> None:
         content: dict[str, Any] = load_file(folder / "model.safetensors")

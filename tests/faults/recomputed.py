@@ -38,14 +38,14 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
     """Assert that a finished run stored the numbers that its checkpoint gives on its data.
 
     Logits and entropies come from plain transformers, scores and losses from scikit-learn and scipy, the effect of each
-    disabled head from the stored logits of the model without it, and the shares of dependencies and antecedents that heads point
-    to from loops over the words of CoNLL-U and CoNLL-2012 files. What depends on a random classifier, on a source of data
-    other than a table of sentences, or on another model than the run's own is left out. Relative paths in the run's settings
-    start at ``folder``.
+    disabled head from the stored logits of the model without it, and the shares of dependencies and antecedents that
+    heads point to from loops over the words of CoNLL-U and CoNLL-2012 files. What depends on a random classifier, on a
+    source of data other than a table of sentences, or on another model than the run's own is left out. Relative paths
+    in the run's settings start at ``folder``.
 
     Returns:
-        What was recomputed: some of "logits", "scores", "entropy", "effects", "dependency", "coreference", and the name of a
-        disabled head.
+        What was recomputed: some of "logits", "scores", "entropy", "effects", "dependency", "coreference", and the name
+        of a disabled head.
     """
     done = []
     settings = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
@@ -80,7 +80,9 @@ def check_numbers(run: Path, folder: Path) -> list[str]:
 
 
 def check_comparison(page: Path, runs: list[Path]) -> None:
-    """Assert that ``comparison.parquet`` holds the mean over runs of every head's numbers, with Student's 95 % interval."""
+    """Assert that ``comparison.parquet`` holds the mean over runs of every head's numbers, with Student's 95 %
+    interval.
+    """
     key = ["measure", "column", "layer", "head"]
     tables = [pd.read_parquet(run / "heads.parquet") for run in runs]
     finished = pd.concat([table[table["stage"] == "checkpoint"] for table in tables])
@@ -113,7 +115,9 @@ def accuracies(runs: list[Path]) -> np.ndarray:
 
 
 def _check_pointing(run: Path, settings: dict[str, Any], folder: Path) -> list[str]:
-    """Shares of the words whose head, and of the mentions whose antecedent, a head of the model before fine-tuning points to."""
+    """Shares of the words whose head, and of the mentions whose antecedent, a head of the model before fine-tuning
+    points to.
+    """
     readers = {"dependency": (_dependents, "*.conllu"), "coreference": (_anaphors, "*.conll")}
     table = pd.read_parquet(run / "heads.parquet")
     done = []
@@ -140,7 +144,9 @@ def _check_pointing(run: Path, settings: dict[str, Any], folder: Path) -> list[s
 
 
 def _between_words(model: PreTrainedModel, tokenizer: Any, forms: list[str]) -> np.ndarray:
-    """Attention between words, ``[layers, heads, W, W]``: summed into a word's tokens, averaged over those it comes from."""
+    """Attention between words, ``[layers, heads, W, W]``: summed into a word's tokens, averaged over those it comes
+    from.
+    """
     encoded = tokenizer(" ".join(forms), return_tensors="pt", return_offsets_mapping=True)
     starts = np.cumsum([0, *(len(form) + 1 for form in forms)])
     # Special tokens have empty spans.
@@ -239,7 +245,9 @@ def _check_entropy(run: Path, entropy_LH: np.ndarray) -> list[str]:
 
 
 def _check_effects(run: Path, path: Path, metric: str) -> list[str]:
-    """The table's scores are those of the stored logits; of a screened sweep, whose scores also hold estimates, none is checked."""
+    """The table's scores are those of the stored logits; of a screened sweep, whose scores also hold estimates, none is
+    checked.
+    """
     table = pd.read_parquet(run / "ablation.parquet")
     plan, outcomes = read_outcomes(path)
     variants = [variant[0] for variant in plan["variants"]]

@@ -55,7 +55,9 @@ def own(name: str, sentence: str, rows: Arrange, *more: str, new: Arrange | None
 
 
 def own_runs(name: str, rows: Arrange, *more: str, new: Arrange | None = None, notes: str = "") -> Case:
-    """A table of one's own that is used: logits, scores and entropies are those of its rows, and its notes are on the page."""
+    """A table of one's own that is used: logits, scores and entropies are those of its rows, and its notes are on the
+    page.
+    """
 
     def check(folder: Path, outcome: Outcome) -> None:
         assert warm_process[-1].numbers[f"own-{name}"][:3] == ["logits", "entropy", "scores"]
@@ -205,7 +207,9 @@ EXPORTS = [
 
 
 def estimates(folder: Path, outcome: Outcome) -> None:
-    """Scores are the sums of e + w (l - e), by hand from the stored tensors, and evaluated losses those of their logits."""
+    """Scores are the sums of e + w (l - e), by hand from the stored tensors, and evaluated losses those of their
+    logits.
+    """
     run = folder / "out"
     [path] = run.glob("ablation/*-*.safetensors")
     plan, arrays = read_outcomes(path)

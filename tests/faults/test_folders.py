@@ -10,7 +10,11 @@ import pytest
 from faults.cases import LATE, Case, Outcome, analyze, parametrized, train
 from faults.runner import Warm
 
-USED = r"error: Folder '{run}' already holds a finished run with other settings, code or inputs; choose another folder with "
+USED = (
+    r"error: Folder '{run}' already holds a finished run with other settings, code or inputs; choose another "
+    r"folder "
+    r"with "
+)
 USED += r"hydra.run.dir=<folder>, or add overwrite=true, which moves it to 'run.1'.$"
 WORK = (
     *LATE,
@@ -101,7 +105,8 @@ CASES = [
     Case(
         "unfinished",
         train(hydra__run__dir=OUT),
-        r"'{folder}/out' already holds an unfinished run; resume it with python -m bertsecrets resume folder=\S*out, choose",
+        r"'{folder}/out' already holds an unfinished run; resume it with python -m bertsecrets resume folder=\S*out, "
+        r"choose",
         arrange=_unfinished,
     ),
     Case("unfinished-relative", train(hydra__run__dir="x/../out"), r"already holds an unfinished", arrange=_unfinished),

@@ -86,7 +86,8 @@ def kill_and_resume(
 ) -> tuple[Path, Path, int]:
     """Run work undisturbed, and again with kills at random moments, each resumed, to its end.
 
-    With ``after``, the moments follow the writing of this file. Returns both folders, and how many attempts a signal has ended.
+    With ``after``, the moments follow the writing of this file. Returns both folders, and how many attempts a signal
+    has ended.
     """
     (folder / "whole").mkdir()
     (folder / "killed").mkdir()
@@ -159,7 +160,8 @@ def _content(path: Path, run: Path) -> Any:
     if path.suffix == ".safetensors":
         return _comparable(load_file(path), run)
     if path.suffix == ".yaml":
-        # A resumed run says so and takes progress and debug anew, and the jobs of a sweep are grouped by its folder's name.
+        # A resumed run says so and takes progress and debug anew, and the jobs of a sweep are grouped by its folder's
+        # name.
         settings = yaml.safe_load(path.read_text("utf-8"))
         return _comparable({key: settings[key] for key in settings if key not in NO_INFLUENCE}, run)
     if path.suffix == ".json":

@@ -112,7 +112,9 @@ def says(*sentences: str) -> Callable[[Path, Outcome], None]:
 
 
 def compares(*sentences: str) -> Callable[[Path, Outcome], None]:
-    """The page has the scores of runs ``a`` and ``b`` and these sentences, and its table their heads, both recomputed."""
+    """The page has the scores of runs ``a`` and ``b`` and these sentences, and its table their heads, both
+    recomputed.
+    """
 
     def check(folder: Path, outcome: Outcome) -> None:
         runs = [folder / "a", folder / "b"]
@@ -128,7 +130,9 @@ def compares(*sentences: str) -> Callable[[Path, Outcome], None]:
 
 
 def reports(folder: Path, outcome: Outcome) -> None:
-    """The page of run ``a`` has the accuracy of its predictions, and the table of all heads the numbers of its head table."""
+    """The page of run ``a`` has the accuracy of its predictions, and the table of all heads the numbers of its head
+    table.
+    """
     [accuracy] = accuracies([folder / "a"])
     text = unescape(re.sub(r"<[^>]+>", " ", (folder / "a" / "report.html").read_text("utf-8")))
     assert re.search(rf"val/accuracy\s+{accuracy:.3f}\s", text)

@@ -194,12 +194,14 @@ WEIGHTS = [
     ),
     loads(
         "weights-relative-positions",
-        r"hold 1 tensors of its encoder that \w+ has no place for, e\.g\. encoder\.layer\.0\.attention\.self\.distance_embedding\.weight; merge",
+        r"hold 1 tensors of its encoder that \w+ has no place for, e\.g\. "
+        r"encoder\.layer\.0\.attention\.self\.distance_embedding\.weight; merge",
         _add("encoder.layer.0.attention.self.distance_embedding.weight"),
     ),
     loads(
         "weights-adapters",
-        r"hold 4 tensors of its encoder .*e\.g\. encoder\.adapter\.weight, encoder\.layer\.0\.\S+, encoder\.layer\.1\.\S+; merge adapters",
+        r"hold 4 tensors of its encoder .*e\.g\. encoder\.adapter\.weight, encoder\.layer\.0\.\S+, "
+        r"encoder\.layer\.1\.\S+; merge adapters",
         _add(*(f"encoder.layer.{layer}.output.adapter.down.weight" for layer in range(3)), "encoder.adapter.weight"),
     ),
     configured("fewer-layers", r"hold 16 tensors of its encoder .*e\.g\. encoder\.layer\.2\.", num_hidden_layers=2),
@@ -337,13 +339,15 @@ ANALYSED = [
     Case(
         "analyze-folder-in-capitals",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        "are called NEGATIVE, POSITIVE, and the classes of task 'sst2' negative, positive: the names differ only in case; write",
+        "are called NEGATIVE, POSITIVE, and the classes of task 'sst2' negative, positive: the names differ only in "
+        "case; write",
         arrange=run(fine_tuned_folder, named_outputs("NEGATIVE", "POSITIVE")),
     ),
     Case(
         "analyze-folder-in-another-order",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        r"are called Positive, Negative, .*: the same names in another order, .* set task\.labels=\[positive,negative\]",
+        r"are called Positive, Negative, .*: the same names in another order, .* set "
+        r"task\.labels=\[positive,negative\]",
         arrange=run(fine_tuned_folder, named_outputs("Positive", "Negative")),
     ),
     Case(
@@ -355,12 +359,14 @@ ANALYSED = [
     Case(
         "analyze-labels-in-another-order",
         analyze(**{"task.labels": "[positive,negative]"}),
-        r"was trained on the classes negative, positive, in this order, but task 'sst2' has positive, negative; leave task\.labels",
+        r"was trained on the classes negative, positive, in this order, but task 'sst2' has positive, negative; leave "
+        r"task\.labels",
     ),
     Case(
         "labels-numbered-in-another-order",
         train(task="demo_sentiment", data="demo", data__root=None, **{"task.labels": "[positive,negative]"}),
-        r"task\.labels is positive, negative, but the rows of task 'demo_sentiment' number .* negative, positive; leave",
+        r"task\.labels is positive, negative, but the rows of task 'demo_sentiment' number .* negative, positive; "
+        r"leave",
     ),
     Case(
         "analyze-folder-of-another-model",

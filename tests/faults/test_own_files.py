@@ -78,14 +78,16 @@ FOREIGN = [
     Case(
         "foreign-pruned-on-the-rows-that-test",
         analyze(**{**NEW, **CSV, "analysis": "prune"}),
-        r"Choosing heads to remove needs rows apart from those that test it, but all rows are evaluated; give data.eval_fraction=0.5",
+        r"Choosing heads to remove needs rows apart from those that test it, but all rows are evaluated; give "
+        r"data.eval_fraction=0.5",
         arrange=both(classifier, held_out()),
         leaves=LATE,
     ),
     Case(
         "foreign-drift-from-nothing-known",
         analyze(**{**NEW, **CSV, "analysis": "drift", "measure": "[drift]"}),
-        r"It is not known what 'my_model' was fine-tuned from, with which drift compares; name it with model=<name>, or another",
+        r"It is not known what 'my_model' was fine-tuned from, with which drift compares; name it with model=<name>, "
+        r"or another",
         arrange=both(classifier, held_out()),
         leaves=CLAIMED,
     ),
@@ -150,7 +152,8 @@ KNOWN = [
     Case(
         "rows-appended",
         analyze(**OF_RUN),
-        r"The rows of '{folder}/own.csv' are not those of the run in 'run' \(split 'train': 60 rows then, 66 now\), so that some of "
+        r"The rows of '{folder}/own.csv' are not those of the run in 'run' \(split 'train': 60 rows then, 66 now\), so "
+        r"that some of "
         r"them may have been trained on; restore them, or judge rows of another file with data.eval_path=<file>",
         arrange=both(TRAINED_RUN, held_out(66, "own.csv")),
         leaves=CLAIMED,
@@ -158,13 +161,15 @@ KNOWN = [
     Case(
         "rows-with-flipped-labels-again",
         TRAINED,
-        r"Folder '{folder}/run' already holds a finished run of other rows: '{folder}/own.csv' has changed since; choose another",
+        r"Folder '{folder}/run' already holds a finished run of other rows: '{folder}/own.csv' has changed since; "
+        r"choose another",
         arrange=both(TRAINED_RUN, flipped),
     ),
     Case(
         "rows-with-flipped-labels-resumed",
         ("train.py", "resume=run"),
-        r"The rows of '{folder}/own.csv' have changed since the run in 'run' began \(split 'train': other texts or labels in its 60 "
+        r"The rows of '{folder}/own.csv' have changed since the run in 'run' began \(split 'train': other texts or "
+        r"labels in its 60 "
         r"rows\); restore them, or start a new run in another folder",
         arrange=both(TRAINED_RUN, lambda folder: (folder / "run/finished.json").unlink(), flipped),
         leaves=LATE,
@@ -210,7 +215,8 @@ KNOWN = [
     Case(
         "rows-of-an-old-run-held-out-by-text",
         analyze(**OF_RUN, data__split_by="text"),
-        r"data.split_by=text contradicts the run, which held rows out with data.split_by=order: rows that it was trained on",
+        r"data.split_by=text contradicts the run, which held rows out with data.split_by=order: rows that it was "
+        r"trained on",
         arrange=both(TRAINED_RUN, without_split_by),
     ),
     Case(
@@ -277,7 +283,8 @@ REFUSED = [
     Case(
         "labels-a-few-missing",
         train(task="sst2", data="hub", data__root=None, data__path="set"),
-        r"2 of the 8 rows of split 'validation' of task 'sst2' have no label \(none, or -1 in a data set of the hub\); give them",
+        r"2 of the 8 rows of split 'validation' of task 'sst2' have no label \(none, or -1 in a data set of the hub\); "
+        r"give them",
         arrange=folder_of_files(
             train=SPLITS["train"].replace("text", "sentence"),
             validation="sentence,label\na,-1\nb,-1\n" + rows(6),

@@ -24,7 +24,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "trainer.use_distributed_sampler=true": "the data module distributes the examples itself",
         "trainer.devices=abc": "trainer.devices is 'abc'",
         "trainer.accelerator=gqu": "Unknown trainer.accelerator 'gqu'; did you mean 'gpu'",
-        "+trainer.overfit_batches=1": "trainer.overfit_batches is 1; expected 0; to overfit a few examples set data.limit_train",
+        "+trainer.overfit_batches=1": "trainer.overfit_batches is 1; expected 0; to overfit a few examples set "
+        "data.limit_train",
         "+trainer.fast_dev_run=true": "trainer.fast_dev_run is true; expected false",
         "hydra.job.chdir=true": "hydra.job.chdir is true; expected false",
         "+trainer.logger=true": "trainer.logger is given by the program; choose logger=<name>",
@@ -60,11 +61,15 @@ REFUSED: dict[str, dict[str, str]] = {
         "checkpoint=5": "checkpoint is 5",
         "checkpoint=x measure=[patterns] measure.patterns.classifier=/no": "'/no' holds no pattern classifier",
         "checkpoint=x framenet.root=/no": "FrameNet folder '/no' does not exist",
-        "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' predicts a score and has no classes",
-        "checkpoint=x task=stsb analysis=prune prune.max_class_loss=5": "prune.max_class_loss is 5, but task 'stsb' predicts a score",
+        "checkpoint=x task=stsb analysis=shrink shrink.max_class_loss=5": "task 'stsb' predicts a score and has no "
+        "classes",
+        "checkpoint=x task=stsb analysis=prune prune.max_class_loss=5": "prune.max_class_loss is 5, but task 'stsb' "
+        "predicts a score",
         "checkpoint=x analysis=prune prune.step=0": "prune.step is 0; expected a number between 0 and 1",
-        "checkpoint=x analysis=prune prune.tables=[nowhere]": "prune.tables names 'nowhere', which is no folder of a run",
-        "checkpoint=x analysis=relevance analysis.relevance.rule=alpha": "Unknown analysis.relevance.rule 'alpha'; did you mean 'alpha_beta'",
+        "checkpoint=x analysis=prune prune.tables=[nowhere]": "prune.tables names 'nowhere', which is no folder of a "
+        "run",
+        "checkpoint=x analysis=relevance analysis.relevance.rule=alpha": "Unknown analysis.relevance.rule 'alpha'; did "
+        "you mean 'alpha_beta'",
         "checkpoint=x optimizer.learning_rate=1": "Unknown config key 'optimizer.learning_rate'",
     },
     "compare": {
@@ -127,7 +132,8 @@ CASES = [
     Case(
         "nodes-of-a-job",
         (*train(trainer__num_nodes="1,2", launcher="basic"), "-m"),
-        r"trainer.num_nodes is 2, but a job of a sweep runs on one node; .* srun --nodes=2 .*\(In the job .*trainer.num_nodes=2",
+        r"trainer.num_nodes is 2, but a job of a sweep runs on one node; .* srun --nodes=2 .*\(In the job "
+        r".*trainer.num_nodes=2",
     ),
     Case(
         "validation-interval",

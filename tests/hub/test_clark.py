@@ -1,9 +1,9 @@
 """Published values of the pre-trained bert-base-uncased (methods C1 to C7), where its weights can be had.
 
-The paper took pairs of Wikipedia's paragraphs, ours are pairs of questions: heads are compared by name, layers by their curve.
-Tables 1 to 3 are only asserted on their own texts: BERTSECRETS_WSJ names a folder with the Wall Street Journal in CoNLL-X form
-with Stanford labels (training sections and section 22 as dev), BERTSECRETS_ONTONOTES one with the development documents of
-CoNLL-2012, BERTSECRETS_GLOVE the file of GloVe's vectors of 100 numbers.
+The paper took pairs of Wikipedia's paragraphs, ours are pairs of questions: heads are compared by name, layers by their
+curve. Tables 1 to 3 are only asserted on their own texts: BERTSECRETS_WSJ names a folder with the Wall Street Journal
+in CoNLL-X form with Stanford labels (training sections and section 22 as dev), BERTSECRETS_ONTONOTES one with the
+development documents of CoNLL-2012, BERTSECRETS_GLOVE the file of GloVe's vectors of 100 numbers.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Published values of the pre-trained bert-base-uncased on QQP (methods K5 and K6), where its weights can be had.
 
-The published ones are of 1000 pairs of QQP's own development set; ours are of a labelled sample of QQP, so that means may
-differ by what another sample does.
+The published ones are of 1000 pairs of QQP's own development set; ours are of a labelled sample of QQP, so that means
+may differ by what another sample does.
 """
 
 import json

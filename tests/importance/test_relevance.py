@@ -26,7 +26,9 @@ from bertsecrets.results.views import MeasureView
 
 
 def down(linear: nn.Linear, argument: Tensor, relevance: Tensor) -> Tensor:
-    """The z-rule: an output's relevance, to its inputs in proportion to weight times input; the bias keeps its share."""
+    """The z-rule: an output's relevance, to its inputs in proportion to weight times input; the bias keeps its
+    share.
+    """
     contribution = linear.weight * argument[..., None, :]
     return (contribution / linear(argument)[..., None] * relevance[..., None]).sum(-2)
 
@@ -97,7 +99,9 @@ def spread(weight_OI: Tensor, bias_O: Tensor, argument_I: Tensor) -> Tensor:
 
 @torch.no_grad()
 def test_the_alpha_beta_rule_equals_the_rules_by_hand() -> None:
-    """A model of one layer, one example: from the answer over classifier, pooler, sums, norms and network to the heads."""
+    """A model of one layer, one example: from the answer over classifier, pooler, sums, norms and network to the
+    heads.
+    """
     model: Any = three_heads().double()
     torch.set_default_dtype(torch.float64)
     try:
@@ -191,7 +195,9 @@ def test_the_alpha_beta_rule_conserves_relevance(family: str) -> None:
 @pytest.mark.parametrize("consider_attention", [False, True])
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "mpnet", "albert", "modernbert"])
 def test_relevance_is_conserved(family: str, consider_attention: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With those of the biases, the relevances of the first layer's input add up to each example's logit of the predicted class."""
+    """With those of the biases, the relevances of the first layer's input add up to each example's logit of the
+    predicted class.
+    """
     seen: list[tuple[Tensor, Tensor]] = []
 
     def check(encoder: Encoder, answer_B: Tensor, share_BP: Tensor) -> None:

@@ -51,7 +51,9 @@ def demo(max_length: int = 128) -> EncodedSplit:
 
 
 def fed(measure: Coreference, split: EncodedSplit, sizes: tuple[int, ...]) -> list[list[Array]]:
-    """Feed random maps, which depend on a window's position alone, in batches; the maps ``[L, H, T, T]`` of each window."""
+    """Feed random maps, which depend on a window's position alone, in batches; the maps ``[L, H, T, T]`` of each
+    window.
+    """
     measure.prepare(split)
     layers, heads, _ = measure.total_LHC.shape
     everything: list[list[Array]] = []
@@ -72,7 +74,9 @@ def fed(measure: Coreference, split: EncodedSplit, sizes: tuple[int, ...]) -> li
 
 
 def naive(split: EncodedSplit, place: int, map_HTT: Array) -> list[tuple[str, list[bool]]]:
-    """Kind, and for each head whether the answer is right, of each anaphor of a window; earlier mentions as candidates."""
+    """Kind, and for each head whether the answer is right, of each anaphor of a window; earlier mentions as
+    candidates.
+    """
     [annotation] = split.examples[place].annotations
     word_of = list(split.rows[place].words)
     tokens_of = [[token for token, word in enumerate(word_of) if word == i] for i in range(len(annotation.words))]
@@ -131,7 +135,8 @@ def test_attention_by_hand() -> None:
     split = EncodedSplit([example], wordpiece(), 32)
     assert list(split.rows[0].words) == [-1, 0, 1, 2, 2, 3, 4, -1]
     attention = torch.zeros(1, 3, 8, 8)
-    # From "didn", on average: head 0 man .3, cat .2; head 1 cat .3, man .2; from its first token alone both the other way.
+    # From "didn", on average: head 0 man .3, cat .2; head 1 cat .3, man .2; from its first token alone both the other
+    # way.
     attention[0, 0, 3, 1], attention[0, 0, 3, 2], attention[0, 0, 4, 1] = 0.1, 0.4, 0.5
     attention[0, 1, 3, 2], attention[0, 1, 3, 1], attention[0, 1, 4, 2] = 0.1, 0.4, 0.5
     # From "eats": head 0 "didn" .2 + .2, cat .3; head 1 cat .5; head 2 the last word itself, then saw, then man.

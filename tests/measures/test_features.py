@@ -252,7 +252,8 @@ def test_a_feature_that_matches_nothing_is_an_error_before_the_first_batch() -> 
     wrong = {**ALL, "interjections": {"pos": ["INTJ"], "relation": ["discourse"]}}
     with pytest.raises(
         UserError,
-        match=r"Feature 'interjections' matches nothing in the 400 examples.*pos INTJ.*measure\.features\.features\.interjections=null",
+        match=r"Feature 'interjections' matches nothing in the 400 examples.*pos "
+        r"INTJ.*measure\.features\.features\.interjections=null",
     ):
         Features(1, 1, wrong).prepare(encoded(demo_examples()))
     left_out = Features(1, 1, {**wrong, "interjections": None})

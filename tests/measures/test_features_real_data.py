@@ -1,4 +1,6 @@
-"""Features on real sentences, annotated by a pipeline: the whole way from the files against a loop that shares no code."""
+"""Features on real sentences, annotated by a pipeline: the whole way from the files against a loop that shares no
+code.
+"""
 
 import csv
 import os

@@ -1,4 +1,6 @@
-"""Relation-specific heads: hand-worked sentences, a naive loop, and tests that distinguish relation, distance and word."""
+"""Relation-specific heads: hand-worked sentences, a naive loop, and tests that distinguish relation, distance and
+word.
+"""
 
 import itertools
 import json

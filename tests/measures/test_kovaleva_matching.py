@@ -96,7 +96,8 @@ def test_the_sentences_worked_by_hand() -> None:
         "subjects": [1, 7, 10],
         # An object in the first sentence alone, yet the second sentence's "dogs" counts as well.
         "objects": [7, 10],
-        # "don't" and "can't" with every apostrophe and every t; "nor" in "normal" and "not" in "note" are no token here.
+        # "don't" and "can't" with every apostrophe and every t; "nor" in "normal" and "not" in "note" are no token
+        # here.
         "negation": [2, 3, 4, 11, 12, 13],
         "cls": [0],
         "sep": [9, 15],

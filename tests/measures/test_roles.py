@@ -25,7 +25,9 @@ def entropy(row: list[float]) -> float:
 
 
 def naive(example: Plain, to: list[list[float]]) -> list[float]:
-    """Local, syntactic, block, delimiter, first special, other specials, then each relation; NaN where there is no sieve."""
+    """Local, syntactic, block, delimiter, first special, other specials, then each relation; NaN where there is no
+    sieve.
+    """
     size = len(example.tokens)
     special = [index for index in range(size) if example.sentences[index] is None]
 

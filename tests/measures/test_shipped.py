@@ -1,4 +1,6 @@
-"""Measures by name, outside of Hydra: the arguments that Hydra composes, in a program that uses Hydra itself and in threads."""
+"""Measures by name, outside of Hydra: the arguments that Hydra composes, in a program that uses Hydra itself and in
+threads.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -213,7 +213,8 @@ def test_a_sentence_worked_by_hand() -> None:
     # Six pairs of word tokens stand at distance -1; each of the two is compared with the other five.
     others = [(0.7 + 0.1 + 0.2) / 5, (0.3 + 0.1 + 0.2) / 5]
     assert values["verb_to_subject_beyond_position"] == pytest.approx(((0.3 - others[0]) + (0.7 - others[1])) / 2)
-    # "dogs" gets nothing from the other five tokens of the sentence, and "cat" nothing either; special tokens do not count.
+    # "dogs" gets nothing from the other five tokens of the sentence, and "cat" nothing either; special tokens do not
+    # count.
     assert values["verb_to_subject_beyond_received"] == pytest.approx((0.3 + 0.7) / 2)
     assert values["subject_to_verb_beyond_received"] == pytest.approx((0.25 - 0 + 0 - 0.2 / 5) / 2)
     assert np.isnan(values["verb_to_subject_far"])
@@ -280,7 +281,8 @@ def test_what_does_not_fit_is_an_error_before_the_first_batch(recwarn: pytest.Wa
     adverbs = {"adverb_to_object": {"link": "dependent", "from": {"pos": ["ADV"]}, "to": {"relation": ["obj"]}}}
     with pytest.raises(
         UserError,
-        match=r"Pair 'adverb_to_object' matches nothing in the 400 examples.*measure\.token_to_token\.pairs\.adverb_to_object=null",
+        match=r"Pair 'adverb_to_object' matches nothing in the 400 "
+        r"examples.*measure\.token_to_token\.pairs\.adverb_to_object=null",
     ):
         TokenToToken(1, 1, {}, adverbs).prepare(EncodedSplit(EXAMPLES, bert_tokenizer(), 64))
     with pytest.raises(UserError, match="neither features nor pairs"):

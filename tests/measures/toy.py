@@ -16,7 +16,9 @@ from bertsecrets.results.views import MODEL_KEY, MeasureView
 
 
 class Focus(Measure):
-    """The mean over queries of the largest weight; examples of fewer than five tokens do not count in the second column."""
+    """The mean over queries of the largest weight; examples of fewer than five tokens do not count in the second
+    column.
+    """
 
     name = "focus"
     title = "Focus"

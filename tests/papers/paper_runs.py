@@ -99,14 +99,18 @@ def point(score: str, kept: int, change: Estimate, *, order: int = 0, attempt: i
 
 
 def roles_measured(**shares: ArrayLike) -> dict[str, ArrayLike]:
-    """Columns of ``voita_roles``: four positional heads in layer 0, one of them not significantly; others low unless given."""
+    """Columns of ``voita_roles``: four positional heads in layer 0, one of them not significantly; others low unless
+    given.
+    """
     low_LH = np.full((3, 4), 0.1)
     names = ("next", "nsubj", "nsubj_from_head", "obj", "obj_from_head", "rarest", "two_rarest")
     return {"previous": PREVIOUS_LH, **dict.fromkeys(names, low_LH), **shares}
 
 
 def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float, float]], *, seed: int = 1) -> Path:
-    """A run with positional heads in layer 0, gates, and models on a path: heads kept of 12, ends of the interval in shares."""
+    """A run with positional heads in layer 0, gates, and models on a path: heads kept of 12, ends of the interval in
+    shares.
+    """
     columns = {"pushed_shut": np.asarray(shut_LH, float), "pushed_open": np.ones((3, 4))}
     measured = [("checkpoint", "voita_roles", roles_measured()), ("checkpoint", "causal_gates", columns)]
     made = make_run(folder / f"run{seed}", seed=seed, p_constant=0.001, measured=measured)

@@ -418,8 +418,8 @@ def test_table_1_has_every_seeds_score_and_their_interval(tmp_path: Path) -> Non
         for seed in (1, 2):
             make_run(tmp_path / f"{init}{seed}", init=init, seed=seed, model=BERT, accuracy=accuracy + 0.01 * seed)
     (row,) = rows_of(shown("kovaleva2019", "Section 3, table 1", models_in(tmp_path)))
-    # Mean of 0.81 and 0.82: Student's t with one degree of freedom times 0.00707 / √2 over seeds, and a normal error of 408 examples that
-    # both share, 0.0206 below and 0.0176 above (Wilson).
+    # Mean of 0.81 and 0.82: Student's t with one degree of freedom times 0.00707 / √2 over seeds, and a normal error of
+    # 408 examples that both share, 0.0206 below and 0.0176 above (Wilson).
     low, high = (81.5 + sign * 100 * reach_of_sum(0.005, 1, error) for sign, error in ((-1, 0.0206), (1, 0.0176)))
     assert row[2] == f"81.5 ({low:.1f} to {high:.1f})"
     # Table 1 of the paper: 82.3 pre-trained, 68.3 random for MRPC's accuracy.
@@ -528,7 +528,10 @@ def test_figure_7_is_what_cls_attends_to_in_the_last_layer(tmp_path: Path) -> No
     make_run(tmp_path / "run", task="qqp", model=BERT, measured=[("training", "token_to_token", columns)])
     section = shown("kovaleva2019", "Section 4.5", models_in(tmp_path))
     # As in the authors' notebook.
-    theirs = "[SEP] 0.250, verbs 0.101, nouns 0.064, subjects 0.040, objects 0.037, negation 0.031, pronouns 0.028, [CLS] 0.002"
+    theirs = (
+        "[SEP] 0.250, verbs 0.101, nouns 0.064, subjects 0.040, objects 0.037, negation 0.031, pronouns 0.028, "
+        "[CLS] 0.002"
+    )
     assert rows_of(section) == [["qqp", "[SEP] 0.300, nouns 0.100", theirs]]
     heads = "layer 2 · head 0: 0.606; layer 2 · head 9: 0.606; layer 5 · head 9: 0.528"
     assert rows_of(section, 1) == [["qqp", "subject → verb", "layer 0 · head 1: 0.900", "0.300", "+0.200", heads]]
@@ -819,7 +822,8 @@ def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path)
         )
     row = rows_of(shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "a")))[1]
     assert row[:4] == ["mrpc", "6 (50 %)", "effects of single heads", "−20.0"]
-    # Their curve of I_h, 0.836, has 0.832 at 30 % and 0.815 at 50 %; neither has 33 %, and single effects have no 83 % either.
+    # Their curve of I_h, 0.836, has 0.832 at 30 % and 0.815 at 50 %; neither has 33 %, and single effects have no 83 %
+    # either.
     assert [cells[-1] for cells in rows_of(shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "b")))] == [
         "–",
         "−2 (50 %)",
@@ -844,7 +848,8 @@ def test_roles_and_gates_are_counted(tmp_path: Path) -> None:
     rows = [row[3:] for row in rows_of(shown("voita2019", "Section 6:", models))]
     assert rows[0] == ["12 of 12", "0.800", "–", "–"]
     assert rows[1:3] == [["9 of 12", "0.795", "−0.5", "−1.0 to 0.0"], ["3 of 12", "0.850", "+5.0", "0.0 to 10.0"]]
-    # Table 2 of the paper: BLEU of 29.36 with 12 heads of the encoder after gates, 28.95 with the same from the start, 29.6 with all.
+    # Table 2 of the paper: BLEU of 29.36 with 12 heads of the encoder after gates, 28.95 with the same from the start,
+    # 29.6 with all.
     assert rows[5] == ["12/21/25 of 48 each", "29.36", "−0.24", "–"]
     assert rows[9] == ["12/21/25 of 48 each", "28.95", "−0.65", "–"]
     row = rows_of(shown("voita2019", "Section 6.3", models))[0]

@@ -167,7 +167,9 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
 def test_likeness_is_compared_with_and_without_dropout(
     tmp_path: Path, changes: list[float], change: str, ends: str
 ) -> None:
-    """By hand: Student's t over two seeds is 12.706 times half their difference; over examples 1.96 times both errors of 0.001."""
+    """By hand: Student's t over two seeds is 12.706 times half their difference; over examples 1.96 times both errors
+    of 0.001.
+    """
     model = {"name": "minilm", "path": "model", "attention_dropout": 0.0}
     for seed, added_to in enumerate(changes):
         # Whole seeds differ by more than the control does: pairs tell.
@@ -282,7 +284,8 @@ def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
     AblationTable.from_rows(untested).write(folder / "ablation.parquet")
     run.declare(Disabling().declaration())
     by_seed, by_group = question("When a head can go", models_in(tmp_path)).tables
-    # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408 examples.
+    # The interval of the undecided group reaches 5 points below its change; a margin of 1 point takes 25 times 408
+    # examples.
     assert [row[1:] for row in by_seed.rows] == [
         ["1", "408", "4", "1", "2", "0", "1", "about 11,000", "−8.0 (−10.0 to −6.0)"],
         ["2", "408", "3", "–", "2", "0", "1", "about 11,000", "−1.0 (−3.0 to +1.0)"],

@@ -667,7 +667,9 @@ def test_an_interval_ends_where_the_mean_of_shares_cannot_be(
 
 
 def test_the_best_heads_of_layers_have_a_simultaneous_interval(tmp_path: Path) -> None:
-    """2.5 errors below the number: the best of 10 reaches it, one alone would not; no head near it leaves one layer open."""
+    """2.5 errors below the number: the best of 10 reaches it, one alone would not; no head near it leaves one layer
+    open.
+    """
     value = 0.3 - 2.5 * 0.005
     test = {"kind": "share", "column": "surface/cls", "over": 0.3, "per_layer": "highest", "above": 0.5}
     cell = only(_ledger_of(tmp_path / "near", np.full((4, 10), value), test))
@@ -728,8 +730,8 @@ def test_what_a_statement_depends_on(tmp_path: Path) -> None:
     (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
     assert entry.verdict == DIFFERS
     assert depends_on(entry) == [
-        "These models differ, and single seeds do not show on what that depends: it holds for mrpc (0.35) and does not hold for rte "
-        "(0.175)."
+        "These models differ, and single seeds do not show on what that depends: it holds for mrpc (0.35) and does not "
+        "hold for rte (0.175)."
     ]
     for place, (task, factor) in enumerate((("mrpc", 1.01), ("rte", 0.51))):
         surface_run(tmp_path / f"second{place}", LAYERS * factor, task=task, seed=2)
@@ -745,8 +747,8 @@ def test_what_a_statement_depends_on_may_be_the_seed(tmp_path: Path) -> None:
     surface_run(tmp_path / "c", LAYERS / 2, task="mrpc", seed=2)
     (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
     assert depends_on(entry) == [
-        "It depends on the seed (mrpc): 1 of 2 seeds alone show that it holds, 1 that it does not (not corrected for the number of "
-        "tests)."
+        "It depends on the seed (mrpc): 1 of 2 seeds alone show that it holds, 1 that it does not (not corrected for "
+        "the number of tests)."
     ]
 
 
@@ -869,8 +871,8 @@ def test_the_page_has_a_row_and_a_section_for_each_statement(tmp_path: Path) -> 
     page = Ledger(names).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
     text = page.read_text("utf-8")
     assert (
-        "Of 2 published statements: 1 does not hold of this model; 1 cannot be told. Why some cannot be told: for 1 an analysis is missing."
-        in text
+        "Of 2 published statements: 1 does not hold of this model; 1 cannot be told. Why some cannot be told: for 1 an "
+        "analysis is missing." in text
     )
     assert "so left out of what is said of fine-tuned models: rte (seed 1)." in text
     assert "2 versions of the code (0.1.0+aaaa, 0.1.0+bbbb)" in text

@@ -40,11 +40,12 @@ def test_the_section_tells_of_layers_groups_and_moves(tmp_path: Path) -> None:
     section = PRESENTER.section(view(tmp_path, found))
     assert section is not None
     assert section.findings == [
-        "Heads of one layer are closer to each other than to heads of other layers: 0.200 nats within layers, 0.300 between them "
-        "(permutation test, p = 0.004).",
+        "Heads of one layer are closer to each other than to heads of other layers: 0.200 nats within layers, 0.300 "
+        "between them (permutation test, p = 0.004).",
         "Of 2 groups of heads, 1 is stable over samples of the texts.",
-        "The distances between heads before and after fine-tuning have a rank correlation of 0.91; for 5 of 6 heads the nearest "
-        "head of the model before fine-tuning is the same head. Layer 1 · head 2 moved farthest (0.250 nats).",
+        "The distances between heads before and after fine-tuning have a rank correlation of 0.91; for 5 of 6 heads "
+        "the nearest head of the model before fine-tuning is the same head. Layer 1 · head 2 moved farthest (0.250 "
+        "nats).",
     ]
     groups, nearest = section.tables
     assert groups.rows == [

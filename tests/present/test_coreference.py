@@ -53,9 +53,9 @@ def test_the_section_has_the_papers_numbers(tmp_path: Path) -> None:
     ]
     assert baselines.rows[1] == ["all mentions", "head match", "40.0 (35.0 to 45.0)", "+20.0 (+15.0 to +25.0)", "0.010"]
     assert section.findings == [
-        "On documents of news that did not choose it, layer 1 · head 2 attends most to an antecedent for 60.0 (55.0 to 65.0) % "
-        "of 60 mentions: significantly more often than the nearest mention, head match and a random mention; not significantly "
-        "more or less often than the rules."
+        "On documents of news that did not choose it, layer 1 · head 2 attends most to an antecedent for 60.0 (55.0 to "
+        "65.0) % of 60 mentions: significantly more often than the nearest mention, head match and a random mention; "
+        "not significantly more or less often than the rules."
     ]
     assert section.paragraphs[0].endswith(
         "24 documents were read in 30 windows. 2 mentions with all antecedents outside of their window, not counted. "

@@ -48,9 +48,8 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
         "The clearest is det: layer 7 · head 10 finds 90.0 (88.0 to 92.0) %, the word at offset +1 60.0 %."
     )
     assert section.paragraphs[0].endswith(
-        "for possessors before an 's, the attention of the 's is scored, as in the paper. 2 sentences too long and left out.".replace(
-            "for", "For", 1
-        )
+        "for possessors before an 's, the attention of the 's is scored, as in the paper. 2 sentences too long and "
+        "left out.".replace("for", "For", 1)
     )
     assert section.head == (7, 10)
 

@@ -96,12 +96,12 @@ SECOND = [{**HEADS[0], "metric": "f1"}, {**HEADS[1], "metric": "f1", "verdict": 
         (
             HEADS,
             [
-                "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls; in 90% of sweeps, none falsely), 2 can be spared (a "
-                "loss of 1.0 point or more is ruled out), and for 1 there are not enough examples to tell; the largest loss is layer 0 "
-                "· head 0: −19.1 points (−21.1 to −17.1).",
+                "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls; in 90% of sweeps, none falsely), "
+                "2 can be spared (a loss of 1.0 point or more is ruled out), and for 1 there are not enough examples "
+                "to tell; the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1).",
                 "Heads: 2 look like an improvement, of which 1 significant",
-                "With 408 examples a loss of about 2.9 points or more is found with 80 % power, given the predictions that the median "
-                "head changes.",
+                "With 408 examples a loss of about 2.9 points or more is found with 80 % power, given the predictions "
+                "that the median head changes.",
             ],
         ),
         (HEADS[:2], ["and 1 can be spared (a loss of 1.0 point or more is ruled out); the largest", "1 looks like an"]),
@@ -170,9 +170,9 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
     [
         (
             {"falsely": 1.29, "unchanged": 54, "excluded_unchanged": 0.01802},
-            "63 of 72 heads can each be spared; on average, such a sweep spares at most about 1.3 that lose 1.0 point or more; with "
-            "95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence (one-sided), no single head loses 2.4 "
-            "points or more, and none of the 54 that change no prediction 1.9.",
+            "63 of 72 heads can each be spared; on average, such a sweep spares at most about 1.3 that lose 1.0 point "
+            "or more; with 95 % confidence at least 41 of 72 lose less than 1.0 point. With 95 % confidence "
+            "(one-sided), no single head loses 2.4 points or more, and none of the 54 that change no prediction 1.9.",
         ),
         (
             {"each": 0, "at_least": 0, "of_each": 0, "excluded": None},
@@ -180,9 +180,9 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
         ),
         (
             {"each": 4, "at_least": 3, "of_each": 2, "excluded": 0.03},
-            "4 of 72 heads can each be spared; on average, such a sweep spares at most about 0.2 that lose 1.0 point or more; with "
-            "95 % confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % confidence (one-sided), no "
-            "single head loses 3.0 points or more.",
+            "4 of 72 heads can each be spared; on average, such a sweep spares at most about 0.2 that lose 1.0 point "
+            "or more; with 95 % confidence at least 3 of 72 lose less than 1.0 point, 2 of the 4 among them. With 95 % "
+            "confidence (one-sided), no single head loses 3.0 points or more.",
         ),
     ],
 )
@@ -246,8 +246,9 @@ def test_what_is_beside_the_table_becomes_findings() -> None:
     assert "(95 % interval −2.00 to +2.00; on all examples p = 0.410, corrected)" in words
     assert lead[-2].endswith("does not survive.")
     assert lead[-1] == (
-        "Over 3 layers, accuracy changes by 0.0 points on average without an attention sublayer and by −20.0 without a feed-forward "
-        "sublayer; the difference is +20.0 (95 % interval +10.0 to +30.0): this model needs its feed-forward sublayers more."
+        "Over 3 layers, accuracy changes by 0.0 points on average without an attention sublayer and by −20.0 without a "
+        "feed-forward sublayer; the difference is +20.0 (95 % interval +10.0 to +30.0): this model needs its "
+        "feed-forward sublayers more."
     )
     alike = replace(sublayers, difference=Estimate(0.2, -0.1, 0.5))
     assert "which does not tell the kind that this model needs more" in written(HEADS, [alike])[0]
@@ -296,9 +297,10 @@ def test_heads_that_the_loss_needs_are_named_and_flagged_where_the_metric_spares
     ]
     _, _, lead = written(rows)
     assert lead[1] == (
-        "By accuracy 1 is needed, by the mean loss 3 are: layer 0 · head 1 (spared), +20 % (+5 to +15); layer 0 · head 0, +10 % (+5 to +15); "
-        "layer 1 · head 0 (spared), +0.5 % (+5.0 to +15.0). 2 of the 3 can be spared by accuracy. Accuracy leads, as the task asks for it; the loss is "
-        "more sensitive, as it also moves where no answer changes."
+        "By accuracy 1 is needed, by the mean loss 3 are: layer 0 · head 1 (spared), +20 % (+5 to +15); layer 0 · head "
+        "0, +10 % (+5 to +15); layer 1 · head 0 (spared), +0.5 % (+5.0 to +15.0). 2 of the 3 can be spared by "
+        "accuracy. Accuracy leads, as the task asks for it; the loss is more sensitive, as it also moves where no "
+        "answer changes."
     )
     assert ablation_scalars(AblationTable.from_rows(rows))["ablation/n_loss_rises"] == 3
     _, _, lead = written([{**row, "metric": "pearson"} for row in rows])

@@ -63,8 +63,8 @@ def test_seeds_without_predictions_cannot_be_judged_together(tmp_path: Path) -> 
         "In 1 condition of one seed each, 1 head is needed; whether other seeds need them cannot be said."
     ]
     assert section.paragraphs[-1] == (
-        "The heads of a cannot be judged over seeds: fewer than two of its runs disabled the same heads and kept their predictions "
-        "(ablation/*.safetensors)."
+        "The heads of a cannot be judged over seeds: fewer than two of its runs disabled the same heads and kept their "
+        "predictions (ablation/*.safetensors)."
     )
     assert len(section.rows) == 8
     assert [block.name for block in section.figures] == ["ablation"]
@@ -84,8 +84,8 @@ def test_layers_follow_heads(tmp_path: Path) -> None:
         ["b", "1", "accuracy (uniform)", "layer 0", "−5.0", "none"],
     ]
     assert layers.findings == [
-        "The largest mean loss with a whole layer disabled is that of a, −40.0 points; conditions are not tested against each "
-        "other."
+        "The largest mean loss with a whole layer disabled is that of a, −40.0 points; conditions are not tested "
+        "against each other."
     ]
     assert [block.name for block in layers.figures] == ["ablation_layers"]
 

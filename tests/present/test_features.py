@@ -58,11 +58,12 @@ FEATURES = {**NOUNS, **SPECIAL, **against_random(0.05, negation=NOTHING)}
 def test_the_section_says_where_features_are_attended_to_most() -> None:
     made = section("features", FEATURES)
     assert made.findings == [
-        "Mean attention is highest to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on average over "
-        "heads); that is the paper's order, [CLS] early and [SEP] late, but differences between layers are not tested.",
-        "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times as "
-        "much; 1 of 4 heads gives nouns significantly more. The top head is significantly higher than every other (standard "
-        "errors, Holm-corrected).",
+        "Mean attention is highest to [CLS] in layer 0 (0.500 on average over heads) and [SEP] in layer 1 (0.400 on "
+        "average over heads); that is the paper's order, [CLS] early and [SEP] late, but differences between layers "
+        "are not tested.",
+        "Furthest above as many random words of the same examples is attention to nouns in layer 1 · head 1, 4.0 times "
+        "as much; 1 of 4 heads gives nouns significantly more. The top head is significantly higher than every other "
+        "(standard errors, Holm-corrected).",
     ]
     assert [block.name for block in made.figures] == ["features_special", "features_special_heads", "features_words"]
     assert all(block.figure.axes for block in made.figures)
@@ -130,11 +131,11 @@ PAIRS = {
 def test_heads_beyond_position_and_word_are_counted() -> None:
     made = section("token_to_token", PAIRS)
     assert made.findings == [
-        "In the last layer the mean attention of [CLS] over heads is highest to [SEP] (0.600; as many random words get 0.070), then "
-        "to nouns (0.300; as many random words get 0.070).",
+        "In the last layer the mean attention of [CLS] over heads is highest to [SEP] (0.600; as many random words get "
+        "0.070), then to nouns (0.300; as many random words get 0.070).",
         "Of 1 kind of linked words, 1 has a head that attends to them beyond both position and word; furthest beyond "
-        "position goes layer 1 · head 1 for subject → verb, 0.200 (0.174 to 0.226). The top head is significantly higher than every "
-        "other (standard errors, Holm-corrected).",
+        "position goes layer 1 · head 1 for subject → verb, 0.200 (0.174 to 0.226). The top head is significantly "
+        "higher than every other (standard errors, Holm-corrected).",
     ]
     [table] = made.tables
     assert table.rows == [

@@ -77,8 +77,8 @@ def test_a_relation_head_beats_all_three_baselines(tmp_path: Path) -> None:
     assert heads[0] == ["layer 0 · head 1", "0.700 ± 0.070", *numbers, "relation"]
     assert section.paragraphs[0].startswith("1 of 4 heads attend along the relation beyond all three explanations")
     assert (
-        "not shown to go beyond: same distance elsewhere 2; same word from elsewhere 2; places of other sentences' links 1."
-        in section.paragraphs[0]
+        "not shown to go beyond: same distance elsewhere 2; same word from elsewhere 2; places of other sentences' "
+        "links 1." in section.paragraphs[0]
     )
 
 

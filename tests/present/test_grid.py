@@ -47,10 +47,10 @@ def test_the_most_changed_heads_come_first() -> None:
     assert most_changed.rows[:2] == [["layer 0 · head 1", "0.100 ± 0.010"], ["layer 1 · head 0", "0.200 ± 0.020"]]
     assert by_layer.rows == [["0", "0.500", "0.100", "0.900"], ["1", "0.550", "0.200", "0.950"]]
     assert section.findings == [
-        "By layer, the mean cosine similarity with the maps before fine-tuning is lowest in layer 0 (0.500) and highest in layer 1 "
-        "(0.550).",
-        "The head that changed most is layer 0 · head 1: cosine 0.100 (0.073 to 0.127) over 30 examples. The lowest head is "
-        "significantly lower than every other (standard errors, Holm-corrected).",
+        "By layer, the mean cosine similarity with the maps before fine-tuning is lowest in layer 0 (0.500) and "
+        "highest in layer 1 (0.550).",
+        "The head that changed most is layer 0 · head 1: cosine 0.100 (0.073 to 0.127) over 30 examples. The lowest "
+        "head is significantly lower than every other (standard errors, Holm-corrected).",
     ]
 
 
@@ -109,7 +109,8 @@ def table_with_p(value_LH: np.ndarray, p_LH: np.ndarray, count: int = 30) -> Hea
         ([1, 0.5, 0.01, 0.2], "Indistinguishable from the top: layer 0 · head 1, layer 1 · head 1 (paired t tests"),
         (
             [1, 0.5, 0.06, 0.2],
-            "layer 0 · head 0: cosine 0.100 (0.073 to 0.127) over 30 examples. No other head can be told from it (paired",
+            "layer 0 · head 0: cosine 0.100 (0.073 to 0.127) over 30 examples. No other head can be told from it "
+            "(paired",
         ),
         ([1, 0.01, 0.01, 0.01], "It changed most, significantly ahead of every other head"),
         ([math.nan] * 4, "With 30 examples the order of the heads cannot be tested."),
@@ -164,8 +165,8 @@ def test_each_column_has_its_sentences_and_columns_share_panels(tmp_path: Path) 
     separators, first, punctuation = section.findings
     assert separators.startswith("Layer 1 · head 0 has the highest value of “[SEP]”, 0.900 (")
     assert separators.endswith(
-        "significantly higher than every other (standard errors, Holm-corrected). By layer, the mean is lowest in layer 0 (0.000) "
-        "and highest in layer 1 (0.700). Above 0.5: 1 head of layer 1; so is the mean of layer 1."
+        "significantly higher than every other (standard errors, Holm-corrected). By layer, the mean is lowest in "
+        "layer 0 (0.000) and highest in layer 1 (0.700). Above 0.5: 1 head of layer 1; so is the mean of layer 1."
     )
     assert first.endswith("By layer, the mean is lowest in layer 1 (0.000) and highest in layer 0 (0.125).")
     assert punctuation == "Punctuation is 0.000 in all 4 heads."

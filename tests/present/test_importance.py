@@ -65,11 +65,15 @@ def test_shares_are_compared_with_what_they_should_add_up_to(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("mode", "t_4", "words"),
     [
-        ("uniform", (9.0, 5.0, 0.1, -9.0), "2 of 4 heads have a first-order estimate significantly above 0, most of all layer 0 · head 0: "),
-        ("zero", (0.1, -9.0, 5.0, 0.0), "1 of 4 heads has a first-order estimate significantly above 0: layer 1 · head 0, "),
-        ("mean", (0.1, 0.2, 0.3, 0.1), "None of 4 heads has a first-order estimate significantly above 0 in mode mean ("),
+        ("uniform", (9.0, 5.0, 0.1, -9.0), "2 of 4 heads have a first-order estimate significantly above 0, most of "
+                                           "all layer 0 · head 0: "),
+        ("zero", (0.1, -9.0, 5.0, 0.0), "1 of 4 heads has a first-order estimate significantly above 0: layer 1 · head "
+                                        "0, "),
+        ("mean", (0.1, 0.2, 0.3, 0.1), "None of 4 heads has a first-order estimate significantly above 0 in mode mean "
+                                       "("),
         ("uniform", (-1.0, -2.0, -3.0, -9.0), "no estimate is above 0."),
-        ("zero", (math.nan, 9.0, math.nan, math.nan), "1 of 1 heads has a first-order estimate significantly above 0: layer 0 · head 1, the loss is estimated to rise by"),
+        ("zero", (math.nan, 9.0, math.nan, math.nan), "1 of 1 heads has a first-order estimate significantly above 0: "
+                                                      "layer 0 · head 1, the loss is estimated to rise by"),
         # A mode without an estimate is that of the first column.
         ("resample", (9.0, 5.0, 0.1, -9.0), "without it in mode uniform ("),
     ],
@@ -102,8 +106,9 @@ def test_gradients_by_class_count_heads_and_name_layers(tmp_path: Path) -> None:
     }
     section = section_of(tmp_path, GradientImportance(2, 2), columns)
     assert section.findings[0] == (
-        "The loss depends significantly less on attention to [SEP] than on attention to other tokens in 2 of 4 heads, and more "
-        "in 1; a layer's mean gradient for [SEP] is between 0.25 (layer 0) and 2.00 (layer 1) times that for other tokens."
+        "The loss depends significantly less on attention to [SEP] than on attention to other tokens in 2 of 4 heads, "
+        "and more in 1; a layer's mean gradient for [SEP] is between 0.25 (layer 0) and 2.00 (layer 1) times that for "
+        "other tokens."
     )
     assert " in 0 of 4 heads, and more in 0;" in section.findings[1]
     assert [block.name for block in section.figures] == [

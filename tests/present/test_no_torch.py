@@ -10,6 +10,9 @@ _MODULES = sorted(f"bertsecrets.present.{path.stem}" for path in Path(bertsecret
 
 
 def test_presenters_load_neither_torch_nor_transformers() -> None:
-    code = f"import sys, {', '.join(_MODULES)}, bertsecrets.reporting.run_report; print({{'torch', 'transformers'}} & set(sys.modules))"
+    code = (
+        f"import sys, {', '.join(_MODULES)}, bertsecrets.reporting.run_report; print({{'torch', 'transformers'}} & "
+        "set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "set()", done.stdout + done.stderr

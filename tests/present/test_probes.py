@@ -54,9 +54,10 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
         "chosen less the embeddings",
     ]
     assert section.findings == [
-        "A probe on attention finds the syntactic heads of 60.0 (55.0 to 65.0) % of the words of ud; right-branching 25.0 %.",
-        "The structural probe finds 70.0 (65.0 to 75.0) % of the trees' edges in the vectors of layer 0; embeddings 40.0 %, "
-        "neighbouring words 40.0 %.",
+        "A probe on attention finds the syntactic heads of 60.0 (55.0 to 65.0) % of the words of ud; right-branching "
+        "25.0 %.",
+        "The structural probe finds 70.0 (65.0 to 75.0) % of the trees' edges in the vectors of layer 0; embeddings "
+        "40.0 %, neighbouring words 40.0 %.",
     ]
     assert [block.name for block in section.figures] == ["probes"]
     assert section.figures[0].figure.axes

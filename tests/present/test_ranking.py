@@ -26,8 +26,8 @@ def test_a_long_list_is_cut_and_counted() -> None:
     )
     value_LH[0, 0] = -100
     assert sentence(5.0, value_LH=value_LH).startswith(
-        "Indistinguishable from the top: layer 2 · head 2, layer 2 · head 1, layer 2 · head 0, layer 1 · head 3, layer 1 · "
-        "head 2 and 5 more ("
+        "Indistinguishable from the top: layer 2 · head 2, layer 2 · head 1, layer 2 · head 0, layer 1 · head 3, layer "
+        "1 · head 2 and 5 more ("
     )
 
 

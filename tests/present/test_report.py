@@ -419,7 +419,10 @@ def test_a_browser_runs_and_applies_nothing_that_was_put_into_a_page(tmp_path: P
     path = tmp_path / "report.html"
     write_report(path, full_report())
     add_probe(path, "document.body.dataset.left = getComputedStyle(document.querySelector('em')).position;")
-    foreign = "<script>document.body.dataset.ran = 1</script><em style='position: fixed'></em><style>em { position: fixed }</style>"
+    foreign = (
+        "<script>document.body.dataset.ran = 1</script><em style='position: fixed'></em><style>em { position: "
+        "fixed }</style>"
+    )
     path.write_text(path.read_text("utf-8").replace("</header>", f"</header>{foreign}"), "utf-8")
     done = browse(path, tmp_path / "profile", "--dump-dom")
     assert done.stderr.count("violates the following Content Security Policy directive") == 3, done.stderr

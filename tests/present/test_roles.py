@@ -42,8 +42,8 @@ def test_a_head_may_have_several_roles(tmp_path: Path) -> None:
     section = SIEVE.section(found)
     assert section is not None
     assert section.findings == [
-        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 has more than one. The syntactic "
-        "role was not tested: it needs annotated words."
+        "Of 4 heads 2 have a role by the sieve bias test (1 local, 1 block, 1 delimiter); 1 has more than one. The "
+        "syntactic role was not tested: it needs annotated words."
     ]
     (table,) = section.tables
     assert [row[0] for row in table.rows] == ["local", "block", "delimiter", "first special token"]
@@ -75,7 +75,8 @@ def test_heads_reach_the_thresholds_of_voita(tmp_path: Path, pairs: int) -> None
     assert section is not None
     few = pairs < 100
     assert section.findings == [
-        "Of 2 heads, by the thresholds of Voita et al. (2019): 1 positional, 0 rare words. The syntactic role could not be judged here."
+        "Of 2 heads, by the thresholds of Voita et al. (2019): 1 positional, 0 rare words. The syntactic role could "
+        "not be judged here."
         if few
         else "Of 2 heads, by the thresholds of Voita et al. (2019): 1 positional, 2 syntactic, 0 rare words."
     ]

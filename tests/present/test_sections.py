@@ -121,8 +121,8 @@ def test_what_cannot_tell_models_apart_is_not_compared() -> None:
         (
             0.1,
             0.01,
-            "Compared with the model before fine-tuning, 6 of 6 heads differ significantly in attention patterns, most of all "
-            "layer 0 · head 0 (0.300 there, 0.400 here).",
+            "Compared with the model before fine-tuning, 6 of 6 heads differ significantly in attention patterns, most "
+            "of all layer 0 · head 0 (0.300 there, 0.400 here).",
         ),
     ],
 )
@@ -196,8 +196,8 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
     assert section is not None
     assert section.title == "Toy numbers"
     assert section.findings == [
-        "Toy numbers: layer 0 · head 1 has the highest value of “entropy”, 2.000 (1.973 to 2.027); the 4 heads average 1.250. The top head is "
-        "significantly higher than every other (standard errors, Holm-corrected)."
+        "Toy numbers: layer 0 · head 1 has the highest value of “entropy”, 2.000 (1.973 to 2.027); the 4 heads average "
+        "1.250. The top head is significantly higher than every other (standard errors, Holm-corrected)."
     ]
     (table_,) = section.tables
     # A column without a number has no row, and p-values are not averaged.
@@ -206,7 +206,8 @@ def test_an_experiment_without_words_of_its_own_gets_figures_a_table_and_a_findi
         ["entropy again", "0.250", "layer 1 · head 0", "0.400 (0.373 to 0.427)"],
         ["uniform attention", "2.500", "all heads", "2.500 (2.473 to 2.527)"],
     ]
-    # One figure for each unit and scale, the first under the experiment's own name; none of what is the same for every head.
+    # One figure for each unit and scale, the first under the experiment's own name; none of what is the same for every
+    # head.
     assert [block.name for block in section.figures] == ["toy", "toy_nats"]
     labels = [[axes.get_ylabel() for axes in block.figure.axes] for block in section.figures]
     assert "bits" in labels[0]
@@ -228,8 +229,8 @@ def test_an_experiment_of_whole_layers_speaks_of_layers_and_lists_each_of_them()
     assert section is not None
     # Of changes of a score the largest loss is what a reader looks for.
     assert section.findings == [
-        "Toy numbers: layer 2 has the lowest value of “entropy”, −0.075 (−0.078 to −0.072); the 3 layers average −0.042. The lowest layer is "
-        "significantly lower than every other (standard errors, Holm-corrected)."
+        "Toy numbers: layer 2 has the lowest value of “entropy”, −0.075 (−0.078 to −0.072); the 3 layers average "
+        "−0.042. The lowest layer is significantly lower than every other (standard errors, Holm-corrected)."
     ]
     assert section.tables[0].rows == [["0", "0.000 ± 0.001"], ["1", "−0.050 ± 0.001"], ["2", "−0.075 ± 0.001"]]
     (axes, *_) = section.figures[0].figure.axes

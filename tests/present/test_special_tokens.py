@@ -75,10 +75,10 @@ def test_sink_heads_are_told_by_diagnosis_and_intervention(tmp_path: Path, extra
     assert section is not None
     assert section.findings == [
         "No head gives [SEP] 50 % of its attention, so whether that is a no-op cannot be tested.",
-        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the answers by less than 0.01 on "
-        "average in 1 of them; the loss rises significantly in 1 and falls in 1. By intervention: 1 nop, 1 broadcast, 1 "
-        "content. The value norm separates the heads where cutting changes the answers from the others with an area under the ROC "
-        "curve of 0.50 (0.08 to 0.92), where 0.5 is chance.",
+        "3 of 6 heads are sink heads of [CLS]. Redirecting one head's attention away from it changes the answers by "
+        "less than 0.01 on average in 1 of them; the loss rises significantly in 1 and falls in 1. By intervention: 1 "
+        "nop, 1 broadcast, 1 content. The value norm separates the heads where cutting changes the answers from the "
+        "others with an area under the ROC curve of 0.50 (0.08 to 0.92), where 0.5 is chance.",
     ]
     assert SINKS.classes(view)["sink by norms"] == [["[CLS] nop", "–", "–"], ["[CLS] broadcast", "–", "[CLS] content"]]
     assert SINKS.scalars(view)["cls/broadcast"] == 1.0
@@ -138,12 +138,12 @@ def test_blocked_attention_has_its_verdicts(tmp_path: Path, earlier: bool) -> No
     section = BLOCKING.section(MeasureView(run, Blocking().declaration()))
     assert section is not None
     assert section.findings == [
-        "With attention to [SEP] blocked in all heads, f1 changes by −25.0 points (−29.0 to −21.0) on 400 examples: the score falls "
-        "significantly.",
-        "With attention from [SEP] blocked in all heads, f1 changes by 0.0 points (−0.8 to +0.8) on 400 examples: a loss that matters "
-        "is ruled out.",
-        "With attention to [CLS] blocked in all heads, f1 changes by −2.0 points (−5.0 to +1.0) on 400 examples: neither a loss nor "
-        "its absence is shown.",
+        "With attention to [SEP] blocked in all heads, f1 changes by −25.0 points (−29.0 to −21.0) on 400 examples: "
+        "the score falls significantly.",
+        "With attention from [SEP] blocked in all heads, f1 changes by 0.0 points (−0.8 to +0.8) on 400 examples: a "
+        "loss that matters is ruled out.",
+        "With attention to [CLS] blocked in all heads, f1 changes by −2.0 points (−5.0 to +1.0) on 400 examples: "
+        "neither a loss nor its absence is shown.",
     ]
     (table,) = section.tables
     assert table.rows[0] == ["attention to [SEP]", "0.650", "−25.0", "−29.0 to −21.0", "< 0.001", "25.0", "needed"]

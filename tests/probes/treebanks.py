@@ -45,7 +45,8 @@ def sentences(examples: list[Example], punctuation: bool = False, seed: int = 0)
 
 
 def telling_map(row: Sentence, channels: int, generator: torch.Generator) -> Tensor:
-    """Random attention, but for the last two heads: words attend to their head, or [CLS], and heads to their dependents.
+    """Random attention, but for the last two heads: words attend to their head, or [CLS], and heads to their
+    dependents.
 
     The last but one tells heads on the left, the last one those on the right.
     """

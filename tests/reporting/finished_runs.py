@@ -45,8 +45,8 @@ def make_run(
 ) -> Path:
     """A finished run's folder with the numbers given and no others, its experiments declared as their measures do.
 
-    Each of ``measured`` is a stage, a measure, and its columns, ``count`` examples and a standard error of ``stderr`` for
-    each.
+    Each of ``measured`` is a stage, a measure, and its columns, ``count`` examples and a standard error of ``stderr``
+    for each.
     """
     folder.mkdir(parents=True)
     config = {

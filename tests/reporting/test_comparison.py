@@ -194,7 +194,8 @@ def test_the_title_says_what_each_condition_needs_and_can_spare(tmp_path: Path) 
     assert title_of(tmp_path / "one") == "3 of 6 heads can each be spared; 1 is needed on its own."
     assert (
         title_of(tmp_path / "two")
-        == "Of 6 heads, one at a time, for mrpc none is shown to be needed, 3 can be spared; for stsb 2 are shown to be needed, 2 can be spared (one seed each)."
+        == "Of 6 heads, one at a time, for mrpc none is shown to be needed, 3 can be spared; for stsb 2 are shown to "
+        "be needed, 2 can be spared (one seed each)."
     )
     assert (
         title_of(tmp_path / "all four")
@@ -207,7 +208,10 @@ def test_without_disabled_heads_the_title_is_the_first_finding(tmp_path: Path, s
     for init, accuracy in (("pretrained", 0.8), ("random_normal", 0.6)):
         make_run(tmp_path / "scores" / init, init=init, accuracy=accuracy)
     # Wilson's intervals of 408 examples.
-    title = "Highest mean accuracy: pretrained has 0.800 (0.757 to 0.835); lowest: random normal has 0.600 (0.552 to 0.647)."
+    title = (
+        "Highest mean accuracy: pretrained has 0.800 (0.757 to 0.835); lowest: random normal has 0.600 (0.552 to "
+        "0.647)."
+    )
     assert title_of(tmp_path / "scores") == title
     page = (tmp_path / "scores" / "comparison" / "comparison.html").read_text()
     assert f'class="answer">{title}' not in page

@@ -1,4 +1,6 @@
-"""The view of one text: its weights are those of ``watch``, its page is small and works offline, and mistakes are one sentence."""
+"""The view of one text: its weights are those of ``watch``, its page is small and works offline, and mistakes are one
+sentence.
+"""
 
 import base64
 import json

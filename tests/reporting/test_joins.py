@@ -63,7 +63,8 @@ def test_heads_that_stay_by_what_they_do(tmp_path: Path, decides: bool) -> None:
     section = roles_of_kept_heads(views, {}, 1)
     assert section is not None
     [table] = section.tables
-    # All four of each layer of one class and none of the other: 1 in 70 draws of four heads in eight, and 1 in 70 the reverse.
+    # All four of each layer of one class and none of the other: 1 in 70 draws of four heads in eight, and 1 in 70 the
+    # reverse.
     stays, p = ("8", "< 0.001") if decides else ("4", "1.000")
     assert [row[1:] for row in table.rows] == [
         ["diagonal", "8", "0" if decides else "4", "4.0", p],

@@ -57,10 +57,14 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
     ("needed", "spared", "layers", "title"),
     [
         (True, True, "", "2 of 6 heads can each be spared; 1 is needed on its own."),
-        (False, True, "nd", "2 of 6 heads can each be spared; no head alone is shown to be needed, but one of two whole layers is."),
-        (False, True, "dd", "2 of 6 heads can each be spared; no head alone is shown to be needed, and no whole layer either."),
-        (True, False, "nn", "It is not shown that any of 6 heads can be spared; 1 is needed on its own, and two of two whole layers are needed."),
-        (False, False, "dd", "408 examples are not enough to tell which of 6 heads are needed and which can be spared, and no whole layer is shown to be needed."),
+        (False, True, "nd", "2 of 6 heads can each be spared; no head alone is shown to be needed, but one of two "
+                            "whole layers is."),
+        (False, True, "dd", "2 of 6 heads can each be spared; no head alone is shown to be needed, and no whole layer "
+                            "either."),
+        (True, False, "nn", "It is not shown that any of 6 heads can be spared; 1 is needed on its own, and two of two "
+                            "whole layers are needed."),
+        (False, False, "dd", "408 examples are not enough to tell which of 6 heads are needed and which can be spared, "
+                             "and no whole layer is shown to be needed."),
         (False, False, "", "408 examples are not enough to tell which of 6 heads are needed and which can be spared."),
     ],
 )  # fmt: skip
@@ -147,7 +151,10 @@ def test_an_analysis_that_compares_models_leads_with_what_changed(
     measured = [*cosines, *((stage, "focus", {"share": grid_LH}) for stage, grid_LH in stages)]
     run = analysis_of(tmp_path / "run", None, measured=measured, compare_with=compared)
     report = report_run(run, heads=2)
-    changed = "Compared with the model before fine-tuning, 2 of 6 heads differ significantly in focus, most of all layer 0 · head 1"
+    changed = (
+        "Compared with the model before fine-tuning, 2 of 6 heads differ significantly in focus, most of all "
+        "layer 0 · head 1"
+    )
     screen = report.report.overview
     assert screen is not None
     assert [report.report.title == f"{changed}.", screen.notes[0].startswith(changed)] == [leads] * 2

@@ -1,4 +1,6 @@
-"""The first screen of a run's page in a browser: what it holds, what fits, and texts and tables that are out of the ordinary."""
+"""The first screen of a run's page in a browser: what it holds, what fits, and texts and tables that are out of the
+ordinary.
+"""
 
 import json
 import re

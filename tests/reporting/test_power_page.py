@@ -97,8 +97,8 @@ def test_the_cheaper_of_seeds_and_examples_depends_on_what_they_cost(tmp_path: P
     # 3 sweeps of 8 times the examples take 36 s, two trainings and 5 sweeps 11.5 s.
     cheap = repr(PowerPlan(planned, costs=plan.costs))
     assert (
-        f"about 3,300 examples (3,300 to 3,300 in eight of ten simulations), the pilot's {COUNT} among them (a sweep: about 12 s"
-        in cheap
+        f"about 3,300 examples (3,300 to 3,300 in eight of ten simulations), the pilot's {COUNT} among them (a sweep: "
+        "about 12 s" in cheap
     )
     assert "on this machine)." in cheap
     assert (

@@ -150,19 +150,22 @@ def test_what_was_not_learned_comes_first_and_nothing_is_read_into_its_heads(
 
 EXPECTED = {
     "untrained": [
-        "Nothing was learned that 408 examples of val can show: val/accuracy is 0.680, always answering “x” has 0.680, and "
-        "the model is not shown to be better (one-sided p = 1.000). What its heads do for the task is not interpreted.",
+        "Nothing was learned that 408 examples of val can show: val/accuracy is 0.680, always answering “x” has 0.680, "
+        "and the model is not shown to be better (one-sided p = 1.000). What its heads do for the task is not "
+        "interpreted.",
     ],
     "one example": [
         "On 1 development example the model's val/accuracy is 1.000",
         "No head is shown to attend to any of 1 kind of linked words beyond both position and word.",
     ],
     "one head": [
-        "attention to nouns in layer 0 · head 0, 1.2 times as much; it is the only head, and gives nouns significantly more.",
+        "attention to nouns in layer 0 · head 0, 1.2 times as much; it is the only head, and gives nouns significantly "
+        "more.",
         "in the only head, layer 0 · head 0.",
     ],
     "undefined reference": [
-        "On 408 development examples the model's val/accuracy is undefined, as the answers or the labels are all equal; always answering “x” has no defined score.",
+        "On 408 development examples the model's val/accuracy is undefined, as the answers or the labels are all "
+        "equal; always answering “x” has no defined score.",
         "undefined for all 6 heads.",
         "Compared with the model before fine-tuning, no difference in offsets is defined.",
     ],

@@ -1,4 +1,6 @@
-"""One-sided tests of a loss: their definition by simulation, their level by enumeration of all outcomes, hand-worked values."""
+"""One-sided tests of a loss: their definition by simulation, their level by enumeration of all outcomes, hand-worked
+values.
+"""
 
 import numpy as np
 import pytest

@@ -126,7 +126,9 @@ def test_constants_that_differ_differ_beyond_doubt() -> None:
 def _crossed(
     seeds: int, between: float, shared: float, own: float, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Effects of 0 with noise between seeds, of examples that seeds share, and of examples that each has to itself; resamples."""
+    """Effects of 0 with noise between seeds, of examples that seeds share, and of examples that each has to itself;
+    resamples.
+    """
     shared_V, own_SV = shared * generator.normal(size=count), own * generator.normal(size=(seeds, count))
     delta_SV = between * generator.normal(size=(seeds, count)) + shared_V + own_SV
     resampled_SRV = delta_SV[:, None] + shared * generator.normal(size=(200, count))
@@ -174,7 +176,9 @@ def test_an_effect_over_seeds_without_noise_of_examples_is_students_test() -> No
 
 
 def test_the_noise_that_few_variants_share_is_normal() -> None:
-    """Error of a mean: s / sqrt(S) times Student's t with S - 1 degrees of freedom, plus normal noise (Behrens and Fisher)."""
+    """Error of a mean: s / sqrt(S) times Student's t with S - 1 degrees of freedom, plus normal noise (Behrens and
+    Fisher).
+    """
     delta_SV = np.array([[-0.03, -0.03], [-0.01, -0.01], [-0.02, -0.02]])
     between, shared = 0.01 / np.sqrt(3), 0.004
     effects = effects_over_seeds(delta_SV, np.full(2, shared**2), np.full(2, shared**2), margin=0.0, level=0.95)
@@ -248,7 +252,9 @@ def test_a_resample_without_a_value_is_left_out_for_all_seeds() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=7), st.data())
 def test_partial_conjunction_is_the_worst_test_of_subsets(p: list[float], data: st.DataObject) -> None:
-    """Fewer than u seeds have an effect if some S - u + 1 of them have none: the largest p-value of Simes' test over all such sets."""
+    """Fewer than u seeds have an effect if some S - u + 1 of them have none: the largest p-value of Simes' test over
+    all such sets.
+    """
     fewest = data.draw(st.integers(1, len(p)))
 
     def simes(chosen: tuple[float, ...]) -> float:
@@ -272,7 +278,9 @@ def test_partial_conjunction_by_hand() -> None:
 @settings(max_examples=100, deadline=None)
 @given(arrays(float, (2, 3), elements=st.sampled_from([0.001, 0.01, 0.02, 0.03, 0.06, 0.5])))
 def test_in_how_many_seeds_effects_are_shown_is_closed_testing(p_SV: np.ndarray) -> None:
-    """All intersections of "fewer than u of 2 seeds" over three effects, each by Bonferroni over the effects that it names."""
+    """All intersections of "fewer than u of 2 seeds" over three effects, each by Bonferroni over the effects that it
+    names.
+    """
     family = {(v, u): float(partial_conjunction(p_SV, u)[v]) for v in range(3) for u in (1, 2)}
     kept = [
         named
@@ -289,7 +297,9 @@ def test_in_how_many_seeds_effects_are_shown_is_closed_testing(p_SV: np.ndarray)
 
 @pytest.mark.slow
 def test_all_numbers_of_seeds_are_one_family() -> None:
-    """Three seeds; heads that are needed in none, one and two of them, each the hardest case for one more; three families err more."""
+    """Three seeds; heads that are needed in none, one and two of them, each the hardest case for one more; three
+    families err more.
+    """
     generator = np.random.default_rng(0)
     true_V, errors = np.repeat([0, 1, 2], 24), np.zeros(2)
     for _ in range(2000):

@@ -1,4 +1,6 @@
-"""``launcher=ray`` on a Ray of two nodes on this machine, one of which is killed. Needs an environment with the extra ``ray``."""
+"""``launcher=ray`` on a Ray of two nodes on this machine, one of which is killed. Needs an environment with the extra
+``ray``.
+"""
 
 import importlib.util
 import json

@@ -1,4 +1,6 @@
-"""A folder's configuration is data: which classes it may name, what a sweep's folder may bring along, and where they write."""
+"""A folder's configuration is data: which classes it may name, what a sweep's folder may bring along, and where they
+write.
+"""
 
 import json
 from pathlib import Path

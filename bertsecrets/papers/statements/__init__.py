@@ -1,1 +1,3 @@
-"""The statements ledger: published statements about heads, each a file of ``conf/statement``, tested on finished runs."""
+"""The statements ledger: published statements about heads, each a file of ``conf/statement``, tested on finished
+runs.
+"""

@@ -71,13 +71,13 @@ def expected_false(numbers: Sequence[tuple[float, bool]]) -> str:
     Args:
         numbers: The corrected p-value of each number, and whether it is over seeds.
 
-    >>> expected_false([(0.01, True), (0.2, True), (0.001, False), (0.03, False)])
-    'Expected to be false, at a false discovery rate of 5 %: up to 0.1 of 1 significant number over seeds and 0.1 of 2 of single models.'
+    >>> expected_false([(0.01, True), (0.2, True), (0.001, False), (0.03, False)]).partition(": ")[2]
+    'up to 0.1 of 1 significant number over seeds and 0.1 of 2 of single models.'
     """
     over, of_one = (sum(p <= LEVEL for p, over_seeds in numbers if over_seeds is family) for family in (True, False))
     return (
-        f"Expected to be false, at a false discovery rate of {LEVEL:.0%}: up to {LEVEL * over:.1f} of {over} significant "
-        f"number{'s' * (over != 1)} over seeds and {LEVEL * of_one:.1f} of {of_one} of single models."
+        f"Expected to be false, at a false discovery rate of {LEVEL:.0%}: up to {LEVEL * over:.1f} of {over} "
+        f"significant number{'s' * (over != 1)} over seeds and {LEVEL * of_one:.1f} of {of_one} of single models."
     ).replace("5%", "5 %")
 
 
@@ -119,8 +119,8 @@ class Cell:
         subject: The subject's name.
         model, task: Its model and task; several tasks for a statement about all of them.
         finding: The numbers; None if they are lacking or not read.
-        p_value: Of the number being equal to the threshold, corrected within its family (over seeds, of this model); NaN where
-            unknown.
+        p_value: Of the number being equal to the threshold, corrected within its family (over seeds, of this model);
+            NaN where unknown.
         verdict: :data:`HOLDS`, :data:`FAILS`, :data:`HOLDS_HERE`, :data:`FAILS_HERE` or :data:`UNTOLD`.
         reason: A sentence on why it cannot be told; empty if it can.
         command: The command that takes a lacking analysis; empty if none is lacking.
@@ -160,14 +160,17 @@ class Entry:
 
     @property
     def commands(self) -> list[str]:
-        """The commands that take lacking analyses; none for a model and task that have a number from another training."""
+        """The commands that take lacking analyses; none for a model and task that have a number from another
+        training.
+        """
         read = {(cell.model, cell.task) for cell in self.cells if cell.finding is not None}
         lacking = [cell for cell in self.cells if cell.finding is not None or (cell.model, cell.task) not in read]
         return list(dict.fromkeys(cell.command for cell in lacking if cell.command))
 
     @property
     def verdict(self) -> str:
-        """The verdict where all subjects that can be told agree, else ``depends``, or ``differs`` where that rests on single seeds.
+        """The verdict where all subjects that can be told agree, else ``depends``, or ``differs`` where that rests on
+        single seeds.
 
         It is of this model only where no subject has several seeds.
         """
@@ -197,7 +200,8 @@ class Readings:
         """
         sheets = [sheet for group in groups for sheet in group]
         key = " + ".join(sheet.folder for sheet in sheets)
-        # A run's files can change, and so can the code of a test: either way the stored number is no longer that of the statement.
+        # A run's files can change, and so can the code of a test: either way the stored number is no longer that of the
+        # statement.
         fingerprint = _fingerprint(statement.test, sheets)
         stored = self._stored(statement)
         entry = stored.get(key)
@@ -249,10 +253,10 @@ def judged(runs: Sequence[FinishedRun], folder: Path, paths: Sequence[str] = ())
 def judge(statements: Sequence[Statement], models: Studied, folder: Path) -> list[Entry]:
     """Judge statements on models; readings are kept in a folder.
 
-    P-values are corrected over all statements of the package and of installed packages, whichever of them are asked for, so that
-    a statement has one verdict on every page; statements of other files are corrected together with those. Numbers of single
-    models and numbers over seeds are families apart: the first are many and mostly beyond doubt, and would make the correction
-    of the second all but vanish.
+    P-values are corrected over all statements of the package and of installed packages, whichever of them are asked
+    for, so that a statement has one verdict on every page; statements of other files are corrected together with those.
+    Numbers of single models and numbers over seeds are families apart: the first are many and mostly beyond doubt, and
+    would make the correction of the second all but vanish.
 
     Args:
         statements: The statements.
@@ -298,12 +302,15 @@ def subjects(models: Studied, about: About) -> list[Subject]:
 
 
 def subject_of(models: Studied, group: Group, about: About) -> Subject:
-    """The fine-tuned models of a group as the subject of statements, without those not shown to have learned the task."""
+    """The fine-tuned models of a group as the subject of statements, without those not shown to have learned the
+    task.
+    """
     # Analyses of the model before fine-tuning, for columns of it.
     initial = tuple(part for model in models.initial_of(group) if about != "random" for part in model.parts)
     random = models.of_random(group)
     others = () if random is None else random.models
-    # A model from random weights or under a control is judged even if it learned nothing: such statements are about that.
+    # A model from random weights or under a control is judged even if it learned nothing: such statements are about
+    # that.
     counted = [model for model in group.models if model.learned or about == "random" or group.controlled]
     # In a ring: each seed is in two comparisons.
     following = [*counted[1:], *counted[:1]]
@@ -326,7 +333,8 @@ def subject_of(models: Studied, group: Group, about: About) -> Subject:
 
 def _before(models: Studied) -> list[Subject]:
     parts = models.parts_before()
-    # A model that was trained further for another purpose neither confirms nor refutes a statement about language models.
+    # A model that was trained further for another purpose neither confirms nor refutes a statement about language
+    # models.
     embeds = {model: runs[0].config["model"].get("objective") == EMBEDDINGS for (model, _), runs in parts.items()}
     before = []
     for (model, task), runs in parts.items():
@@ -390,7 +398,9 @@ def _cell(statement: Statement, subject: Subject, readings: Readings) -> Cell:
 def _taken(
     statement: Statement, sheets: Sequence[Sheet], readings: Readings
 ) -> tuple[list[Sheet], list[Reading], list[tuple[Sheet, LackingError]]]:
-    """The sheets that have what a statement reads, their readings unless its test joins them, and the others with what they lack."""
+    """The sheets that have what a statement reads, their readings unless its test joins them, and the others with what
+    they lack.
+    """
     present, numbers, lacking = [], [], []
     for sheet in sheets:
         try:
@@ -497,8 +507,8 @@ def depends_on(entry: Entry) -> list[str]:
         verdicts = single_verdicts(entry.statement, cell)
         if HOLDS in verdicts and FAILS in verdicts:
             sentences.append(
-                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds alone show that it "
-                f"holds, {verdicts.count(FAILS)} that it does not (not corrected for the number of tests)."
+                f"It depends on the seed ({cell.subject}): {verdicts.count(HOLDS)} of {len(verdicts)} seeds alone show "
+                f"that it holds, {verdicts.count(FAILS)} that it does not (not corrected for the number of tests)."
             )
     return sentences
 

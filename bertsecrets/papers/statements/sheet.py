@@ -32,7 +32,9 @@ from bertsecrets.statistics.intervals import stderr_of_width
 Array = NDArray[np.float64]
 
 About = Literal["tuned", "before", "change", "random"]
-"""Whether a statement is about the fine-tuned model, the model before fine-tuning, their difference, or fine-tuned random weights."""
+"""Whether a statement is about the fine-tuned model, the model before fine-tuning, their difference, or fine-tuned
+random weights.
+"""
 
 DISABLE, POSITION = "disable", "place"
 LAYER = f"{POSITION}/layer"
@@ -139,7 +141,8 @@ class Sheet:
     next_seed: str = ""
 
     def grid(self, column: str) -> Grid:
-        """A column ``measure/column`` of the state that the sheet is about; of ``<column> or <column>`` the first that was measured.
+        """A column ``measure/column`` of the state that the sheet is about; of ``<column> or <column>`` the first that
+        was measured.
 
         Raises:
             LackingError: If no run has it.
@@ -227,7 +230,9 @@ class Sheet:
         return sorted(f"{measure}/{n}" for n in names if n.startswith(beginning) and not n.endswith(RANDOM))
 
     def settings_of(self, experiment: str, about: About | None = None) -> str:
-        """The settings of ``analyze.py`` that take an experiment in a state of the model; None: the one that the sheet is about."""
+        """The settings of ``analyze.py`` that take an experiment in a state of the model; None: the one that the sheet
+        is about.
+        """
         about = about or self.about
         if about == "before" and experiment in _ANNOTATED:
             return f"{self._initial} {_ANNOTATED[experiment]}"
@@ -235,7 +240,10 @@ class Sheet:
         alone = all(run.source == BEFORE_TRAINING for run in self.runs)
         if about == "before" and (alone or experiment in _NOT_COMPARED):
             config = self.runs[0].config
-            return f"{self._initial} {shlex.join([*task_settings(config), *data_settings(config)])} {settings_for(experiment, 'tuned')}"
+            return (
+                f"{self._initial} {shlex.join([*task_settings(config), *data_settings(config)])} "
+                f"{settings_for(experiment, 'tuned')}"
+            )
         return settings_for(experiment, about)
 
     @property

@@ -37,7 +37,8 @@ class Statement(Settings):
         name: Its id: the name of its file.
         source: Paper, and section, table or figure.
         statement: The statement, in a sentence of ours.
-        quote, paraphrase: The source's own words, or, where they are not at hand, what it says in ours; exactly one of them.
+        quote, paraphrase: The source's own words, or, where they are not at hand, what it says in ours; exactly one of
+            them.
         published: What the paper reports, with its number.
         there, here: What was measured there, and what is measured here: model, data and quantity.
         language: Language of the texts.
@@ -73,7 +74,9 @@ class Statement(Settings):
 
 
 def files() -> dict[str, Path]:
-    """The statements of the package and of installed packages, by name; of two with one name ours is taken, after a warning."""
+    """The statements of the package and of installed packages, by name; of two with one name ours is taken, after a
+    warning.
+    """
     paths = {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
     for package, folder in offered_folders("statements").items():
         for path in sorted(folder.glob("*.yaml")):
@@ -149,7 +152,9 @@ def read_statement(path: Path) -> Statement:
 
 
 def _kind(section: str, name: object, path: Path) -> type[Test]:
-    """A kind of test by its name; a statement of an installed package, but not a file by its path, may name one of the package."""
+    """A kind of test by its name; a statement of an installed package, but not a file by its path, may name one of the
+    package.
+    """
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]
     # Importing runs code: only what is installed may name what to import.
@@ -171,8 +176,8 @@ def _read_test(section: str, kind: type[Test], values: Any) -> Test:
         present = [name for name in fields if values.get(name) is not None]
         if fields and len(present) != 1:
             raise UserError(
-                f"{section}: the test has {'both' if present else 'neither'} {pair[0]} {'and' if present else 'nor'} {pair[1]}; give one "
-                "of them, a number."
+                f"{section}: the test has {'both' if present else 'neither'} {pair[0]} {'and' if present else 'nor'} "
+                f"{pair[1]}; give one of them, a number."
             )
     return kind.read(f"{section}: test", values)
 

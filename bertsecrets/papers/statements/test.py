@@ -68,13 +68,14 @@ class Finding:
 class Test(Settings, ABC):
     """How a statement is tested: its number, and the threshold that it lies above or below.
 
-    A subclass reads one model's number. Where the errors of heads are not known to be independent, their joint standard error
-    assumes that all of them move the number in the same direction.
+    A subclass reads one model's number. Where the errors of heads are not known to be independent, their joint standard
+    error assumes that all of them move the number in the same direction.
 
     Args:
         kind: Name of the test: that of its file.
         above, below: The statement holds if the number is above, or below, this; exactly one of them is given.
-        unit: Words that follow the number in a sentence, e.g. ``of the attention``, or that the number follows, e.g. ``a cosine``.
+        unit: Words that follow the number in a sentence, e.g. ``of the attention``, or that the number follows, e.g.
+            ``a cosine``.
         tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
     """
 
@@ -130,7 +131,9 @@ class Test(Settings, ABC):
 
     @property
     def joins(self) -> str:
-        """What a reading joins: ``seeds`` of a task, ``tasks`` of a model, or nothing (empty) for one model at a time."""
+        """What a reading joins: ``seeds`` of a task, ``tasks`` of a model, or nothing (empty) for one model at a
+        time.
+        """
         return ""
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
@@ -148,8 +151,8 @@ class Test(Settings, ABC):
     def judge(self, readings: Sequence[Reading]) -> Finding:
         """The mean over models with its interval and p-value: over seeds and examples where there are several.
 
-        The interval is cut off where the number cannot be, as a share below 0: that leaves its coverage, and the p-value is of
-        the whole one.
+        The interval is cut off where the number cannot be, as a share below 0: that leaves its coverage, and the
+        p-value is of the whole one.
         """
         finding = self._over_models(readings)
         delta = finding.value - self.threshold
@@ -163,7 +166,9 @@ class Test(Settings, ABC):
         return replace(finding, low=low, high=high)
 
     def doubt(self, finding: Finding) -> str:
-        """A sentence on why the statement may not hold although the number is on the stated side; empty for no doubt."""
+        """A sentence on why the statement may not hold although the number is on the stated side; empty for no
+        doubt.
+        """
         return ""
 
     def _over_models(self, readings: Sequence[Reading]) -> Finding:
@@ -231,7 +236,9 @@ class RankTest(Test):
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
 
     def doubt(self, finding: Finding) -> str:
-        """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about 0."""
+        """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about
+        0.
+        """
         if self.below is None:
             return ""
         reliability = float(np.min([reading.reliability for reading in finding.readings]))
@@ -239,8 +246,8 @@ class RankTest(Test):
             return ""
         reliability_words = f"is {reliability:.2f}" if math.isfinite(reliability) else "is unknown"
         return (
-            f"Noise lowers a rank correlation: the reliability of these numbers {reliability_words}, so that a true correlation above "
-            "the threshold is not ruled out."
+            f"Noise lowers a rank correlation: the reliability of these numbers {reliability_words}, so that a true "
+            "correlation above the threshold is not ruled out."
         )
 
 
@@ -259,8 +266,8 @@ def reliability(grid: Grid) -> float:
 def spread_of_pairs(seeds: int) -> float:
     """By how much the variance of S numbers of a ring of pairs of seeds, over S, can understate that of their mean.
 
-    Numbers of pairs that share a seed correlate by at most 1/2. With a correlation of c, the mean over a ring has variance
-    (1 + 2c) / S, and the numbers themselves have 1 - 2c / (S - 1).
+    Numbers of pairs that share a seed correlate by at most 1/2. With a correlation of c, the mean over a ring has
+    variance (1 + 2c) / S, and the numbers themselves have 1 - 2c / (S - 1).
 
     >>> spread_of_pairs(3), spread_of_pairs(10)
     (4.0, 2.25)
@@ -290,7 +297,9 @@ def interval_in_words(value: float, low: float, high: float) -> str:
 
 
 def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
-    """The sum of columns: values and standard errors ``[layers, heads]``, as if errors went one way, and the examples."""
+    """The sum of columns: values and standard errors ``[layers, heads]``, as if errors went one way, and the
+    examples.
+    """
     grids = [sheet.grid(column) for column in columns]
     value_LH = np.sum([grid.value_LH for grid in grids], axis=0)
     stderr_LH = np.sum([grid.stderr_LH for grid in grids], axis=0)
@@ -298,7 +307,8 @@ def summed(sheet: Sheet, columns: Iterable[str]) -> tuple[Array, Array, int]:
 
 
 def mean_of(value_N: Array, stderr_N: Array) -> tuple[float, float]:
-    """The mean over the heads that have a value, with its standard error, as if errors went one way; NaN without such a head.
+    """The mean over the heads that have a value, with its standard error, as if errors went one way; NaN without such a
+    head.
 
     The standard error is NaN where one of these heads has none: then nothing is known of the mean's.
 

@@ -250,7 +250,8 @@ def head_word(forms: Sequence[str], tags: Sequence[str]) -> int:
     apposition. A final 's, a conjunction and the suffix of a name are no heads. In a coordination the last part has the
     head.
 
-    >>> head_word("a single man in possession of a good fortune".split(), [""] * 9), head_word("Jim Jones , Jr.".split(), [""] * 4)
+    >>> words = "a single man in possession of a good fortune", "Jim Jones , Jr."
+    >>> head_word(words[0].split(), [""] * 9), head_word(words[1].split(), [""] * 4)
     (2, 1)
     """
     end = _end_of_core(forms, tags)

@@ -17,5 +17,5 @@ KINDS: dict[str, type[Test]] = {
     and issubclass(kind, Test)
     and kind.__module__ == module.__name__
 }
-"""Every kind of test of the package: ``ExtremeLayers`` is ``extreme_layers``. Statements of installed packages may name one of theirs
-(``package.module.Class``)."""
+"""Every kind of test of the package: ``ExtremeLayers`` is ``extreme_layers``. Statements of installed packages may name
+one of theirs (``package.module.Class``)."""

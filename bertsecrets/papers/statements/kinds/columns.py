@@ -64,8 +64,8 @@ class Mean(SizeTest, SumTest):
 
     Args:
         minus: Columns to take away.
-        highest_of: The beginning of names of columns, ``<measure>/<beginning>``: the mean of the highest other one of these is taken
-            away; empty for none.
+        highest_of: The beginning of names of columns, ``<measure>/<beginning>``: the mean of the highest other one of
+            these is taken away; empty for none.
         without: Columns with that beginning that do not count.
         layers: The layers whose heads count.
         other: Layers whose mean is taken away; null for none.
@@ -135,10 +135,12 @@ class Mean(SizeTest, SumTest):
 
 
 class ExtremeLayers(SumTest):
-    """The gap between the layer means of some layers and those of all others: above 0 if the former are the most extreme.
+    """The gap between the layer means of some layers and those of all others: above 0 if the former are the most
+    extreme.
 
-    Means over seeds are compared, pair by pair of a named and another layer. The layers are the most extreme where every pair shows
-    it (an intersection-union test, Berger 1982), and are not where some pair shows the contrary (Bonferroni over pairs).
+    Means over seeds are compared, pair by pair of a named and another layer. The layers are the most extreme where
+    every pair shows it (an intersection-union test, Berger 1982), and are not where some pair shows the contrary
+    (Bonferroni over pairs).
 
     Args:
         layers: The layers.
@@ -151,7 +153,10 @@ class ExtremeLayers(SumTest):
     @property
     def number(self) -> str:
         layers = LAYER_SETS[self.layers].words
-        return f"gap of the mean of {self.quantity} between {layers} and the nearest other layer, positive if {self.extreme}"
+        return (
+            f"gap of the mean of {self.quantity} between {layers} and the nearest other layer, positive if "
+            f"{self.extreme}"
+        )
 
     @property
     def joins(self) -> str:
@@ -174,7 +179,8 @@ class ExtremeLayers(SumTest):
         rest = [layer for layer in range(mean_SL.shape[1]) if layer not in named]
         if np.isnan(mean_SL).any() or not rest:
             return Reading(np.nan, np.nan, count)
-        # The gap of each seed would have its own pair of layers, the least favourable one: its mean over seeds is too low.
+        # The gap of each seed would have its own pair of layers, the least favourable one: its mean over seeds is too
+        # low.
         pairs = [
             self._over_models(
                 [
@@ -202,13 +208,15 @@ class ExtremeLayers(SumTest):
 class Share(SumTest):
     """Share of the heads in which a column lies over, or under, a number.
 
-    The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one head, or
-    layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads (Bonferroni).
+    The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one
+    head, or layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads
+    (Bonferroni).
 
     Args:
         over, under: The number; exactly one of them is given.
         layers: The layers whose heads count.
-        per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers; null for heads.
+        per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers;
+            null for heads.
     """
 
     over: float | int | None = Field(default=None, description="a number, or null")
@@ -250,7 +258,8 @@ class Share(SumTest):
 class SomeHead(SumTest):
     """The n-th highest number of all heads (or layers, of a column of layers).
 
-    The best of many noisy numbers is high in any sample: its interval is the simultaneous one of all heads (Bonferroni).
+    The best of many noisy numbers is high in any sample: its interval is the simultaneous one of all heads
+    (Bonferroni).
 
     Args:
         or_columns: Further columns, where measured; the highest (or lowest) of a head's columns counts.
@@ -307,13 +316,14 @@ class SomeHead(SumTest):
 
 
 class Correlation(SizeTest, RankTest):
-    """Spearman's rank correlation of two columns over heads; its standard error is over heads, with layers in their order.
+    """Spearman's rank correlation of two columns over heads; its standard error is over heads, with layers in their
+    order.
 
     Args:
         column, other: The columns.
         layers: The layers whose heads count.
-        within_layers: Whether heads are compared with those of their own layer: ranked there. Else the correlation includes
-            what both columns owe to depth.
+        within_layers: Whether heads are compared with those of their own layer: ranked there. Else the correlation
+            includes what both columns owe to depth.
     """
 
     column: str = Field(description="a column, <measure>/<column>")
@@ -351,7 +361,8 @@ class Correlation(SizeTest, RankTest):
 
 
 class Agreement(RankTest):
-    """Mean rank correlation over heads between any two seeds of a task, or any two tasks of a model (means over their seeds).
+    """Mean rank correlation over heads between any two seeds of a task, or any two tasks of a model (means over their
+    seeds).
 
     Its interval is over layers, as heads of a layer resemble each other.
 
@@ -426,8 +437,8 @@ class TestedHeads(Test):
 class Linked(Test):
     """Mean over kinds of linked words of the share of a head's attention to them that remains beyond position.
 
-    Of each kind the head counts that attends to such words most. Its mean attention to them minus that to other words at the
-    same distance, divided by the former, is the share.
+    Of each kind the head counts that attends to such words most. Its mean attention to them minus that to other words
+    at the same distance, divided by the former, is the share.
 
     Args:
         pairs: The kinds of linked words; those that no example has are left out.

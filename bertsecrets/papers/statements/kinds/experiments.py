@@ -35,8 +35,8 @@ class Found(Test):
         where: Values of the rows' fields, one or several of each; rows of other values do not count.
         without: Values of fields of rows that do not count.
         value: Field of the number, with its limits, or for ``share`` of a flag.
-        aggregate: ``first``: the number of the first row. ``lowest``: the lowest of all. ``share``: the share of rows whose number
-            is above 0, or whose flag is not set, which a sign test compares with the threshold.
+        aggregate: ``first``: the number of the first row. ``lowest``: the lowest of all. ``share``: the share of rows
+            whose number is above 0, or whose flag is not set, which a sign test compares with the threshold.
         p: Field of a p-value of the number being 0, which says how sure ``share`` is of a row; empty for none.
     """
 
@@ -123,15 +123,19 @@ class Groups(Test):
 
 
 class VoitaSyntactic(Test):
-    """Largest share of pairs of words, over heads, relations and directions, beyond that of their most frequent distance.
+    """Largest share of pairs of words, over heads, relations and directions, beyond that of their most frequent
+    distance.
 
-    Relations with fewer than ``min_count`` pairs of the measure do not count. The interval is simultaneous over all heads,
-    relations and directions (Bonferroni); the share of the most frequent distance is taken as known.
+    Relations with fewer than ``min_count`` pairs of the measure do not count. The interval is simultaneous over all
+    heads, relations and directions (Bonferroni); the share of the most frequent distance is taken as known.
     """
 
     @property
     def number(self) -> str:
-        return "highest share of pairs of a syntactic relation that a head finds, beyond that of their most frequent distance"
+        return (
+            "highest share of pairs of a syntactic relation that a head finds, beyond that of their most frequent "
+            "distance"
+        )
 
     def reading(self, sheet: Sheet) -> Reading:
         view = sheet.view(VoitaRoles.name)
@@ -158,7 +162,8 @@ _STEP = 0.05
 
 
 class Pruning(Test):
-    """Change of score, in points, with a share of the heads removed without further training; the nearest share that was taken counts.
+    """Change of score, in points, with a share of the heads removed without further training; the nearest share that
+    was taken counts.
 
     Args:
         order: The score in whose order heads are removed; ``random``: the mean over random orders.
@@ -179,7 +184,10 @@ class Pruning(Test):
     @property
     def number(self) -> str:
         less = "" if self.minus is None else f" minus that in the order of {score_label(self.minus)}"
-        return f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of {score_label(self.order)}{less}{', computed anew after each step' * self.iterative}"
+        return (
+            f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of "
+            f"{score_label(self.order)}{less}{', computed anew after each step' * self.iterative}"
+        )
 
     def reading(self, sheet: Sheet) -> Reading:
         orders = [order for order in (self.order, self.minus) if order is not None]
@@ -191,8 +199,8 @@ class Pruning(Test):
             runs = []
         if not runs:
             raise LackingError(
-                f"pruning in the order of {' and '.join(map(score_label, orders))}, scored {'after each step' if self.iterative else 'once'} and without "
-                "further training",
+                f"pruning in the order of {' and '.join(map(score_label, orders))}, scored "
+                f"{'after each step' if self.iterative else 'once'} and without further training",
                 settings,
             )
         run, kept = min(
@@ -254,7 +262,10 @@ class OverExamples(Test):
 
     @property
     def number(self) -> str:
-        return f"share of the variance of rises of the loss over heads and examples that is over examples (mode {self.mode})"
+        return (
+            f"share of the variance of rises of the loss over heads and examples that is over examples (mode "
+            f"{self.mode})"
+        )
 
     def reading(self, sheet: Sheet) -> Reading:
         for run in sheet.runs:
@@ -312,9 +323,9 @@ class Gates(Test):
     """A number of the gates of a frozen model.
 
     Args:
-        value: ``change``: change of score in points at the first penalty of the path at which gates leave fewer than half of
-            the heads; ``roles``: share of heads with a role of Voita et al. that stay open when gates are pushed shut, minus
-            that of other heads, by Fisher's exact test.
+        value: ``change``: change of score in points at the first penalty of the path at which gates leave fewer than
+            half of the heads; ``roles``: share of heads with a role of Voita et al. that stay open when gates are
+            pushed shut, minus that of other heads, by Fisher's exact test.
     """
 
     value: Literal["change", "roles"] = Field(description="change or roles")
@@ -322,7 +333,10 @@ class Gates(Test):
     @property
     def number(self) -> str:
         if self.value == "change":
-            return "change of score, in points, at the first penalty at which gates of the frozen model leave fewer than half of the heads"
+            return (
+                "change of score, in points, at the first penalty at which gates of the frozen model leave fewer "
+                "than half of the heads"
+            )
         return "share of heads with a role whose gates stay open (frozen model), minus that of other heads"
 
     def reading(self, sheet: Sheet) -> Reading:
@@ -363,8 +377,8 @@ class Score(SizeTest):
     """The first metric of the first evaluation set, in points, minus another.
 
     Args:
-        minus: ``constant``: that of a constant answer, whose correlation counts as 0; ``random``: the mean over the seeds of
-            the same model fine-tuned from random weights.
+        minus: ``constant``: that of a constant answer, whose correlation counts as 0; ``random``: the mean over the
+            seeds of the same model fine-tuned from random weights.
     """
 
     minus: Literal["constant", "random"] = Field(description="constant or random")
@@ -372,7 +386,10 @@ class Score(SizeTest):
     @property
     def number(self) -> str:
         reference = {"constant": "a constant answer", "random": "random weights, fine-tuned"}[self.minus]
-        return f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of {reference}, in points"
+        return (
+            f"{'size of the difference between the score and' if self.absolute else 'score minus'} that of "
+            f"{reference}, in points"
+        )
 
     def reading(self, sheet: Sheet) -> Reading:
         metric, score, error, count = _score(sheet.runs[0])
@@ -393,7 +410,9 @@ class Score(SizeTest):
 
 
 def _score(run: FinishedRun) -> tuple[str, float, float, int]:
-    """The first metric, its value and standard error over examples, and their number; NaN where undefined or unknown."""
+    """The first metric, its value and standard error over examples, and their number; NaN where undefined or
+    unknown.
+    """
     first = run.first_set
     metric, count = next(iter(first["constant"])), int(first["count"])
     score = first["model"][metric]
