@@ -136,7 +136,7 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         (lambda: bs.disable(model, tokenizer, [("a", "\ud800"), ("b", "c")], [0, 1]), r"has a lone surrogate"),
         (lambda: bs.measure(model, tokenizer, TEXTS, "entrpy"), "did you mean 'entropy'"),
         (lambda: bs.measure(model, tokenizer, TEXTS, []), "measures is empty"),
-        (lambda: bs.measure(model, tokenizer, TEXTS, WrongShape), r"expected \[1, 4, 1\]: one number for each example"),
+        (lambda: bs.measure(model, tokenizer, TEXTS, WrongShape), r"expected \[1, 4, 1\]: one for each example"),
         (lambda: bs.measure(model, tokenizer, TEXTS, ["entropy", "entropy"]), "Two measures are called"),
         (lambda: bs.measure(model, tokenizer, TEXTS, "drift", reference=model), "reference is the model itself"),
         (lambda: bs.measure(model, None, TEXTS, "entropy"), "tokenizer is NoneType"),

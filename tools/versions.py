@@ -77,9 +77,10 @@ def outcome(closing: str) -> str:
 def paths(tests: str) -> list[str]:
     """The paths of a group of tests, or those that are named.
 
-    >>> paths("run"), paths("tests/measures tests/probes")
-    (['tests/cli/test_tracking.py', 'tests/cli/test_view.py', 'tests/test_notebook.py'], ['tests/measures',
-    'tests/probes'])
+    >>> paths("run")
+    ['tests/cli/test_tracking.py', 'tests/cli/test_view.py', 'tests/test_notebook.py']
+    >>> paths("tests/measures tests/probes")
+    ['tests/measures', 'tests/probes']
     """
     return [f"tests/{name}" for name in GROUPS[tests]] if tests in GROUPS else tests.split()
 

@@ -179,6 +179,7 @@ PARTS = (
     "Filters",
     "ModelKeys",
     "SearchSettings",
+    "_SmallerSettings",
     "StrategySettings",
     "WatchKeys",
 )

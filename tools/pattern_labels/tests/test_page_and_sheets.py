@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib import colormaps
 from PIL import Image
-from results.test_report import CHROMIUM, Page, add_probe, browse, check_policy
+from present.test_report import CHROMIUM, Page, add_probe, browse, check_policy
 
 from bertsecrets.errors import UserError
 from tools.pattern_labels.labels import (
