@@ -158,7 +158,6 @@ def test_mistakes_are_one_sentence(pair, tiny_bert) -> None:  # type: ignore[no-
         ),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 2, 7]), "is not a class of the model"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], ["hats"]), "Unknown plan 'hats'"),
-        (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], looks=4), "bs.disable has no setting 'looks'"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], level=2), "settings.level is 2"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], precision="bf16-mixed"), "no setting 'precision'"),
         (lambda: bs.disable(model, tokenizer, TEXTS, [0, 1, 0, 1], group_size=2), "no setting 'group_size'"),
