@@ -91,7 +91,8 @@ def test_gates_of_two_processes_are_those_of_one(trained: Path, tmp_path: Path) 
         assert result.returncode == 0, result.stderr
         paths.append(view_of(tmp_path / name, "causal_gates").found(PathPoint))
     (one,), (two,) = paths
-    assert (two.kept, two.change) == (one.kept, one.change)
+    # Undefined standard errors are equal as text alone.
+    assert repr((two.kept, two.change)) == repr((one.kept, one.change))
     assert two.loss == pytest.approx(one.loss, abs=1e-5)
 
 
@@ -105,4 +106,6 @@ def test_heads_removed_before_training_on_one_page(tiny_bert: Path, tmp_path: Pa
     result = door("train", *arguments, *sweep)
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "comparison" / "comparison.html").read_text("utf-8")
-    assert "Heads removed before fine-tuning" in page
+    # A tiny model of random weights learns nothing, so that the heads that it kept have no comparison.
+    assert "They differ in callbacks.prune.keep." in page
+    assert "Not shown to beat a constant answer, so that nothing is said of what their heads do" in page
