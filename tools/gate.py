@@ -9,9 +9,9 @@
 
 The whole gate, from this checkout, with the old one in $OLD; both run on one machine:
 
-    python -m tools.gate make /tmp/gate/old --code $OLD; python -m tools.gate make /tmp/gate/new
-    python -m tools.gate compare /tmp/gate/old /tmp/gate/new; python -m tools.gate pages /tmp/gate/old /tmp/gate/new
-    python -m tools.gate again /tmp/gate/old /tmp/gate/again; python -m tools.gate pages /tmp/gate/old /tmp/gate/again
+    python -m tools.gate make gate/old --code $OLD; python -m tools.gate make gate/new
+    python -m tools.gate compare gate/old gate/new; python -m tools.gate pages gate/old gate/new
+    python -m tools.gate again gate/old gate/again; python -m tools.gate pages gate/old gate/again
 
 A page is compared by its text: headings, sentences, cells, captions and labels, without scripts, styles, drawings and
 commands. Signs, thousands separators and per cent signs are dropped, times are left out, and words up to twelve count
