@@ -44,8 +44,8 @@ class DamagedFileError(ValueError):
     """A file's content is not valid."""
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """Read one Parquet file.
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read one Parquet file; of ``columns``, those that it has, or None for all.
 
     Raises:
         DamagedFileError: If its content is not that of a Parquet file.
@@ -55,7 +55,7 @@ def read_parquet(path: Path) -> pa.Table:
     with path.open("rb") as source:
         try:
             with pq.ParquetFile(source) as file:
-                return file.read(use_threads=False)
+                return file.read(columns, use_threads=False)
         except MemoryError:
             raise
         except (pa.ArrowException, OSError) as error:

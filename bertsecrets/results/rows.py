@@ -132,13 +132,27 @@ def write_rows(
             ) from error
 
 
-def _read(path: Path) -> pa.Table | None:
+def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table | None:
     if not path.is_file():
         return None
     try:
-        return read_parquet(path)
+        return read_parquet(path, columns)
     except DamagedFileError as error:
         raise RecordError(f"'{path}' is damaged ({error}); move it away, and repeat the analysis.") from error
+
+
+def _of_run(path: Path, run: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """Columns of a file of rows of this very run, None for all; None without rows."""
+    table = _read(path, columns)
+    if table is None or not table.num_rows:
+        return None
+    for name in columns or _IDENTITY:
+        if name not in table.column_names:
+            raise RecordError(f"'{path}' has no field '{name}', so it is of another version; repeat the analysis.")
+    for other in table["run"].unique().to_pylist():
+        if other != run:
+            raise RecordError(f"'{path}' holds rows of the run '{other}', not of '{run}'; repeat the analysis.")
+    return table
 
 
 def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) -> tuple[str, int] | None:
@@ -149,8 +163,13 @@ def last_moment(folder: Path, experiment: str, run: str, stages: Sequence[str]) 
         RecordError: If a file cannot be read, or is of another run.
     """
     kinds = sorted(path.stem.partition(".")[2] for path in (folder / FINDINGS).glob(f"{experiment}.*.parquet"))
+    # Some kinds have a row for each pair of heads: their numbers are not needed here.
+    tables = [_of_run(rows_path(folder, experiment, kind), run, ("run", "stage", "step")) for kind in kinds]
     moments = {
-        (identity.stage, identity.step) for kind in kinds for identity, _ in read_lines(folder, experiment, kind, run)
+        (line["stage"], line["step"])
+        for table in tables
+        if table is not None
+        for line in table.group_by(["stage", "step"]).aggregate([]).to_pylist()
     }
     of_stages = ([step for of_stage, step in moments if of_stage == stage] for stage in stages)
     return next(((stage, max(steps)) for stage, steps in zip(stages, of_stages, strict=True) if steps), None)
@@ -168,20 +187,9 @@ def read_lines(folder: Path, experiment: str, kind: str, run: str) -> list[tuple
     Raises:
         RecordError: If the file cannot be read, or is of another run.
     """
-    path = rows_path(folder, experiment, kind)
-    table = _read(path)
-    lines = []
-    for line in [] if table is None else table.to_pylist():
-        missing = [name for name in _IDENTITY if name not in line]
-        if missing:
-            raise RecordError(
-                f"'{path}' has no field '{missing[0]}', so it is of another version; repeat the analysis."
-            )
-        identity = Identity(**{name: line.pop(name) for name in _IDENTITY})
-        if identity.run != run:
-            raise RecordError(f"'{path}' holds rows of the run '{identity.run}', not of '{run}'; repeat the analysis.")
-        lines.append((identity, line))
-    return lines
+    table = _of_run(rows_path(folder, experiment, kind), run)
+    lines = [] if table is None else table.to_pylist()
+    return [(Identity(**{name: line.pop(name) for name in _IDENTITY}), line) for line in lines]
 
 
 def as_rows(kind: type[Row], lines: Sequence[Mapping[str, Any]], source: str) -> list[Row]:
