@@ -188,10 +188,10 @@ def test_only_a_damaged_file_is_damage(finished: Path, monkeypatch: pytest.Monke
     """Too little memory, and too many threads or open files, say nothing of the table."""
     keep = pq.ParquetFile.read
 
-    def without_threads(file: pq.ParquetFile, use_threads: bool = True) -> Any:
+    def without_threads(file: pq.ParquetFile, columns: list[str] | None = None, use_threads: bool = True) -> Any:
         if use_threads:
             raise OSError("Failed to launch worker thread: Resource temporarily unavailable")
-        return keep(file, use_threads=False)
+        return keep(file, columns, use_threads=False)
 
     monkeypatch.setattr(pq.ParquetFile, "read", without_threads)
     assert find_damage(finished) is None
