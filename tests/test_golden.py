@@ -1,4 +1,4 @@
-"""Runs of an earlier version of the code still open, and their pages say what they said then."""
+"""Pages that this code makes of stored runs say what they said when the runs were stored."""
 
 from pathlib import Path
 

@@ -547,7 +547,7 @@ def make_pages(folder: Path) -> list[str]:
 
 def store(made: Path, archive: Path) -> None:
     """Store finished runs without what pages do not read and without their place, and what their pages say."""
-    kept = ("config.yaml", "*.json", "*.parquet", "ablation/*", "predictions/*.parquet")
+    kept = ("config.yaml", "*.json", "*.parquet", "ablation/*", "findings/*", "predictions/*.parquet")
     finished = sorted(path.parent for path in made.rglob("scores.json"))
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import is_path
@@ -31,7 +30,7 @@ from bertsecrets.present.report.page import write_report
 from bertsecrets.reporting.runs import FinishedRun, left_out
 from bertsecrets.results.files import write_text
 from bertsecrets.results.formatting import MISSING, p_value
-from bertsecrets.results.run import FINISHED
+from bertsecrets.results.run import code_of
 
 MARKDOWN = "statements.md"
 """File of the tables in Markdown, beside the page."""
@@ -162,7 +161,7 @@ def stored(entries: Sequence[Entry], runs: Sequence[FinishedRun]) -> dict[str, A
     return {
         "runs": sorted(run.name for run in runs),
         "models": _models(runs),
-        "code": sorted({_version(run) for run in runs} - {""}),
+        "code": sorted({code_of(run.folder) for run in runs} - {""}),
         "statements": {
             entry.statement.name: {
                 "verdict": entry.verdict,
@@ -228,22 +227,13 @@ def _finite(value: float) -> float | None:
 
 def versions_in_words(runs: Sequence[FinishedRun]) -> list[str]:
     """A sentence if the runs were made with several versions of the code."""
-    versions = sorted({_version(run) for run in runs} - {""})
+    versions = sorted({code_of(run.folder) for run in runs} - {""})
     if len(versions) < 2:
         return []
     return [
         f"The runs were made with {len(versions)} versions of the code ({', '.join(versions)}), so some differences "
         "may come from the code; repeat the older runs to rule that out."
     ]
-
-
-def _version(run: FinishedRun) -> str:
-    """The version of the code that made a run; empty if it is not recorded."""
-    try:
-        content = json.loads((run.folder / FINISHED).read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(f"'{run.folder / FINISHED}' cannot be read ({error}); repeat the run.") from error
-    return str(content.get("code", "")) if isinstance(content, dict) else ""
 
 
 def markdown(entries: Sequence[Entry], notes: Sequence[str]) -> str:

@@ -5,15 +5,13 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bertsecrets.doors import error_text, load_named, offers
 from bertsecrets.files import is_ours
-from bertsecrets.grid import Shown
 from bertsecrets.present.grid import grid_comparison, grid_section
 from bertsecrets.present.report.content import Section
-from bertsecrets.results.earlier import MOVED
 from bertsecrets.results.rows import RecordError
 from bertsecrets.results.run import Declaration
 from bertsecrets.results.table import MissingColumnError
@@ -59,7 +57,6 @@ def presenter_of(declaration: Declaration, trusted: Sequence[str] = ()) -> Prese
     Raises:
         UserError: If one of ``trusted`` is needed and cannot be imported.
     """
-    declaration = resolved(declaration)
     named = _named(declaration.presenter, "presenters", trusted)
     if not isinstance(named, Presenter):
         return Presenter()
@@ -96,16 +93,6 @@ def _guarded(presenter: Presenter, name: str) -> Presenter:
         ),
         *(guarded(part, nothing) for part in (presenter.classes, presenter.scalars, presenter.curves)),
     )
-
-
-def resolved(declaration: Declaration) -> Declaration:
-    """A declaration of version 0.1, which does not say how it is shown, with what its class says."""
-    if declaration.shown is not None:
-        return declaration
-    name = MOVED.get(declaration.experiment, declaration.experiment)
-    kind = _named(name, "measures", ()) if name else None
-    shown, presenter = getattr(kind, "shown", None), getattr(kind, "presenter", "")
-    return replace(declaration, shown=shown if isinstance(shown, Shown) else Shown(), presenter=str(presenter))
 
 
 def _named(name: str, kind: str, trusted: Sequence[str]) -> object:

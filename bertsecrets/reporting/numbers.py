@@ -8,11 +8,9 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.run_report import views_of
 from bertsecrets.reporting.runs import runs_in
 from bertsecrets.results.ablation_table import UNCORRECTED
-from bertsecrets.results.earlier import EARLIER
-from bertsecrets.results.rows import FINDINGS, Identity, key_fields, read_lines, rows_path
+from bertsecrets.results.rows import FINDINGS, Identity, key_fields, read_lines
 from bertsecrets.results.run import Run
 
 LONG = pa.schema(
@@ -113,18 +111,11 @@ def _of_ablation(run: Run) -> Iterator[Mapping[str, Any]]:
 
 
 def _of_rows(run: Run) -> Iterator[Mapping[str, Any]]:
-    files = [tuple(path.stem.split(".", 1)) for path in sorted((run.folder / FINDINGS).glob("*.parquet"))]
-    for experiment, kind in files:
-        keys = key_fields(rows_path(run.folder, experiment, kind))
+    for path in sorted((run.folder / FINDINGS).glob("*.parquet")):
+        experiment, _, kind = path.stem.partition(".")
+        keys = key_fields(path)
         for identity, line in read_lines(run.folder, experiment, kind, run.name):
             yield from _of_line(experiment, kind, identity, line, keys)
-    earlier = {pair for pair in EARLIER if pair not in files}
-    for name, (_, view) in views_of(run).items() if earlier else ():
-        identity = Identity(run.name, run.model, run.task, run.init, run.seed, view.stage, view.step or 0)
-        for kind in sorted(kind for experiment, kind in earlier if experiment == name):
-            for content in view.lines(kind):
-                keys = [field for field, value in content.items() if isinstance(value, str | int)]
-                yield from _of_line(name, kind, identity, content, keys)
 
 
 def _of_line(

@@ -11,11 +11,10 @@ from urllib.parse import quote
 import numpy as np
 
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Shown
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size
 from bertsecrets.present.grid import compared_section
-from bertsecrets.present.presenter import presenter_of, resolved
+from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, HeadHistory, Highlights, Report, Section, Table
 from bertsecrets.present.report.page import save_figures, write_report
 from bertsecrets.reporting.answer import layers_in_words
@@ -77,9 +76,9 @@ def views_of(run: Run, table: HeadTable | None = None) -> dict[str, tuple[Declar
         table: The run's head table; None to read it.
     """
     table = run.table() if table is None else table
-    declarations = {declaration.name: resolved(declaration) for declaration in run.declarations()}
+    declarations = {declaration.name: declaration for declaration in run.declarations()}
     for name in dict.fromkeys(table.table["measure"].to_pylist()):
-        declarations.setdefault(name, Declaration(name, name.replace("_", " ").capitalize(), "", shown=Shown()))
+        declarations.setdefault(name, Declaration(name, name.replace("_", " ").capitalize(), ""))
     return {name: (declaration, MeasureView(run, declaration, table)) for name, declaration in declarations.items()}
 
 

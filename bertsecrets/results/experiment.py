@@ -1,6 +1,6 @@
 """Experiments: sources of numbers of heads, with their names, columns and how pages show them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +24,7 @@ class Declaration:
         title: Heading of its section.
         experiment: The class that made it, ``module:class``.
         columns: The columns.
-        shown: How pages show them; None in a run of version 0.1, whose class says so.
+        shown: How pages show them.
         presenter: What makes its pages, ``module:object``; empty for those of any grid.
     """
 
@@ -32,7 +32,7 @@ class Declaration:
     title: str
     experiment: str
     columns: tuple[Column, ...] = ()
-    shown: Shown | None = None
+    shown: Shown = field(default_factory=Shown)
     presenter: str = ""
 
 

@@ -178,10 +178,6 @@ class Run:
         """File of the outcomes of a disabling sweep."""
         return self.folder / "ablation" / f"{stage}-{step:08d}-{mode}.safetensors"
 
-    def earlier_path(self, name: str) -> Path:
-        """File of what an experiment of version 0.1 found beside the head table."""
-        return self.folder / f"{name}.json"
-
     def declare(self, *declarations: Declaration) -> None:
         """Add experiments to the run's declarations, replacing earlier ones of the same name.
 
@@ -197,15 +193,20 @@ class Run:
         """The run's experiments, in the order of their declaration.
 
         Raises:
-            UserError: If the record cannot be read.
+            UserError: If the record cannot be read, or a version wrote it that kept findings in other files.
         """
         if not self.experiments_path.is_file():
             return []
         try:
-            declarations = _DECLARATIONS.validate_json(self.experiments_path.read_bytes())
+            content = self.experiments_path.read_bytes()
+            declarations = _DECLARATIONS.validate_json(content)
         except ValidationError as error:
             reason = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
             raise UserError(f"'{self.experiments_path}' cannot be read ({reason}); run the analysis again.") from error
+        if any("shown" not in entry for entry in json.loads(content)):
+            raise UserError(
+                f"Version {code_of(self.folder) or '0.1.0'} wrote '{self.folder}' in another format; run it again."
+            )
         for declaration in declarations:
             check_name(declaration.name)
         return declarations
@@ -259,6 +260,20 @@ class Run:
         """Write plain values atomically; does nothing in a process that does not write."""
         if self.writes:
             write_text(path, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def code_of(folder: Path) -> str:
+    """The version of the code that made a run; empty if its folder does not say so.
+
+    Raises:
+        UserError: If the marker of a finished run cannot be read.
+    """
+    path = folder / FINISHED
+    try:
+        content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"'{path}' cannot be read ({error}); repeat the run.") from error
+    return str(content.get("code", "")) if isinstance(content, dict) else ""
 
 
 def _is_of(folder: Path, trained: Mapping[str, Any]) -> bool:

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bertsecrets.grid import Column, Shown
-from bertsecrets.results.earlier import earlier_lines
+from bertsecrets.grid import Column
 from bertsecrets.results.rows import Row, as_rows, kind_name, last_moment, read_lines, rows_path
 from bertsecrets.results.run import CHECKPOINT, INITIAL, RANDOM, TRAINING, Declaration, Run, difference_stage
 from bertsecrets.results.table import HeadTable
@@ -20,9 +19,6 @@ from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.student import mean_differs_from_zero, mean_exceeds_zero
 
 Array = NDArray[np.float64]
-
-MODEL_KEY = "model"
-"""Key of what runs of version 0.1 found of the model itself; other models have their stages as keys."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class MeasureView:
         self.run = run
         self.name = declaration.name
         self.title = declaration.title
-        self.shown = declaration.shown or Shown()
+        self.shown = declaration.shown
         self.rows = (run.table() if table is None else table).select(measure=declaration.name)
         stages = pc.unique(self.rows.table["stage"]).to_pylist()
         self.stage = CHECKPOINT if CHECKPOINT in stages else TRAINING
@@ -209,9 +205,7 @@ class MeasureView:
         # Of all kinds: a kind without rows at the last step has none, whatever it had before.
         last = last_moment(self.run.folder, self.name, self.run.name, stages)
         if last is None:
-            heads = 1 + (pc.max(self.rows.table["head"]).as_py() or 0)
-            model = self.stage if self.stage in (INITIAL, RANDOM) else MODEL_KEY
-            return list(earlier_lines(self.run.folder, self.name, kind, model, heads))
+            return []
         lines = read_lines(self.run.folder, self.name, kind, self.run.name)
         return [line for identity, line in lines if (identity.stage, identity.step) == last]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from families import tiny_batch
@@ -12,7 +11,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.measures.base import Measure
 from bertsecrets.results.run import Run
-from bertsecrets.results.views import MODEL_KEY, MeasureView
+from bertsecrets.results.views import MeasureView
 
 
 class Focus(Measure):
@@ -57,14 +56,11 @@ def view_of(
     folder: Path,
     measure: Measure,
     grid: HeadGrid,
-    extras: Mapping[str, Any] | None = None,
     found: Sequence[object] = (),
 ) -> MeasureView:
     """A measure's numbers, and what it found beside its grid, in the folder of a run."""
     run = Run(folder, "run", "toy", "demo", "pretrained")
     run.declare(measure.declaration())
     run.add(run.rows(grid, "checkpoint", 0))
-    if extras is not None:
-        run.write_json(run.earlier_path(measure.name), {MODEL_KEY: extras})
     run.write_rows(measure.name, "checkpoint", 0, found)
     return MeasureView(run, measure.declaration())

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from reporting.finished_runs import make_run
 
 from bertsecrets.measures.dependency.rows import Relation, Treebank
+from bertsecrets.measures.role_rows import Distance, Limits
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Studied, studied
 from bertsecrets.papers.statements.kinds import KINDS
@@ -121,16 +122,13 @@ def gated_run(folder: Path, shut_LH: ArrayLike, path: Sequence[tuple[int, float,
         for place, (kept, low, high) in enumerate(path)
     ]
     run.write_rows("causal_gates", "checkpoint", 0, rows)
-    run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
+    run.write_rows("voita_roles", "checkpoint", 0, VOITA_ROWS)
     run.declare(CausalGates().declaration(), VoitaRoles(1, 1).declaration())
     return made
 
 
-VOITA_EXTRAS = {
-    "thresholds": {"positional": 0.9, "gain": 0.1, "rare": 0.5},
-    "min_count": 100,
-    "baselines": {
-        "nsubj": {"distances": {"1": 60, "2": 50, "-1": 50, "-9": 40}},
-        "obj": {"distances": {"1": 33, "2": 33, "3": 33}},
-    },
-}
+VOITA_ROWS: list[object] = [
+    Limits(0.9, 0.1, 0.5, 100),
+    *(Distance("nsubj", distance, pairs) for distance, pairs in ((1, 60), (2, 50), (-1, 50), (-9, 40))),
+    *(Distance("obj", distance, 33) for distance in (1, 2, 3)),
+]

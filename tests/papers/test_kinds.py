@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from papers.paper_runs import (
     BERT,
     TREEBANK,
-    VOITA_EXTRAS,
+    VOITA_ROWS,
     by_layer,
     gated_run,
     models_in,
@@ -274,7 +274,7 @@ def test_a_syntactic_head_is_above_the_most_frequent_distance(tmp_path: Path, ns
     nsubj_LH[2, 1] = nsubj
     columns = roles_measured(nsubj_from_head=nsubj_LH, obj=np.full((3, 4), 0.9))
     run = Run.open(make_run(tmp_path / "run", measured=[("initial", "voita_roles", columns)]))
-    run.write_json(run.earlier_path("voita_roles"), {"initial": VOITA_EXTRAS})
+    run.write_rows("voita_roles", "initial", 0, VOITA_ROWS)
     cell = cell_of(tmp_path, "before", kind="voita_syntactic", above=0.1)
     assert (value_of(cell), cell.verdict) == (pytest.approx(nsubj - 0.3), verdict)
     assert cell.finding is not None

@@ -18,7 +18,7 @@ from packages import installed, write_package
 from papers.paper_runs import (
     BERT,
     TREEBANK,
-    VOITA_EXTRAS,
+    VOITA_ROWS,
     by_layer,
     gated_run,
     models_in,
@@ -40,6 +40,7 @@ from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.frame_relations.rows import LinkedPair, Links, Offset, Token, Weight
+from bertsecrets.measures.role_rows import Threshold
 from bertsecrets.measures.surface import Surface
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers import fewer_heads, figures, shows
@@ -659,7 +660,7 @@ def test_sinks_and_roles_are_counted(tmp_path: Path) -> None:
     assert row == ["[SEP]", "2", "2", "0", "1", "1", "layer 1 · head 1: 0.050"]
     roles = {"local": by_layer(1.0, 1.0), "delimiter": by_layer(4.0, 1.0)}
     run = Run.open(make_run(tmp_path / "roles" / "run", measured=[("initial", "roles", roles)]))
-    run.write_json(run.earlier_path("roles"), {"initial": {"thresholds": {"local": 3.0, "delimiter": 3.0}}})
+    run.write_rows("roles", "initial", 0, [Threshold("local", 3.0), Threshold("delimiter", 3.0)])
     rows = {row[0]: row[2] for row in rows_of(shown("clark2019", "Section 3 by", models_in(tmp_path / "roles")))}
     assert rows == {"local": "0", "delimiter": "2"}
 
@@ -881,7 +882,7 @@ def test_models_trained_with_gates_of_two_strengths_are_two_models(tmp_path: Pat
         callbacks = {"gates": {"_target_": GATES, "penalty": penalty}, "capture": {"_target_": "x.Y", "penalty": 1}}
         folder = make_run(tmp_path / f"gates{penalty}", measured=measured, callbacks=callbacks)
         run = Run.open(folder)
-        run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
+        run.write_rows("voita_roles", "checkpoint", 0, VOITA_ROWS)
         run.declare(LearnedGates().declaration(), VoitaRoles(1, 1).declaration())
     models = models_in(tmp_path)
     rows = {row[2]: row for row in rows_of(shown("voita2019", "Section 6:", models)) if not row[0].startswith("paper")}
@@ -957,7 +958,7 @@ def test_importance_confidence_and_functions_stand_in_one_figure(tmp_path: Path)
     run = Run.open(
         make_run(tmp_path / "run", measured=[("checkpoint", name, of) for name, of in zip(names, columns, strict=True)])
     )
-    run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
+    run.write_rows("voita_roles", "checkpoint", 0, VOITA_ROWS)
     section = shown("voita2019", "Section 4", models_in(tmp_path))
     [row] = rows_of(section)
     # The most relevant heads are 0-0, 1-3 and 2-1; the first has a function, the first and the last are confident.
@@ -978,7 +979,7 @@ def test_relations_are_counted_in_both_directions_beside_the_papers(tmp_path: Pa
     share_LH[1, 2] = 0.6
     columns = roles_measured(nsubj_from_head=share_LH)
     run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "voita_roles", columns)], stderr=0.01))
-    run.write_json(run.earlier_path("voita_roles"), {"model": VOITA_EXTRAS})
+    run.write_rows("voita_roles", "checkpoint", 0, VOITA_ROWS)
     section = shown("voita2019", "Section 5", models_in(tmp_path))
     to_head, from_head = rows_of(section, 1)
     assert to_head[1:4] == ["1", "nsubj, to the head", "200"]

@@ -32,7 +32,6 @@ def section_of(
     experiment: Any,
     columns: Mapping[str, Any],
     found: Sequence[object] = (),
-    extras: Mapping[str, Any] | None = None,
     error: float = 0.01,
 ) -> Section:
     """The section of 2 layers of 2 heads with these numbers, 1 in other columns, over 50 examples."""
@@ -42,7 +41,7 @@ def section_of(
         value_LHC[..., names.index(name)] = torch.as_tensor(value_LH, dtype=torch.float64)
     stderr_LHC = torch.full_like(value_LHC, error)
     grid = HeadGrid(experiment.name, experiment.columns, value_LHC, stderr_LHC, torch.full_like(value_LHC, 50).long())
-    view = view_of(folder, experiment, grid, extras, found)
+    view = view_of(folder, experiment, grid, found)
     section = presenter_of(experiment.declaration()).section(view)
     assert section is not None
     assert all(block.figure.axes for block in section.figures)
@@ -147,16 +146,9 @@ def test_the_most_relevant_head_of_each_layer_is_named(tmp_path: Path, how: Prop
 WORTHS = [Worth("loss", -0.5, -0.75, "zero", 128), Worth("f1", 0.9, 0.6, "zero", 128)]
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_shapley_values_add_up_to_what_all_heads_are_worth(tmp_path: Path, earlier: bool) -> None:
-    content = {
-        "mode": "zero",
-        "examples": 128,
-        "worth": {"loss": {"whole": -0.5, "none": -0.75}, "f1": {"whole": 0.9, "none": 0.6}},
-    }
+def test_shapley_values_add_up_to_what_all_heads_are_worth(tmp_path: Path) -> None:
     columns = {"loss": [[0.2, 0.1], [0.0, -0.05]], "f1": [[0.3, 0.0], [0.0, 0.0]]}
-    kept = ((), content) if earlier else (WORTHS, None)
-    section = section_of(tmp_path, Shapley("f1"), columns, *kept)
+    section = section_of(tmp_path, Shapley("f1"), columns, WORTHS)
     loss, metric = section.findings
     assert loss.startswith(
         "The mean loss is 0.500 with all heads and 0.750 without any; the values of the 4 heads add up"
@@ -193,16 +185,3 @@ def test_direct_effects_are_compared_with_total_ones(tmp_path: Path, early: Earl
     assert [row[0] for row in section.tables[0].rows][:2] == ["layer 1 · head 1", "layer 0 · head 0"]
     # The last layer has no later one.
     assert [row[-1] == "–" for row in section.tables[0].rows] == [True, False, False, True]
-
-
-def test_direct_effects_of_version_0_1_have_their_ratio(tmp_path: Path) -> None:
-    direct_N, total_N = np.random.default_rng(0).normal([1.0, 0.5], 1.0, (40, 2)).T
-    variances = {f"{name}_variance": values.var() / 39 for name, values in (("direct", direct_N), ("total", total_N))}
-    early = {"direct": direct_N.mean(), "total": total_N.mean(), **variances, "count": 40}
-    early["covariance"] = ((direct_N * total_N).mean() - direct_N.mean() * total_N.mean()) / 39
-    extras = {"mode": "zero", "early": early}
-    finding = section_of(tmp_path, DirectEffects(2, 2), {}, extras=extras).findings[0]
-    ratio, limits = finding.split("the total effect is ")[-1].removesuffix(") times the direct one.").split(" (")
-    assert float(ratio) == pytest.approx(total_N.mean() / direct_N.mean(), abs=0.006)
-    for limit in map(float, limits.replace("−", "-").split(" to ")):
-        assert stats.ttest_1samp(total_N - limit * direct_N, 0).pvalue == pytest.approx(0.05, abs=0.01)

@@ -1,18 +1,13 @@
 """Which presenter makes the pages of a declared experiment, and what a run's folder may not make the program import."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from bertsecrets.errors import UserError
-from bertsecrets.grid import Shown
-from bertsecrets.measures.base import Measure
-from bertsecrets.measures.dependency.measure import Dependency
-from bertsecrets.measures.drift import Drift
-from bertsecrets.present.presenter import Presenter, presenter_of, resolved
+from bertsecrets.present.presenter import Presenter, presenter_of
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
@@ -36,7 +31,7 @@ class Other:
 
 
 def declared(presenter: str) -> Declaration:
-    return Declaration("name", "Title", "", shown=Shown(), presenter=presenter)
+    return Declaration("name", "Title", "", presenter=presenter)
 
 
 @pytest.fixture(params=["foreign_package", "bertsecrets_foreign"])
@@ -96,17 +91,6 @@ def test_a_file_is_imported_only_if_the_command_names_it(foreign: tuple[str, Pat
     assert presenter_of(declaration) == Presenter()
     assert not marker.exists()
     assert presenter_of(declaration, trusted=[f"{file}:Other"]).scalars(VIEW) == {"theirs": 1.0}
-
-
-@pytest.mark.parametrize("measure", [Drift, Dependency])
-def test_a_declaration_of_version_0_1_is_shown_as_its_class_says(measure: type[Measure]) -> None:
-    declaration = measure(1, 1).declaration()
-    assert resolved(replace(declaration, shown=None, presenter="")) == declaration
-
-
-def test_a_declaration_of_an_unknown_class_is_shown_like_any_grid() -> None:
-    declaration = Declaration("name", "Title", "bertsecrets.gone:Gone")
-    assert resolved(declaration).shown == Shown()
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 from measures.toy import view_of
 
@@ -29,25 +27,9 @@ NUMBERS = {
     "redirect_flips": (0.0, 0.1, 0.05),
     "cut": (0.0001, 0.1, 0.002),
 }
-EARLIER = {
-    "limits": {"attention": 0.5, "value_ratio": 0.5, "change": 0.01},
-    "tokens": {
-        "sep": {"heads": [], **{f"{name}_area": dict.fromkeys(("value", "low", "high")) | {"positive": 0, "negative": 0} for name in ("cut", "redirect")}},
-        "cls": {
-            "heads": [
-                {"layer": layer, "head": head, **{name: values[index] for name, values in NUMBERS.items()}, "redirect_loss_error": 0.01, "loss_changes": index > 0, "by_norms": kinds, "by_intervention": kinds}
-                for index, ((layer, head), kinds) in enumerate(zip(HEADS, ("nop", "broadcast", "content"), strict=True))
-            ],
-            "cut_area": {"value": 0.5, "low": 0.08, "high": 0.92, "positive": 1, "negative": 2},
-            "redirect_area": {"value": 1.0, "low": 0.3, "high": 1.0, "positive": 2, "negative": 1},
-        },
-    },
-}  # fmt: skip
 
 
-def sinks_view(
-    folder: Path, numbers: dict[str, tuple[float, ...]], extras: dict[str, Any] | None = None
-) -> MeasureView:
+def sinks_view(folder: Path, numbers: dict[str, tuple[float, ...]]) -> MeasureView:
     """2 layers of 3 heads that give 10 % of their attention to each token, but for those of HEADS, to [CLS]."""
     experiment = Sinks()
     names = [column.name for column in experiment.columns]
@@ -64,13 +46,11 @@ def sinks_view(
         torch.full_like(value_LHC, 0.01),
         torch.where(value_LHC.isnan(), 0, 100),
     )
-    found = [] if extras else list(sink_rows(grid, ("sep", "cls"), Limits()))
-    return view_of(folder, experiment, grid, extras, found)  # type: ignore[arg-type]
+    return view_of(folder, experiment, grid, list(sink_rows(grid, ("sep", "cls"), Limits())))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("extras", [None, EARLIER], ids=["rows", "version 0.1"])
-def test_sink_heads_are_told_by_diagnosis_and_intervention(tmp_path: Path, extras: dict[str, Any] | None) -> None:
-    view = sinks_view(tmp_path, NUMBERS, extras)
+def test_sink_heads_are_told_by_diagnosis_and_intervention(tmp_path: Path) -> None:
+    view = sinks_view(tmp_path, NUMBERS)
     section = SINKS.section(view)
     assert section is not None
     assert section.findings == [
@@ -108,33 +88,11 @@ ROWS = [
     Blocked("sep", "from", "f1", 0.9, 0.9, Estimate(0.0, -0.008, 0.008, n=400), 0.95, 0.01, 0.5, 0.0, "dispensable"),
     Blocked("cls", "to", "f1", 0.9, 0.88, Estimate(-0.02, -0.05, 0.01, n=400), 0.95, 0.01, 0.2, 0.1, "inconclusive"),
 ]
-BLOCKED_EARLIER = {
-    "metric": "f1",
-    "examples": 400,
-    "baseline": 0.9,
-    "level": 0.95,
-    "margin": 0.01,
-    "seeds": 1,
-    "rows": [
-        {
-            **{name: getattr(row, name) for name in ("token", "direction", "score", "flips", "verdict")},
-            "delta": row.change.value,
-            "low": row.change.low,
-            "high": row.change.high,
-            "p_value": row.p_loss,
-        }
-        for row in ROWS
-    ],
-}
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_blocked_attention_has_its_verdicts(tmp_path: Path, earlier: bool) -> None:
+def test_blocked_attention_has_its_verdicts(tmp_path: Path) -> None:
     run = Run(tmp_path, "run", "toy", "demo", "pretrained")
-    if earlier:
-        run.write_json(run.earlier_path("blocking"), {"model": BLOCKED_EARLIER})
-    else:
-        run.write_rows("blocking", "checkpoint", 0, ROWS)
+    run.write_rows("blocking", "checkpoint", 0, ROWS)
     section = BLOCKING.section(MeasureView(run, Blocking().declaration()))
     assert section is not None
     assert section.findings == [

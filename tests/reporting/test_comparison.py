@@ -150,7 +150,8 @@ def test_a_damaged_record_leaves_the_rest_of_the_page_alone(tmp_path: Path) -> N
         folder = make_run(tmp_path / f"run-{seed}", seed=seed, measured=[("checkpoint", "dependency", columns)])
         run = Run.open(folder)
         run.declare(Dependency(1, 2).declaration())
-        run.write_json(run.earlier_path("dependency"), {"model": {"relations": "none"}})
+        (run.folder / "findings").mkdir()
+        (run.folder / "findings" / "dependency.treebank.parquet").write_text("none")
     text = compare(tmp_path).read_text("utf-8")
     assert "repeat the analysis." in text
     assert "Mean over seeds, of the model and of the constant answer" in text

@@ -12,17 +12,21 @@ import torch
 import yaml
 from reporting.finished_runs import make_run
 
+from bertsecrets.callbacks.capture import CaptureMaps
+from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.keys import ReportSettings
 from bertsecrets.measures.clusters.measure import Clusters
+from bertsecrets.measures.dependency.rows import Treebank
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.present.disabling import ONE_SIDED
 from bertsecrets.reporting.run_report import report_run, views_of
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.captures import CapturedExample, read_maps, step_name, write_examples, write_maps
+from bertsecrets.results.rows import rows_path
 from bertsecrets.results.run import Declaration, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.statistics.ranks import spearman
@@ -152,8 +156,7 @@ def gradients(run: Run, steps: dict[int, list[float]]) -> None:
                 whole_layers=heads == 1,
             )
             run.add(run.rows(grid, "training", step))
-    experiment = "bertsecrets.callbacks.gradient_flow:GradientFlow"
-    run.declare(Declaration("gradient_flow", "Gradient flow", experiment))
+    run.declare(GradientFlow().declaration())
 
 
 def test_gradients_are_joined_with_drift(tmp_path: Path) -> None:
@@ -188,8 +191,7 @@ def captured(run: Run) -> None:
                 map_LHQK[1, 2] = torch.eye(len(one))
             maps[index] = map_LHQK
         write_maps(run.captures, step_name(step), maps)
-    experiment = "bertsecrets.callbacks.capture:CaptureMaps"
-    run.declare(Declaration("capture", "Attention maps of a few examples", experiment))
+    run.declare(CaptureMaps().declaration())
 
 
 def test_captured_maps_make_the_viewer_and_a_gallery_of_the_changed_heads(tmp_path: Path) -> None:
@@ -240,10 +242,11 @@ def test_a_damaged_record_leaves_the_rest_of_the_pages_alone(tmp_path: Path) -> 
     columns = {name: np.full((2, 3), 0.2) for name in ("within_layer", "between_layers")}
     run = trained(tmp_path / "run", cosine_LH=COSINE, measured=[("checkpoint", "clusters", columns)])
     run.declare(Clusters(2, 3).declaration())
-    run.write_json(run.earlier_path("clusters"), {"model": {"rows": 9}})
+    run.write_rows("clusters", "checkpoint", 9, [Treebank("demo", 1, 0, 0, 1, 0, 0, "mean", True, True, True, None)])
+    rows_path(run.folder, "clusters", "treebank").rename(rows_path(run.folder, "clusters", "space"))
     sections = report_run(run, heads=2).report.sections
     (section,) = [section for section in sections if section.title == Clusters.title]
-    assert section.paragraphs[0].startswith("'clusters.json' holds no valid space (KeyError: 'distances')")
+    assert section.paragraphs[0].startswith(f"'{rows_path(run.folder, 'clusters', 'space')}' has an unknown field")
     assert section.paragraphs[0].endswith("repeat the analysis.")
     assert "Drift of attention" in [section.title for section in sections]
 

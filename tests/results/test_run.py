@@ -50,6 +50,16 @@ def damaged(change: str) -> str:
     return json.dumps(content) if change != "cut" else json.dumps(content)[:40]
 
 
+def test_a_folder_of_an_earlier_format_says_which_version_wrote_it(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    run.experiments_path.write_text(damaged(""))
+    (tmp_path / "finished.json").write_text('{"code": "0.1.0+503bc076"}')
+    with pytest.raises(
+        UserError, match=rf"^Version 0\.1\.0\+503bc076 wrote '{tmp_path}' in another format; run it again\.$"
+    ):
+        run.declarations()
+
+
 @pytest.mark.parametrize("change", ["no title", "columns", "cut", "text"])
 def test_a_damaged_record_of_experiments_is_an_error(tmp_path: Path, change: str) -> None:
     run = a_run(tmp_path)

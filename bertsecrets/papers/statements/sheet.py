@@ -268,7 +268,6 @@ class Sheet:
         for run in (*self.runs, *self.random, *self.compared):
             opened = Run.open(run.folder)
             paths = [opened.scores_path, opened.heads_path, opened.ablation_path]
-            paths += [opened.earlier_path(name) for name in run.experiments]
             paths += sorted((run.folder / FINDINGS).glob("*.parquet"))
             for path in paths:
                 if path.is_file():
