@@ -156,7 +156,7 @@ def gradients(run: Run, steps: dict[int, list[float]]) -> None:
                 whole_layers=heads == 1,
             )
             run.add(run.rows(grid, "training", step))
-    run.declare(GradientFlow().declaration())
+    run.declare(GradientFlow(run).declaration())
 
 
 def test_gradients_are_joined_with_drift(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def captured(run: Run) -> None:
                 map_LHQK[1, 2] = torch.eye(len(one))
             maps[index] = map_LHQK
         write_maps(run.captures, step_name(step), maps)
-    run.declare(CaptureMaps().declaration())
+    run.declare(CaptureMaps(run).declaration())
 
 
 def test_captured_maps_make_the_viewer_and_a_gallery_of_the_changed_heads(tmp_path: Path) -> None:
