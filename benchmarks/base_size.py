@@ -17,7 +17,6 @@ import argparse
 import importlib.util
 import json
 import math
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
@@ -50,6 +49,7 @@ from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_model
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete, fit_gates
+from bertsecrets.pruning.latency import processor_name
 from bertsecrets.pruning.recovery import task_loss
 from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import INITIAL
@@ -573,7 +573,7 @@ def main() -> None:
     results: dict[str, Any] = {
         "machine": {
             "torch": torch.__version__,
-            "processor": processor_name(),
+            "processor": processor_name(torch.device("cpu")),
             "threads": torch.get_num_threads(),
             "run": chosen.run.name,
             "model_megabytes": sum(weight.nbytes for weight in model.parameters()) / 2**20,
@@ -603,14 +603,6 @@ def main() -> None:
     if "gates" in chosen.parts:
         keep(gates=gating(model, data, chosen.steps))
     print(tables(results))
-
-
-def processor_name() -> str:
-    """The processor's name, on Linux."""
-    for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device
 from bertsecrets.models.encoder import Encoder, evaluating
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
@@ -236,14 +237,14 @@ def forecast(
     by_processor, by_onednn_here = preferred(encoder)
     # All processes must decide alike: by the most tokens, and by what suits every processor.
     # A maximum also serves as "any".
-    shared = Reduced(torch.zeros(4, dtype=torch.float64), "max").to(device)
+    shared = Reduced(torch.zeros(4, dtype=torch.float64), "max").to(float64_device(device))
     here = [
         _nominal_seconds(encoder, _tokens(subject, settings.max_examples)),
         by_processor == FP32,
         not by_onednn_here,
         _fit_evaluations(subject, plan, settings),
     ]
-    shared.update(torch.tensor(here, dtype=torch.float64, device=device))
+    shared.update(torch.tensor(here, dtype=torch.float64, device=float64_device(device)))
     nominal, any_fp32, any_without, fit = shared.compute().tolist()
     if precision == BF16:
         check_bf16(no_bf16)
@@ -327,10 +328,11 @@ def _seconds(
     batch.
     """
     device = next(subject.encoder.base.parameters()).device
-    slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(device)
+    slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(float64_device(device))
     for batch in subject.batches(max_examples):
         spent = _seconds_per_token(subject.encoder.model, batch.to(device), contexts)
-        slowest.update(_tokens(subject, max_examples) * torch.tensor(spent, dtype=torch.float64, device=device))
+        spent_C = torch.tensor(spent, dtype=torch.float64, device=float64_device(device))
+        slowest.update(_tokens(subject, max_examples) * spent_C)
         break
     return [float(seconds) for seconds in slowest.compute().view(-1)]
 

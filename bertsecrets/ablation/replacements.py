@@ -19,6 +19,7 @@ from bertsecrets.attention.override import mean_head_outputs, peak_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
@@ -142,7 +143,7 @@ def prepare(
                 saved.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(saved) as temporary:
                     save_file({"outputs": constants_LHd.cpu()}, temporary, metadata={"fingerprint": fingerprint})
-        return Replacements(constants_LHd.to(device))
+        return Replacements(constants_LHd.to(float64_device(device)))
 
 
 @dataclass(frozen=True)

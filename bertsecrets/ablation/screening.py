@@ -32,6 +32,7 @@ from bertsecrets.attention.modes import PER_TOKEN, ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device, to_float64
 from bertsecrets.models.encoder import Encoder
 
 REACH = 30.0
@@ -209,7 +210,7 @@ class _Share:
         self.logits_BVC = self.estimate_BVC.clone()
         self.class_B = clean_BC.argmax(-1)
         self.margin_BV = margins(self.estimate_BVC, self.class_B)
-        self.scale_B1 = torch.ones_like(self.margin_BV[:, :1], dtype=torch.float64)
+        self.scale_B1 = to_float64(torch.ones_like(self.margin_BV[:, :1]))
         variants = len(plan.variants)
         # Drawn for each example by itself: any batches and any number of processes give the same audit.
         draws_BV = np.stack(
@@ -227,7 +228,7 @@ class _Share:
     def changes_BV(self) -> Tensor:
         """Estimated margin minus that of the unedited model; float64."""
         clean_B1 = margins(self.clean_BC[:, None], self.class_B)
-        return (self.margin_BV - clean_B1).to(torch.float64)
+        return to_float64(self.margin_BV - clean_B1)
 
     def set_scale(self, usual_V: Tensor) -> None:
         """Set the size of the example's errors relative to others', by its slopes: see :func:`screened_sweep`.
@@ -243,7 +244,7 @@ class _Share:
         Of pairs outside of ``sure_BV`` the margin in bf16 counts, evaluated again or not: audits do not move the rule.
         """
         logits_BVC = torch.where(sure_BV[..., None], self.logits_BVC, self.rough_BVC)
-        return (margins(logits_BVC, self.class_B) - self.margin_BV).to(torch.float64) / self.scale_B1
+        return to_float64(margins(logits_BVC, self.class_B) - self.margin_BV) / self.scale_B1
 
     def missed_BV(self) -> Tensor:
         """Which pairs evaluated exactly have another predicted class than by their estimate, or than in bf16."""
@@ -258,14 +259,16 @@ class _Share:
         class_X = self.rough_BVC.argmax(-1).flatten()
         exact_XVC, rough_XVC = (logits_BVC.flatten(0, 1)[:, None] for logits_BVC in (self.logits_BVC, self.rough_BVC))
         error_X = (margins(exact_XVC, class_X) - margins(rough_XVC, class_X))[:, 0]
-        error_BV: Tensor = error_X.unflatten(0, self.done_BV.shape).to(torch.float64)
-        return error_BV / self.scale_B1
+        return to_float64(error_X.unflatten(0, self.done_BV.shape)) / self.scale_B1
 
     def near_BV(self, reach_V: Tensor) -> Tensor:
         """Which pairs evaluated in bf16 are within ``reach_V`` times their example's scale of another prediction."""
         first_BV, second_BV = self.rough_BVC.topk(2, dim=-1).values.unbind(-1)
-        # A margin that is not a number is not shown to be out of reach.
-        return self.bf16_BV & ~(first_BV - second_BV >= reach_V * self.scale_B1)
+        return self.bf16_BV & self.within_BV(first_BV - second_BV, reach_V)
+
+    def within_BV(self, margin_BV: Tensor, reach_V: Tensor) -> Tensor:
+        """Which margins are below ``reach_V`` times their example's scale, or not a number."""
+        return (~(to_float64(margin_BV) >= reach_V * self.scale_B1)).to(margin_BV.device)
 
     def fill(self, wanted_BV: Tensor, logits_PC: Tensor) -> None:
         """Put exact logits in place of estimates."""
@@ -395,7 +398,7 @@ class _Sweep:
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
-        self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=engine.device)
+        self.near_V = torch.full((len(engine.plan.variants),), -torch.inf, device=float64_device(engine.device))
         self.left = sum(batch.size for batch in batches) * len(engine.plan.variants)
         self.free_bytes = _KEPT_BYTES
 
@@ -499,8 +502,7 @@ class _Sweep:
         return (self.screening.reach * error_V).float(), count_V
 
     def _count(self, share: _Share) -> None:
-        # A margin that is not a number is not shown to be out of reach.
-        share.counted_BV |= ~(share.margin_BV >= self.reach_V * share.scale_B1)
+        share.counted_BV |= share.within_BV(share.margin_BV, self.reach_V)
 
     def take_audit(self) -> Screened:
         """Compare the audited pairs with the rule, and evaluate variants with a miss whole."""
@@ -525,7 +527,7 @@ class _Sweep:
         # A miss shows that the slopes mislead for this variant: its other pairs may be wrong as well.
         whole_V = missed_V + missed_bf16_V > 0
         for share in self.shares:
-            share.forced_BV |= whole_V
+            share.forced_BV |= whole_V.to(self.engine.device)
             self._evaluate(share)
         missed, missed_bf16 = int(missed_V.sum()), int(missed_bf16_V.sum())
         left_V = (inactive_V - audited_V + rough_V - audited_bf16_V) * ~whole_V
@@ -558,10 +560,10 @@ class _Sweep:
         Sums over other numbers of processes differ in the last bits: what pairs are chosen by is rounded to float32.
         """
         zero_2V = torch.zeros(2, len(self.engine.plan.variants), dtype=torch.float64)
-        totals = Reduced(zero_2V, "sum").to(self.engine.device)
+        totals = Reduced(zero_2V, "sum").to(float64_device(self.engine.device))
         for share in shares:
-            value_BV, of_BV = of(share)
-            square_BV = torch.where(of_BV, value_BV.to(torch.float64).square(), 0.0)
+            value_BV, of_BV = (to_float64(part) for part in of(share))
+            square_BV = torch.where(of_BV > 0, value_BV.square(), 0.0)
             totals.update(torch.stack([square_BV.sum(0), of_BV.sum(0)]))
         squares_V, count_V = totals.compute()
         return squares_V, count_V

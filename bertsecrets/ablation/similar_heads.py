@@ -13,6 +13,7 @@ from bertsecrets.ablation.plan import Head, Variant, random_groups_like
 from bertsecrets.ablation.scoring import Array
 from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
+from bertsecrets.float64 import float64_device
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
 from bertsecrets.models.encoder import describe, evaluating, unwrap
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
@@ -59,9 +60,7 @@ def head_distances(
     """
     network, encoder = unwrap(model), describe(model)
     device = next(network.parameters()).device
-    distance = HeadDistance(encoder.num_layers * encoder.num_heads)
-    if device.type != "mps":
-        distance = distance.to(device)
+    distance = HeadDistance(encoder.num_layers * encoder.num_heads).to(float64_device(device))
     with evaluating(network):
         for on_host in batches:
             batch = on_host.to(device)

@@ -18,6 +18,7 @@ from bertsecrets.attention.head_outputs import mean_over_real
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, keeping_values, listening
 from bertsecrets.attention.modes import OF_CONSTANTS, Heads, ModeNeed, OverrideMode, find_mode
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device, to_float64
 from bertsecrets.models.encoder import Encoder, check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
 
@@ -112,7 +113,7 @@ def mean_and_spread(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -
         UserError: If there is no batch, the model is in training mode, or its family has no adapter.
     """
     encoder = describe(model)
-    device = next(encoder.base.parameters()).device
+    device = float64_device(next(encoder.base.parameters()).device)
     # float64: sums over a million tokens lose digits in float32. The variance below is a difference of large numbers.
     total_LHd = torch.zeros(encoder.num_layers, encoder.num_heads, encoder.head_dim, dtype=torch.float64, device=device)
     squares_LHd = torch.zeros_like(total_LHd)
@@ -176,8 +177,8 @@ def _visit_outputs(
         def receive(site: AttentionSite, output_BSD: Tensor) -> None:
             layer = forward_pass.finish_call(site.module)
             if layer is not None:
-                output_BSHd = output_BSD.unflatten(-1, (encoder.num_heads, -1)).to(torch.float64)
-                visit(layer, output_BSHd[forward_pass.real_BS(output_BSD)])
+                output_BSHd = output_BSD.unflatten(-1, (encoder.num_heads, -1))
+                visit(layer, to_float64(output_BSHd[forward_pass.real_BS(output_BSD)]))
 
         with at_inputs(encoder.distinct_sites, "projection", receive):
             for batch in batches:

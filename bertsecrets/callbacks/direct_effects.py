@@ -1,13 +1,13 @@
 """Direct and total effects of heads at the last validation."""
 
 import pytorch_lightning as pl
-import torch
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.replacements import prepare
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.callbacks.head_analysis import DISABLING, HeadAnalysis, Result, check_references
+from bertsecrets.float64 import float64_device
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.results.progress import progress_over
@@ -43,8 +43,7 @@ class EffectsOfHeads(HeadAnalysis):
         layers, heads = subject.encoder.num_layers, subject.encoder.num_heads
         plan = Plan(mode, layers, heads, tuple(every_head(layers, heads)))
         device = module.device
-        # MPS has no float64.
-        measure = DirectEffects(layers, heads, mode).to(torch.device("cpu") if device.type == "mps" else device)
+        measure = DirectEffects(layers, heads, mode).to(float64_device(device))
         replacements, batches = prepare(subject, plan, self.settings), subject.batches(self.max_examples)
         with progress_over(len(batches), "direct and total effects", visible=subject.progress) as advance:
             take_effects(

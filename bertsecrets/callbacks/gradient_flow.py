@@ -162,4 +162,4 @@ def norms(encoder: Encoder, of: Callable[[nn.Parameter], Tensor | None]) -> tupl
                     squares = tensor.float().view(shape).square()
                     by_head_H = by_head_H + squares.sum([d for d in range(len(shape)) if d != dimension])
         head_squares.append(by_head_H)
-    return torch.stack(layer_squares).sqrt().double().cpu(), torch.stack(head_squares).sqrt().double().cpu()
+    return torch.stack(layer_squares).sqrt().cpu().double(), torch.stack(head_squares).sqrt().cpu().double()

@@ -13,6 +13,7 @@ from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
 from bertsecrets.callbacks.trainer_state import data_of, shows_progress
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import special_token_ids
+from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.sinks.experiment import Sinks, is_sink, sink_rows
 from bertsecrets.importance.sinks.interventions import REDIRECT, Sink, SinkEffects
@@ -77,8 +78,7 @@ class InterveneOnSinks(HeadAnalysis):
     def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
         data, device = data_of(trainer), module.device
         encoder, ids = describe(module.model), special_token_ids(data.tokenizer, self.tokens, _SETTING)
-        # MPS has no float64.
-        host = torch.device("cpu") if device.type == "mps" else device
+        host = float64_device(device)
         norms = SinkNorms(encoder.num_layers, encoder.num_heads, ids).to(host)
         grams = output_grams(encoder.model)
         loader = self.loader(trainer)

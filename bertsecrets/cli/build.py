@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -179,6 +180,11 @@ def check_trainer(settings: RunSettings) -> None:
             trainer = _build_trainer(settings, logger=False, enable_progress_bar=False, enable_checkpointing=False)
     finally:
         log.setLevel(before)
+    if isinstance(trainer.strategy, ParallelStrategy) and trainer.strategy.cluster_environment is not None:
+        try:
+            trainer.strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
+        except ValueError as error:
+            raise _not_by_srun() from error
     cores = os.cpu_count() or 1
     if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > cores * _PROCESSES_PER_CORE:
         raise UserError(
@@ -192,11 +198,21 @@ def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
         trainer: pl.Trainer = hydra.utils.instantiate(settings.keys.trainer, **arguments)
     except InstantiationException as error:
         cause = error.__cause__
+        if "SLURM" in str(cause):
+            raise _not_by_srun() from error
         if isinstance(cause, (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)):
             reason = " ".join(str(cause).split()).rstrip(".")
             raise UserError(f"The trainer could not be built ({reason}); check the trainer.* settings.") from error
         raise
     return trainer
+
+
+def _not_by_srun() -> UserError:
+    return UserError(
+        f"SLURM_NTASKS={os.environ.get('SLURM_NTASKS')} is set, as in a shell on a Slurm cluster, but srun has not "
+        "started a process for each device; start the command with srun --nodes=<trainer.num_nodes> "
+        "--ntasks-per-node=<trainer.devices>, or unset SLURM_NTASKS so that trainer.devices processes start here."
+    )
 
 
 def check_model(model: PreTrainedModel, max_length: int) -> None:

@@ -15,6 +15,7 @@ from transformers.activations import ACT2CLS
 from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance import alpha_beta
 from bertsecrets.measures.base import Measure, Passed
@@ -81,8 +82,7 @@ def take_relevance(
     encoder = describe(model)
     device = next(encoder.model.parameters()).device
     measure = Relevance(encoder.num_layers, encoder.num_heads)
-    # MPS has no float64: the sums stay on the CPU.
-    measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
+    measure = measure.to(float64_device(device))
     for on_host in batches:
         batch = on_host.to(device)
         measure.take(batch, head_relevance(model, batch.inputs(), consider_attention, rule))

@@ -17,6 +17,7 @@ from bertsecrets.attention.watch import map_stream, watch
 from bertsecrets.attention.weight_gradients import weight_gradient_norms
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
 from bertsecrets.models.encoder import describe, evaluating, unwrap, watched_part
@@ -163,8 +164,7 @@ def measure_pass(
     watching = [measure for measure in measures if not measure.needs & BACKWARD]
     for measure in measures:
         measure.reset()
-        # MPS has no float64: the sums stay on the CPU.
-        measure.to("cpu" if device.type == "mps" else device)
+        measure.to(float64_device(device))
     with ExitStack() as stack:
         for module in (network, *others.values()):
             stack.enter_context(evaluating(module))

@@ -215,10 +215,11 @@ def how_in_words(search: ShrinkSearch) -> str:
     return (
         f"Heads and neurons with the least Fisher information on {search.choosing:,} training examples go first; how "
         f"many of each layer, follows from times measured here (batch {search.batch_size}, {search.length} tokens, "
-        f"{counted(search.threads, 'thread')}, {search.device}). What remains is refitted by least squares{taught}. "
-        "The examples that judge took no part in it. Models are tested from the slowest on, up to the first that "
-        "fails, so that the confidence holds for all that passed (Maurer, Hothorn and Lehmacher 1995); a model "
-        f"passes if every metric does. {search_in_words(search)}"
+        f"{counted(search.threads, 'thread')}, {search.device}: {search.processor}). What remains is refitted by least "
+        f"squares{taught}. The examples that judge took no part in it; answers, too, were computed on this processor. "
+        "Models are tested from the slowest on, up to the first that fails, so that the confidence holds for all that "
+        "passed (Maurer, Hothorn and Lehmacher 1995); a model passes if every metric does. "
+        f"{search_in_words(search)}"
     ).strip()
 
 

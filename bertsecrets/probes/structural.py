@@ -64,7 +64,7 @@ class HiddenStates:
     def write(self, number: int, state_WMD: Tensor) -> None:
         """Store the hidden states of a sentence."""
         self.values[self.starts[number] : self.starts[number + 1]] = state_WMD.numpy()
-        self._squares_M += state_WMD.double().square().sum((0, 2)).numpy()
+        self._squares_M += state_WMD.cpu().double().square().sum((0, 2)).numpy()
 
     def read(self, number: int) -> Tensor:
         """The hidden states of a sentence, ``[W, M, D]`` float32."""
@@ -236,7 +236,7 @@ class StructuralTraining(RecipeTraining):
 
     def predict_step(self, batch: StructuralBatch, batch_idx: int) -> dict[str, Tensor]:
         """The number of right edges of each sentence in each hidden state, ``[B, M]``."""
-        distance_BMWW = self.probe(batch.state_BWMD).double().cpu().numpy()
+        distance_BMWW = self.probe(batch.state_BWMD).cpu().double().numpy()
         right_BM = torch.zeros(distance_BMWW.shape[:2], dtype=torch.long)
         for right_M, distance_MWW, row in zip(right_BM, distance_BMWW, batch.rows, strict=True):
             gold = gold_edges(row)

@@ -1,9 +1,11 @@
 """Measured latency of a smaller model and the whole one, in turns."""
 
+import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,17 @@ from bertsecrets.pruning.rows import Timing
 
 WARM_UP = 2
 """Rounds before those that are timed."""
+
+
+def processor_name(device: torch.device) -> str:
+    """The name of the processor that does a device's work, such as ``AMD EPYC 7763 64-Core Processor``."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    # platform.processor() is empty on most Linux systems.
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text("utf-8").splitlines() if listed.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from bertsecrets.ablation.shapley import PERMUTATIONS, Shapley, orders, plan_of,
 from bertsecrets.attention.override import mean_head_outputs
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device
 from bertsecrets.grid import Column, HeadGrid
 from bertsecrets.importance.relevance import Relevance, take_relevance
 from bertsecrets.measures.base import Measure, Need
@@ -151,8 +152,7 @@ def _direct_effects(situation: Situation, model: nn.Module) -> HeadGrid:
     encoder = describe(model)
     device = next(encoder.model.parameters()).device
     measure = DirectEffects(encoder.num_layers, encoder.num_heads, MODE)
-    # MPS has no float64.
-    measure = measure.to(torch.device("cpu") if device.type == "mps" else device)
+    measure = measure.to(float64_device(device))
     batches = _counted(situation, 2 * encoder.num_layers * encoder.num_heads)
     take_effects(model, batches, measure, context=situation.context)
     return measure.compute()

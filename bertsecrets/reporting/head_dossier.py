@@ -148,7 +148,7 @@ def attention_of_head(
 
     def observe(seen_layer: int, attention_BHQK: Tensor) -> None:
         if seen_layer == layer:
-            maps[:] = [attention_BHQK[:, head].double().cpu()]
+            maps[:] = [attention_BHQK[:, head].cpu().double()]
 
     device = next(model.parameters()).device
     with evaluating(model), torch.no_grad(), watch(model, observe):

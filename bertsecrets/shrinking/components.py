@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.partial_passes import return_freed_memory, wide
 from bertsecrets.data.batch import Batch
+from bertsecrets.float64 import to_float64
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.pruning.sets import Context
 
@@ -66,7 +67,7 @@ def fisher_information(
             for call, (value_BSG, gradient_BSG) in enumerate(zip(values, gradients, strict=True)):
                 information_LG = (head_LH, neuron_LF)[call % 2]
                 slope_BS = (
-                    (value_BSG * gradient_BSG).detach().double().unflatten(-1, (information_LG.shape[1], -1)).sum(-1)
+                    to_float64((value_BSG * gradient_BSG).detach()).unflatten(-1, (information_LG.shape[1], -1)).sum(-1)
                 )
                 information_LG[call // 2] += (slope_BS.sum(1) ** 2).sum(0).cpu()
             count += batch.size

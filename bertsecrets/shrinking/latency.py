@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import platform
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +16,7 @@ from torch import nn
 
 from bertsecrets.ablation.partial_passes import clean_pass
 from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.pruning.latency import in_turns
+from bertsecrets.pruning.latency import in_turns, processor_name
 from bertsecrets.pruning.removal import Kept, check_removable, narrow_layer
 
 _log = logging.getLogger(__name__)
@@ -185,7 +184,7 @@ def measure_latency(
         length,
         torch.get_num_threads(),
         device.type,
-        torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine(),
+        processor_name(device),
     )
 
 

@@ -129,10 +129,10 @@ class _Sums:
         """Count N tokens."""
         input_NK, residual_ND = wide(input_NK), wide(residual_ND)
         self.count += len(input_NK)
-        self.input_K += input_NK.sum(0).double().cpu()
-        self.residual_D += residual_ND.sum(0).double().cpu()
-        self.product_KK += (input_NK.T @ input_NK).double().cpu()
-        self.product_KD += (input_NK.T @ residual_ND).double().cpu()
+        self.input_K += input_NK.sum(0).cpu().double()
+        self.residual_D += residual_ND.sum(0).cpu().double()
+        self.product_KK += (input_NK.T @ input_NK).cpu().double()
+        self.product_KD += (input_NK.T @ residual_ND).cpu().double()
 
     def solve(self, with_shift: bool) -> tuple[Tensor, Tensor]:
         """The change of the weights ``[D, K]`` and of the bias ``[D]`` that leave the smallest residuals."""

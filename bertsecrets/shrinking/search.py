@@ -137,7 +137,7 @@ def answers(
         assert batch.label_B is not None
         with context():
             logits_BC = model(**batch.to(device).inputs()).logits
-        predictions.append(decide(logits_BC.float(), task).double().cpu())
+        predictions.append(decide(logits_BC.float(), task).cpu().double())
         labels.append(batch.label_B.double())
         indices.append(batch.index_B)
     order_N = torch.cat(indices).argsort()

@@ -129,6 +129,23 @@ CASES = [
     Case(
         "nodes", train(trainer__num_nodes=2), "trainer.num_nodes is 2, but nothing has started this run on other nodes"
     ),
+    *(
+        Case(
+            f"slurm-shell-{name}",
+            train(trainer__devices=2),
+            r"SLURM_NTASKS=\d is set, .* srun has not started a process for each device; .* unset SLURM_NTASKS",
+            environment={"SLURM_JOB_ID": "1", **variables},
+        )
+        for name, variables in {
+            "without-ranks": {"SLURM_NTASKS": "1"},
+            "tasks": {"SLURM_NTASKS": "4"},
+            "tasks-per-node": {
+                "SLURM_NTASKS": "4",
+                "SLURM_NTASKS_PER_NODE": "4",
+                **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"), "0"),
+            },
+        }.items()
+    ),
     Case(
         "nodes-of-a-job",
         (*train(trainer__num_nodes="1,2", launcher="basic"), "-m"),

@@ -15,7 +15,7 @@ import bertsecrets as bs
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import ModelSpec
-from bertsecrets.pruning.export import export_onnx, export_program
+from bertsecrets.pruning.export import OnnxClassifier, export_int8, export_onnx, export_program
 
 HALF = [(layer, head) for layer in range(6) for head in range(12) if (layer + head) % 2 or layer == 3][:36]
 _CLEAN = """
@@ -80,6 +80,27 @@ def test_an_onnx_graph_gives_the_logits_of_the_gated_minilm(exported: Path) -> N
         pytest.importorskip(package)
     export_onnx(bs.load_pruned(exported / "pruned"), exported / "model.onnx")
     assert difference_in_a_clean_process(exported, "onnx") < 1e-5
+
+
+@pytest.mark.slow
+def test_8_bit_weights_do_not_overflow_sums_of_16_bits(tmp_path: Path) -> None:
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    onnx = pytest.importorskip("onnx")
+    model = tiny_model("bert", spread=0.05)
+    export_int8(model, tmp_path / "model.onnx")
+    weights = [
+        onnx.numpy_helper.to_array(stored)
+        for stored in onnx.load(tmp_path / "model.onnx").graph.initializer
+        if stored.data_type == onnx.TensorProto.INT8 and stored.dims
+    ]
+    # Two products of an activation in 8 bits, without sign, and a weight.
+    assert weights
+    assert all(2 * 255 * abs(weight.astype(int)).max() < 2**15 for weight in weights)
+    batch = tiny_batch((19, 13, 6))
+    inputs = batch | {"token_type_ids": torch.zeros_like(batch["input_ids"])}
+    exact_BC, rounded_BC = model(**inputs).logits, OnnxClassifier(tmp_path / "model.onnx")(**inputs).logits
+    torch.testing.assert_close(rounded_BC, exact_BC, atol=0.1, rtol=0)
 
 
 @pytest.mark.slow

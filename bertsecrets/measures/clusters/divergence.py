@@ -7,6 +7,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from bertsecrets.float64 import float64_device
+
 _TILE, _DEVICE_TILE, _BLOCK_TILE = 2048, 65_536, 1024
 """Columns of a tile: few enough for a processor's cache, many enough to keep a GPU busy."""
 
@@ -72,9 +74,7 @@ def _sums(map_NM: Tensor) -> Tensor:
     """Sum of s ln s for all pairs of heads, ``[N, N]`` float64, upper triangle."""
     count, size = map_NM.shape
     tile = min(size, _TILE if map_NM.device.type == "cpu" else _DEVICE_TILE)
-    # MPS has no float64.
-    host = "cpu" if map_NM.device.type == "mps" else map_NM.device
-    total_NN = torch.zeros((count, count), dtype=torch.float64, device=host)
+    total_NN = torch.zeros((count, count), dtype=torch.float64, device=float64_device(map_NM.device))
     sum_T, log_T = map_NM.new_empty(count * tile), map_NM.new_empty(count * tile)
     for start in range(0, size, tile):
         # Tile by tile, so that both buffers stay in the cache.
@@ -85,7 +85,7 @@ def _sums(map_NM: Tensor) -> Tensor:
             sum_RT, log_RT = (buffer_T[: rest * width].view(rest, width) for buffer_T in (sum_T, log_T))
             torch.add(part_NT[head:], part_NT[head], out=sum_RT)
             torch.log(sum_RT, out=log_RT)
-            total_NN[head, head:] += torch.linalg.vecdot(sum_RT, log_RT).to(host)
+            total_NN[head, head:] += torch.linalg.vecdot(sum_RT, log_RT).to(total_NN.device)
     return total_NN
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsecrets.data.batch import Batch
+from bertsecrets.float64 import float64_device
 from bertsecrets.measures.linguistic.word_features import Feature
 from bertsecrets.measures.linguistic.word_pairs import TokenPairs
 
@@ -59,12 +60,12 @@ class _Draw:
         unit_BFS = unit_BS[:, None].expand_as(mask_BFS)
         has_BFU = torch.zeros((size, mask_BFS.shape[1], length + 1), dtype=torch.int64, device=unit_BS.device)
         drawn_BF = has_BFU.scatter_reduce(2, unit_BFS, mask_BFS.long(), "amax")[..., :length].sum(-1)
-        # On the CPU, and then in single precision where the device has no float64 (MPS).
+        # On the CPU, and then in single precision where the device has no float64.
         number_B, drawn_BF = number_B.cpu(), drawn_BF.cpu()
         chance_BFS = chance_of_rank(number_B, drawn_BF, length)
         share_BF = drawn_BF.double() / number_B.clamp(min=1)[:, None]
         share_BF[:, [feature.pool != "sum" for feature in features]] = torch.nan
-        kind = (unit_BS.device, torch.float32 if unit_BS.device.type == "mps" else torch.float64)
+        kind = (unit_BS.device, torch.float64 if float64_device(unit_BS.device) == unit_BS.device else torch.float32)
         return cls(tuple(columns), unit_BS, chance_BFS.to(*kind), share_BF.to(*kind))
 
     def expected(self, values_BHS: Tensor) -> Tensor:
