@@ -137,8 +137,8 @@ def heads_in_space(models: Studied, name: str, caption: str) -> Section | None:
         model = f"{state.name}{', model before it' * before}"
         figure = head_space(
             [(row.x, row.y) for row in places],
-            state.view.value("within_layer").shape[1],
-            [row.group for row in places],
+            {"by group (number of heads)": [f"group {row.group}" for row in places]},
+            heads=state.view.value("within_layer").shape[1],
             title="Heads near each other attend alike",
             note=f"{model}; stress {number(found[before].stress, 2)}",
         )

@@ -67,7 +67,7 @@ def section(view: MeasureView) -> Section | None:
             "Figure 6 of Clark et al.: heads by layer and by group.",
             points_N2=[(row.x, row.y) for row in places],
             heads=heads,
-            groups=[row.group for row in places],
+            classes={"by group (number of heads)": [f"group {row.group}" for row in places]},
             note=f"Jensen-Shannon divergence by multidimensional scaling, stress {number(space.stress, 2)}; {texts}; "
             "layers and heads "
             "count from 0",

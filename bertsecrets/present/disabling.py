@@ -539,8 +539,6 @@ def _figures(ablation: AblationTable, rows: list[Row]) -> list[FigureBlock]:
         blocks.append(drawn(stem, title, figures.cumulative_curve))
     elif kind is not RANDOM:
         blocks.append(drawn(f"{stem}_sorted", f"Effects in order, {subject}", figures.sorted_effects))
-    if kind is HEAD:
-        blocks.append(drawn(f"{stem}_volcano", f"Effect and surprise, {subject}", figures.volcano))
     same = {"kind": kind.name, "mode": mode, "metric": metric, "evaluation": first["evaluation"]}
     history = with_values(ablation.rows(), stage=TRAINING, **same)
     if kind.axes and kind is not ALL_BUT_ONE and len({row["step"] for row in history}) > 1:

@@ -26,7 +26,7 @@ from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
 from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.results.formatting import head_label, listed, number
+from bertsecrets.results.formatting import counted, head_label, listed, number
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
 _LOWEST = -8
@@ -223,7 +223,7 @@ def _from_cls_in_words(view: MeasureView, from_cls: Sequence[str]) -> list[str]:
 
 def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple[int, int] | None]:
     """A sentence on how many pairs have a head beyond position and word, and the head furthest beyond position."""
-    kinds = f"{len(beyond)} kind{'s' * (len(beyond) > 1)} of linked words"
+    kinds = counted(len(beyond), "kind of linked words", "kinds of linked words")
     furthest = {name: np.where(beyond_LH, view.value(name + BEYOND), -np.inf) for name, beyond_LH in beyond.items()}
     found = [name for name, beyond_LH in beyond.items() if beyond_LH.any()]
     if not found:

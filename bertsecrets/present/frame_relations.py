@@ -22,7 +22,7 @@ from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import picked
-from bertsecrets.present.report.content import Section
+from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.formatting import counted, head_label, listed, number, p_value, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 
@@ -86,7 +86,13 @@ def section(view: MeasureView) -> Section | None:
     outlined = (
         f"outlined: the {len(marked)} highest heads with the verdict “relation”" if marked else "no head is outlined"
     )
-    drawn = {"count": count_LH, "marked": marked}
+
+    def heads_of(column: str, title: str, caption: str, unit: str) -> FigureBlock:
+        name = "frame_relations" if column == "weight" else f"frame_relations_{column}"
+        value_LH, stderr_LH, _ = view.grid(column)
+        drawn = {"value_LH": value_LH, "stderr_LH": stderr_LH, "count": count_LH, "marked": marked}
+        return block(name, title, heatmap, f"{caption}; {outlined}.", unit=unit, **drawn)
+
     tokens = view.found(Token)
     linked = linked_tokens(tokens, view.found(LinkedPair))
     first, *others = _findings(view, links, offsets)
@@ -96,25 +102,17 @@ def section(view: MeasureView) -> Section | None:
         [*others, _how(links)],
         tables,
         [
-            block(
-                "frame_relations",
+            heads_of(
+                "weight",
                 "Attention along frame relations",
-                heatmap,
-                f"Figure 3 of the paper; {outlined}.",
-                value_LH=view.value("weight"),
-                unit="largest weight along a link, mean over sentences",
-                stderr_LH=view.stderr("weight"),
-                **drawn,
+                "Figure 3 of the paper",
+                "largest weight along a link, mean over sentences",
             ),
-            block(
-                "frame_relations_over_position",
+            heads_of(
+                "over_position",
                 "Attention along frame relations beyond the same distance elsewhere",
-                heatmap,
-                f"The same, minus the head's attention to other places at the same distance; {outlined}.",
-                value_LH=view.value("over_position"),
-                unit="difference of weights",
-                stderr_LH=view.stderr("over_position"),
-                **drawn,
+                "The same, minus the head's attention to other places at the same distance",
+                "difference of weights",
             ),
             block(
                 "frame_relations_baselines",

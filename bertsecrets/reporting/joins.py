@@ -10,8 +10,7 @@ from bertsecrets.measures.clusters.geometry import same_label_is_close
 from bertsecrets.measures.clusters.rows import Distance, Place, Space
 from bertsecrets.present.clusters import compared_p
 from bertsecrets.present.figures.maps import MapPanel, gallery
-from bertsecrets.present.figures.scatters import ScatterPanel, classed_heads, gradient_against_drift, head_scatter
-from bertsecrets.present.grid import correlation_in_words
+from bertsecrets.present.figures.scatters import ScatterPanel, head_scatter, head_space
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section, Table
 from bertsecrets.pruning.experiment import KEPT
@@ -22,40 +21,11 @@ from bertsecrets.results.verdicts import NEEDED
 from bertsecrets.results.views import LEVEL, MeasureView
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.overlap import overlap_by_layer
-from bertsecrets.statistics.ranks import rank_correlation
 
 Join = Callable[[Mapping[str, MeasureView], Mapping[str, Section], int], Section | None]
 
 _GALLERY_TOKENS = 40
 _PERMUTATIONS = 2000
-
-
-def gradients_and_drift(
-    views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int
-) -> Section | None:
-    """Whether layers drift more because they get larger gradients; None unless both are known."""
-    if "drift" not in sections or "gradient_flow" not in sections:
-        return None
-    history = views["gradient_flow"].whole_layers().history("gradient_norm")
-    norm_L = np.stack([value_L1[:, 0] for _, value_L1 in history]).mean(axis=0)
-    value_LH, _, count_LH = views["drift"].grid("cosine")
-    drift_L = 1 - np.nanmean(value_LH, axis=1)
-    title = "Do layers drift more because they get larger gradients?"
-    figure = partial(gradient_against_drift, norm_L, drift_L, title=title, unit="1 − cosine", count=count_LH)
-    correlation = rank_correlation(norm_L[:, None], drift_L[:, None])
-    return Section(
-        "Gradients and drift",
-        [
-            f"Over {correlation.count} layers the rank correlation of mean gradient norm and drift is "
-            f"{correlation_in_words(correlation)}. Layers alone cannot show whether larger gradients change attention "
-            "more."
-        ],
-        figures=[
-            FigureBlock(
-                "gradient_against_drift", figure, "Mean gradient norm against drift, by layer.", "Scatter of layers."
-            )
-        ],
-    )
 
 
 def drift_and_ablation(views: Mapping[str, MeasureView], sections: Mapping[str, Section], heads: int) -> Section | None:
@@ -142,7 +112,7 @@ def distances_and_classes(
     if not classes:
         return None
     figure = partial(
-        classed_heads,
+        head_space,
         [(row.x, row.y) for row in places],
         classes,
         title="What heads that attend alike do",
@@ -246,12 +216,11 @@ def _closeness(distance_NN: NDArray[np.float64], class_N: Sequence[str]) -> tupl
 
 JOINS: tuple[Join, ...] = (
     roles_of_kept_heads,
-    gradients_and_drift,
     drift_and_ablation,
     maps_of_changed_heads,
     distances_and_classes,
 )
 """The joins of a run's report, in the order of their sections."""
 
-READ_TASK = frozenset({gradients_and_drift, drift_and_ablation})
+READ_TASK = frozenset({drift_and_ablation})
 """The joins that speak of what fine-tuning on the task did."""

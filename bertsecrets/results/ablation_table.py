@@ -66,40 +66,31 @@ layer, head: The disabled head, the remaining head (``all_but_one``) or the laye
 baseline, score, delta: The score without and with the heads disabled, and ``score - baseline``.
 stderr, low, high: Bootstrap standard error, and confidence limits of ``delta``.
 p_value, p_bh: Paired test of no change; raw, and corrected to the false discovery rate over all variants of one kind,
-mode, metric
-    and step.
+    mode, metric and step.
 p_needed, correction: One-sided test of no loss, corrected over the same variants as ``correction`` says:
-``family_wise`` or
-    ``false_discovery``. In tables of earlier versions ``correction`` is null, ``p_needed`` is two-sided and
-    family-wise, and a variant was called needed by ``p_bh``.
+    ``family_wise`` or ``false_discovery``.
 flips: Share of examples with another predicted class; for scores, mean absolute change of the prediction.
 smallest_effect: The smallest loss detectable with this set (80 % power at the corrected level); NaN if unknown.
 level, false_discovery_rate: Level of the limits, and false discovery rate of significant changes.
 significant: Whether ``p_bh`` is at most ``false_discovery_rate``.
 verdict: The code ``needed``, ``dispensable`` or ``inconclusive``; in files and in pandas the words of pages, as in
-`WORDS`. margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as
-``p_bh``; where it is no larger
-    than that of a variant without any changed prediction, at most that one, so that no other variant decides on the
-    verdict.
+    ``WORDS``.
+margin, p_margin: The loss that matters, and the one-sided p-value of such a loss or more, corrected as ``p_bh``; where
+    it is no larger than that of a variant without any changed prediction, at most that one, so that no other variant
+    decides on the verdict.
 interaction, interaction_low, interaction_high, p_interaction: For groups whose heads were disabled alone too, the joint
     effect less the sum of the single ones, its bootstrap limits, and the one-sided p-value, corrected over groups, of
     the joint effect being no worse than the sum; null for other rows.
 p_controls: Share of the group and random groups from the same layers that do as much harm; NaN with too few of them.
 redundant: Whether the heads of the group can replace each other; null for other rows.
-sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly;
-null in
-    older tables, which are exact.
+sweep, evaluated: ``exact`` or ``screened``, and the share of the examples on which the variant was evaluated exactly.
 loss_change, loss_low, loss_high: Change of the mean loss (cross-entropy or squared error) with its confidence limits;
-positive is
-    harm; null in older tables. In a screened sweep an estimate, whose sign may be wrong where the limits are on both
-    sides of 0.
+    positive is harm. In a screened sweep an estimate, whose sign may be wrong where the limits are on both sides of 0.
 logit_margin_change, logit_margin_low, logit_margin_high: The same of the logit of the gold class minus the largest
-other one;
-    negative is harm; null for scores.
+    other one; negative is harm; null for scores.
 low_simultaneous, high_simultaneous: Confidence limits of ``delta`` that hold for all variants of one kind, mode, metric
-and step
-    together; null in older tables.
-loss_baseline: The mean loss with nothing disabled; null in older tables, as are the next three.
+    and step together.
+loss_baseline: The mean loss with nothing disabled.
 loss_low_simultaneous, loss_high_simultaneous: Confidence limits of ``loss_change``, likewise for all variants together.
 p_loss_rise: One-sided test of no rise of the mean loss, corrected as ``p_needed``.
 """
@@ -177,7 +168,8 @@ class AblationTable:
             raise UserError(
                 f"{path} cannot be read as an ablation table ({error}); give the path of a run's ablation.parquet."
             ) from error
-        table = _completed(table)
+        ours = {shown: name for name, shown in UNCORRECTED.items()}
+        table = table.rename_columns([ours.get(name, name) for name in table.schema.names])
         if table.schema.names != SCHEMA.names:
             raise UserError(
                 f"{path} is not an ablation table: it has the columns {', '.join(table.schema.names)}; "
@@ -187,27 +179,6 @@ class AblationTable:
 
 
 def _spelt(table: pa.Table, spelling: Mapping[str, str]) -> pa.Table:
-    """A table with verdicts in another spelling; one that has no other spelling stays, such as the code in an older
-    file.
-    """
+    """A table with verdicts in another spelling."""
     verdicts = [spelling.get(verdict, verdict) for verdict in table["verdict"].to_pylist()]
     return table.set_column(SCHEMA.names.index("verdict"), SCHEMA.field("verdict"), pa.array(verdicts, pa.string()))
-
-
-def _completed(table: pa.Table) -> pa.Table:
-    """The table of a file with our names, one of an earlier version with the columns that it lacks.
-
-    From before there was a margin, a variant is needed where a loss is significant, else inconclusive.
-    """
-    ours = {"p_holm": "p_needed", "p_familywise": "p_needed", **{shown: name for name, shown in UNCORRECTED.items()}}
-    table = table.rename_columns([ours.get(name, name) for name in table.schema.names])
-    first = SCHEMA.names.index("verdict")
-    width = len(table.schema.names)
-    if width < first or table.schema.names != SCHEMA.names[:width]:
-        return table
-    if width == first:
-        lowers = pc.and_(table["significant"], pc.less(table["delta"], 0))
-        table = table.append_column("verdict", pc.if_else(lowers, "needed", "inconclusive"))
-    for name in SCHEMA.names[len(table.schema.names) :]:
-        table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    return table

@@ -59,10 +59,6 @@ def read_config(folder: Path) -> DictConfig:
             f"'{path}' has {foreign}, which a run's own copy never has: it was edited or made by another program; run "
             "it again in another folder."
         )
-    ablation = config.get("ablation")
-    if isinstance(ablation, DictConfig) and ablation.get("looks") == 1:
-        # Earlier versions wrote this setting, which did nothing with 1.
-        del ablation.looks
     return config
 
 

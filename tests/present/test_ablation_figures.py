@@ -17,7 +17,6 @@ from bertsecrets.present.figures.disabling import (
     layer_bars,
     redundancy_chart,
     sorted_effects,
-    volcano,
 )
 from bertsecrets.results.components import Row
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
@@ -38,7 +37,6 @@ def row(delta: float, verdict: str = INCONCLUSIVE, layer: int = 0, head: int = 0
         "high": delta + 0.05,
         "low_simultaneous": delta - 0.1,
         "high_simultaneous": delta + 0.1,
-        "p_value": 0.5,
         "level": 0.95,
         "margin": 0.01,
         "verdict": verdict,
@@ -113,26 +111,6 @@ def test_effects_are_in_order(count: int) -> None:
         assert helpful.splitlines()[-1] == "layer 1 · head 0 10.0"
 
 
-def test_volcano_counts_and_names() -> None:
-    rows = [row(-0.2, NEEDED, p_value=1e-9), row(0.0, p_value=1.0, head=1), row(0.1, p_value=0.2, head=2)]
-    figure = volcano(rows, title="t")
-    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert legend == ["not significant after correction (2)", "significant after correction (1)"]
-    assert "layer 0 · head 0" in words(figure)
-    assert "layer 0 · head 2" not in words(figure)
-
-
-def test_volcano_names_the_largest_loss_whatever_its_p() -> None:
-    rng = np.random.default_rng(0)
-    delta_V = np.round(rng.normal(0, 0.003, 144), 3)
-    delta_V[77] = delta_V.min() - 0.001
-    rows = grid(delta_V.reshape(12, 12), np.zeros((12, 12), bool), np.zeros((12, 12), bool))
-    figure = volcano([{**each, "p_value": 0.3} for each in rows], title="t")
-    assert [text for text in words(figure) if text.startswith("layer")] == ["layer 6 · head 5"]
-    figure = volcano([row(0.01, p_value=1.0, head=head) for head in range(3)], title="t")
-    assert not [text for text in words(figure) if text.startswith("layer")]
-
-
 def test_layers_of_a_part_of_the_model_keep_their_numbers() -> None:
     rows = [row(-0.1, NEEDED, 3, kind="layer"), row(0.0, DISPENSABLE, 7, kind="layer")]
     figure = layer_bars(rows, title="t")
@@ -186,25 +164,6 @@ def test_every_number_of_a_heatmap_is_large_enough_and_alone(shape: tuple[int, i
 
 
 def test_a_score_that_is_undefined_hides_no_other() -> None:
-    rows = [row(-0.2, NEEDED, p_value=1e-6), row(np.nan, p_value=1.0, head=1), row(0.01, head=2)]
-    figure = volcano(rows, title="t")
-    low, high = figure.axes[0].get_xlim()
-    assert low < -20 < 1 < high
     figure = sorted_effects([row(np.nan), *(row(0.0, head=head) for head in range(1, 50))], title="t")
     assert "nan" not in "".join(words(figure))
     assert "1 without a defined score" in figure._supxlabel.get_text().replace("\n", " ")  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_volcano_names_the_worst_and_no_name_lies_on_another(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    delta_V = np.round(rng.normal(0, 0.006, 144) * 408) / 408
-    delta_V[:4] = [-0.02, -0.03, -0.04, -0.06]
-    p_V = np.maximum(10.0 ** -np.abs(delta_V * 250), 1e-12)
-    rows = grid(delta_V.reshape(12, 12), p_V.reshape(12, 12) < 1e-3, np.zeros((12, 12), bool))
-    figure = volcano([{**each, "p_value": p} for each, p in zip(rows, p_V, strict=True)], title="t")
-    figure.draw_without_rendering()
-    labels = [text for text in figure.axes[0].texts if text.get_text().startswith("layer")]
-    assert "layer 0 · head 3" in [text.get_text() for text in labels]
-    boxes = [Text.get_window_extent(text) for text in labels]
-    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])

@@ -20,7 +20,7 @@ from bertsecrets.present.figures.grids import HeadPanel, head_cells, head_panels
 from bertsecrets.present.figures.maps import MapPanel, gallery, labelled_positions
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.saving import png, save_figure, svg
-from bertsecrets.present.figures.scatters import gradient_against_drift, head_space
+from bertsecrets.present.figures.scatters import head_space
 from bertsecrets.present.figures.style import effect_scale, scale, seeds_in_words
 
 RNG = np.random.default_rng(0)
@@ -333,16 +333,6 @@ def test_running_median_agrees_with_scipy() -> None:
     assert np.isnan(running_median(np.full(3, np.nan), 1)).all()
 
 
-def test_gradient_against_drift_names_layers_and_correlation() -> None:
-    norm_L, drift_L = np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.15, 0.4])
-    figure = gradient_against_drift(norm_L, drift_L, title="t", unit="1 − cosine similarity", count=408)
-    assert_legible(figure)
-    axes = figure.axes[0]
-    assert [t.get_text() for t in axes.texts] == ["1", "2", "3"]
-    np.testing.assert_array_equal(axes.collections[0].get_offsets(), np.stack([norm_L, drift_L], -1)[1:])
-    assert any("Spearman ρ = 0.50 over 3 layers" in word.replace("\n", " ") for word in words(figure))
-
-
 def test_rows_show_value_interval_baseline_and_seeds() -> None:
     rows = [
         IntervalRow("accuracy", 0.86, 0.82, 0.89, 0.68, seeds=[0.84, 0.88]),
@@ -394,10 +384,12 @@ def test_a_panel_in_which_no_head_is_coloured_says_so() -> None:
 
 
 def test_groups_without_a_colour_are_counted_together() -> None:
-    groups = [0, 0, 1, 2, 3]
-    figure = head_space(np.arange(10.0).reshape(5, 2), 5, groups, title="Heads", note="", listed=2)
-    legend = next(axes.get_legend() for axes in figure.axes if axes.get_legend())
-    assert [text.get_text() for text in legend.get_texts()] == ["group 0 (2)", "group 1 (1)", "smaller groups (2)"]
+    groups = ["a", "a", *"bcdefghi", "–"]
+    figure = head_space(np.arange(22.0).reshape(11, 2), {"by group": groups}, title="Heads", note="", heads=11)
+    assert [axes.get_title() for axes in figure.axes][:2] == ["by layer", "by group"]
+    (legend,) = [legend for axes in figure.axes if (legend := axes.get_legend())]
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts == ["others (3)", "a (2)", *(f"{letter} (1)" for letter in "bcdefg")]
 
 
 def test_figures_leave_global_settings_alone() -> None:

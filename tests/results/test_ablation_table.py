@@ -25,7 +25,7 @@ def test_a_table_comes_back_from_disk(tmp_path: Path) -> None:
     assert AblationTable.read(tmp_path / "t.parquet").rows() == table.rows()
 
 
-def test_files_and_pandas_have_the_words_of_pages_and_older_files_with_codes_are_read(tmp_path: Path) -> None:
+def test_files_and_pandas_have_the_words_of_pages(tmp_path: Path) -> None:
     codes = ["needed", "dispensable", "inconclusive"]
     table = AblationTable.from_rows([row(variant=code, verdict=code) for code in codes])
     table.write(tmp_path / "new.parquet")
@@ -37,12 +37,8 @@ def test_files_and_pandas_have_the_words_of_pages_and_older_files_with_codes_are
     for columns in (pq.read_table(tmp_path / "new.parquet").column_names, table.to_pandas().columns):
         assert named <= set(columns)
         assert not {"p_value", "low", "high", "loss_low", "loss_high"} & set(columns)
-    pq.write_table(table.table, tmp_path / "old.parquet")
-    for name in ("new", "old"):
-        assert (
-            AblationTable.read(tmp_path / f"{name}.parquet").select(verdict="dispensable").rows()[0]["variant"]
-            == "dispensable"
-        )
+    (found,) = AblationTable.read(tmp_path / "new.parquet").select(verdict="dispensable").rows()
+    assert found["variant"] == "dispensable"
 
 
 def test_rows_of_the_same_key_are_replaced() -> None:
@@ -60,13 +56,3 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             AblationTable.read(tmp_path / f"{name}.parquet")
     with pytest.raises(ValueError, match="Not an ablation table"):
         AblationTable(pa.table({"x": [1]}))
-
-
-def test_a_table_without_a_margin_is_read_with_its_verdicts(tmp_path: Path) -> None:
-    old_rows = [("l00h00", -0.1, True), ("l00h01", 0.1, True), ("l00h02", -0.1, False)]
-    rows = [row(variant=name, delta=delta, significant=sure) for name, delta, sure in old_rows]
-    old = AblationTable.from_rows(rows).table.select(SCHEMA.names[: SCHEMA.names.index("verdict")])
-    pq.write_table(old, tmp_path / "ablation.parquet")
-    found = AblationTable.read(tmp_path / "ablation.parquet").rows()
-    assert [one["verdict"] for one in found] == ["needed", "inconclusive", "inconclusive"]
-    assert {one["margin"] for one in found} == {one["redundant"] for one in found} == {None}

@@ -48,11 +48,6 @@ Array = NDArray[np.float64]
 _NAMED = 6
 """Number of variants named at each end."""
 
-_LABELLED = 8
-"""Number of most surprising variants to name."""
-
-_VOLCANO_SIZE = (5.6, 4.0)
-
 
 def _numbers(rows: Sequence[Row], *names: str) -> list[Array]:
     """Columns of the rows."""
@@ -216,67 +211,6 @@ def _list_names(axes: Axes, rows: Sequence[Row]) -> None:
             for name, row, star in zip(_labels(listed), listed, stars, strict=True)
         ]
         axes.text(1.02, start, "\n".join([heading, *lines]), transform=axes.transAxes, va=alignment, fontsize=SMALL)
-
-
-def volcano(rows: Sequence[Row], *, title: str) -> Figure:
-    """Change of the score against how surprising it would be without an effect (-log10 p); the line is at p = 0.05.
-
-    The largest loss is named, and the most surprising variants, of equally surprising ones the larger changes first. A
-    row without a defined score is left out and counted in the footnote.
-    """
-    defined = [row for row in rows if np.isfinite(row["delta"])]
-    delta_V, (p_value_V,) = _points(defined)[0], _numbers(defined, "p_value")
-    surprise_V = -np.log10(np.maximum(p_value_V, 1e-300))
-    certain_V = np.array([row["significant"] for row in defined], bool)
-    with house_style():
-        figure = new_figure(*_VOLCANO_SIZE, title)
-        axes = figure.add_subplot()
-        for drawn_V, colour, size, label in (
-            (~certain_V, "#b4b4b4", 12, "not significant after correction"),
-            (certain_V, ACCENTS[1], 26, "significant after correction"),
-        ):
-            axes.scatter(
-                delta_V[drawn_V], surprise_V[drawn_V], s=size, color=colour, label=f"{label} ({drawn_V.sum()})"
-            )
-        axes.axhline(-np.log10(0.05), color=QUIET, linewidth=0.8, linestyle="--")
-        axes.axvline(0, color="black", linewidth=0.6)
-        reach = max(0.5, float(np.abs(delta_V).max(initial=0))) * 1.25
-        top = max(2.0, float(surprise_V.max(initial=0))) * 1.15
-        axes.set_xlim(-reach, reach)
-        axes.set_ylim(-0.05 * top, top)
-        axes.text(reach * 0.98, -np.log10(0.05), "p = 0.05", ha="right", va="bottom", fontsize=SMALL, color=QUIET)
-        axes.set_xlabel(POINTS)
-        axes.set_ylabel("surprise, \N{MINUS SIGN}log10 of p before correction")
-        # Of equal losses the most surprising; of equally surprising variants the larger changes, if p is below 0.05.
-        worst = [int(i) for i in np.lexsort((-surprise_V, delta_V))[:1] if delta_V[i] < 0]
-        order = np.lexsort((-np.abs(delta_V), -surprise_V))[:_LABELLED]
-        surprising = [int(i) for i in order if surprise_V[i] > -np.log10(0.05)]
-        _name_points(axes, _labels(defined), np.stack([delta_V, surprise_V], -1), worst, surprising)
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, borderaxespad=0.0)
-        footnote(figure, _count(rows) + _undefined(_points(rows)[0]))
-    return figure
-
-
-def _name_points(
-    axes: Axes, names: Sequence[str], point_V2: Array, always: Sequence[int], others: Sequence[int]
-) -> None:
-    """Name points next to, above or below them: some always, others where their name covers nothing."""
-    # An estimate of the panel's size; an error costs a name at most.
-    size_2 = 72 * np.array([0.85, 0.7]) * _VOLCANO_SIZE
-    low_2, high_2 = np.transpose([axes.get_xlim(), axes.get_ylim()])
-    place_V2 = (point_V2 - low_2) / (high_2 - low_2) * size_2
-    used = [(place_2 - 3, place_2 + 3) for place_2 in place_V2]
-    for i in dict.fromkeys([*always, *others]):
-        half_2 = np.array([0.32 * SMALL * len(names[i]), 0.5 * SMALL + 1])
-        sides = np.array([(-1, 0), (1, 0), (0, 1), (0, -1)]) * (half_2 + 4)
-        boxes = [(place_V2[i] + side_2 - half_2, place_V2[i] + side_2 + half_2, side_2) for side_2 in sides]
-        inside = [box for box in boxes if (box[0] >= 0).all() and (box[1] <= size_2).all()]
-        free = [box for box in inside if not any(((box[0] < end) & (start < box[1])).all() for start, end in used)]
-        for start, end, side_2 in (free or inside if i in always else free)[:1]:
-            used.append((start, end))
-            axes.annotate(
-                names[i], point_V2[i], side_2, textcoords="offset points", ha="center", va="center", fontsize=SMALL
-            )
 
 
 def layer_bars(rows: Sequence[Row], *, title: str) -> Figure:

@@ -15,18 +15,14 @@ from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     QUIET,
-    SMALL,
     footnote,
     house_style,
     layer_bar,
     layer_colours,
-    log_axis,
     new_figure,
-    sample_size,
     titled_panels,
 )
-from bertsecrets.results.formatting import MISSING, head_label, number
-from bertsecrets.statistics.ranks import spearman
+from bertsecrets.results.formatting import MISSING, head_label
 
 _MARKERS = "os^Dv<>Ph*X"
 
@@ -58,109 +54,45 @@ def head_scatter(panels: Sequence[ScatterPanel], *, title: str, x_label: str, y_
     return figure
 
 
-def gradient_against_drift(norm_L: ArrayLike, drift_L: ArrayLike, *, title: str, unit: str, count: ArrayLike) -> Figure:
-    """Gradient norm (log scale) against drift of attention, a point for each layer, with Spearman's rank correlation.
-
-    Args:
-        norm_L: Gradient norm of each layer; layers where it is zero or NaN are left out.
-        drift_L: Drift of each layer's attention.
-        title: What the figure shows.
-        unit: Label of the drift axis, with its unit.
-        count: Number of examples of the drift, one for all or one for each layer.
-
-    Raises:
-        ValueError: If the two differ in length.
-    """
-    norms_L, drifts_L = np.asarray(norm_L, np.float64), np.asarray(drift_L, np.float64)
-    if norms_L.ndim != 1 or norms_L.shape != drifts_L.shape:
-        raise ValueError(f"Gradient norms of shape {list(norms_L.shape)}, drifts of shape {list(drifts_L.shape)}")
-    drawn_L = np.isfinite(norms_L) & np.isfinite(drifts_L) & (norms_L > 0)
-    layers = np.flatnonzero(drawn_L)
-    rho = spearman(norms_L[drawn_L], drifts_L[drawn_L])
-    with house_style():
-        figure = new_figure(5.0, 4.4, title)
-        axes = figure.add_subplot()
-        axes.scatter(norms_L[drawn_L], drifts_L[drawn_L], s=28, color=ACCENTS[0], edgecolors="white", linewidths=0.6)
-        for layer in layers:
-            axes.annotate(
-                str(layer),
-                (norms_L[layer], drifts_L[layer]),
-                xytext=(4, 3),
-                textcoords="offset points",
-                fontsize=SMALL,
-            )
-        log_axis(axes, "x")
-        axes.margins(0.1)
-        axes.set_xlabel("gradient norm (L2), mean over training")
-        axes.set_ylabel(unit)
-        axes.grid(linewidth=0.4, alpha=0.5)
-        correlation = f"Spearman ρ = {number(rho, 2)}" if np.isfinite(rho) else "Spearman ρ undefined"
-        footnote(figure, f"{correlation} over {len(layers)} layers; {sample_size(count)}; numbers name layers, from 0")
-    return figure
-
-
 def head_space(
-    points_N2: ArrayLike, heads: int, groups: Sequence[int], *, title: str, note: str, listed: int = 7
+    points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *, title: str, note: str, heads: int | None = None
 ) -> Figure:
-    """The same points twice: coloured by layer, and by group.
-
-    Args:
-        points_N2: The heads in order of layers.
-        heads: Heads of a layer.
-        groups: Group of each head, from 0, the largest first.
-        title: What the figure shows.
-        note: Footnote.
-        listed: Groups with a colour of their own; the others are grey.
-    """
-    points = np.asarray(points_N2, np.float64)
-    layer_N, group_N = np.arange(len(points)) // heads, np.asarray(groups)
-    num_layers = int(layer_N.max()) + 1
-    with house_style():
-        figure = new_figure(PAGE_WIDTH + 1.0, 4.4, title)
-        left, right = figure.subplots(1, 2)
-        colours = layer_colours(num_layers)[1]
-        left.scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
-        left.set_title("by layer", fontsize=SMALL)
-        for group in range(min(int(group_N.max()) + 1, listed)):
-            _draw_class(right, points[group_N == group], group, f"group {group}")
-        if (rest_N := group_N >= listed).any():
-            _draw_class(right, points[rest_N], listed, "smaller groups")
-        right.set_title("by group (number of heads)", fontsize=SMALL)
-        right.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.0)
-        for axes in (left, right):
-            _bare(axes, points)
-        layer_bar(figure, [left], num_layers)
-        footnote(figure, note)
-    return figure
-
-
-def classed_heads(points_N2: ArrayLike, classes: Mapping[str, Sequence[str]], *, title: str, note: str) -> Figure:
-    """The same points once for each classification, coloured by class; heads without a class are small and grey.
+    """The same points by layer and once for each classification, coloured by class; heads of no common class are small
+    and grey.
 
     Args:
         points_N2: The heads in order of layers.
         classes: Title of a panel -> class of each head; a dash for none.
         title: What the figure shows.
         note: Footnote.
+        heads: Heads of a layer; None to leave out the panel by layer.
     """
     points = np.asarray(points_N2, np.float64)
-    columns = min(len(classes), 2)
+    panels = [*(["by layer"] if heads is not None else []), *classes]
+    columns = min(len(panels), 2)
     size = (PAGE_WIDTH + 1.0 if columns > 1 else 5.6, 3.6)
     with house_style():
-        figure, axes_N = titled_panels(list(classes), columns, size, title, margin=0.8, shared=False)
-        for axes, class_N in zip(axes_N, classes.values(), strict=True):
+        figure, axes_N = titled_panels(panels, columns, size, title, margin=0.8, shared=False)
+        for axes, class_N in zip(axes_N[len(axes_N) - len(classes) :], classes.values(), strict=True):
             labels = np.asarray(class_N)
             common = [label for label, _ in Counter(labels[labels != MISSING].tolist()).most_common(len(ACCENTS))]
             rest_N = ~np.isin(labels, common)
             if rest_N.any():
                 x, y = points[rest_N].T
                 axes.scatter(x, y, s=8, color=QUIET, linewidths=0, label=f"others ({rest_N.sum()})")
-            for index, label in enumerate(common):
-                _draw_class(axes, points[labels == label], index, label)
+            for colour, marker, label in zip(ACCENTS, _MARKERS, common, strict=False):
+                x, y = points[labels == label].T
+                axes.scatter(x, y, color=colour, marker=marker, s=23, linewidths=0, label=f"{label} ({len(x)})")
             axes.legend(
                 frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, fontsize=6.5, borderaxespad=0.4
             )
+        for axes in axes_N:
             _bare(axes, points)
+        if heads is not None:
+            layer_N = np.arange(len(points)) // heads
+            colours = layer_colours(int(layer_N.max()) + 1)[1]
+            axes_N[0].scatter(points[:, 0], points[:, 1], c=[colours[layer] for layer in layer_N], s=22, linewidths=0)
+            layer_bar(figure, axes_N[:1], len(colours))
         footnote(figure, note)
     return figure
 
@@ -202,19 +134,6 @@ def moved_heads(before_N2: ArrayLike, after_N2: ArrayLike, heads: int, *, title:
         layer_bar(figure, [axes], int(layer_N.max()) + 1)
         footnote(figure, note)
     return figure
-
-
-def _draw_class(axes: Axes, point_M2: NDArray[np.float64], index: int, label: str) -> None:
-    """Draw the members of a class, counted in the legend; those after the last colour are grey."""
-    axes.scatter(
-        point_M2[:, 0],
-        point_M2[:, 1],
-        color=ACCENTS[index] if index < len(ACCENTS) else QUIET,
-        marker=_MARKERS[index % len(_MARKERS)],
-        s=23,
-        linewidths=0,
-        label=f"{label} ({len(point_M2)})",
-    )
 
 
 def _bare(axes: Axes, points: NDArray[np.float64]) -> None:
