@@ -1,6 +1,6 @@
 """Verdicts on disabled heads: their codes in tables, their words on pages, and their colours, the same everywhere."""
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ WORDS = {
 }
 """The words for each code, in the order in which pages list them."""
 
-OVER_SEEDS = {**WORDS, INCONCLUSIVE: "not enough seeds or examples to tell"}
+OVER_SEEDS = ChainMap({INCONCLUSIVE: "not enough seeds or examples to tell"}, WORDS)
 """The words for a verdict over seeds, which more examples alone may not settle."""
 
 COLOURS = {

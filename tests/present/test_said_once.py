@@ -1,0 +1,81 @@
+"""What pages say is made in one place: changing it there changes the page of a run, of a comparison and of a paper."""
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from bertsecrets.papers.page import find_page
+from bertsecrets.present.disabling_compared import spared_and_needed
+from bertsecrets.present.report.content import Report
+from bertsecrets.reporting.comparison import compare_experiments
+from bertsecrets.reporting.conditions import find_conditions
+from bertsecrets.reporting.run_report import report_run
+from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.formatting import head_label, low_to_high
+from bertsecrets.results.run import Run
+
+RUNS = [*(f"sweep/demo_sentiment-minilm-pretrained-s{seed}" for seed in (1, 2)), "train"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("stored")
+    with tarfile.open(Path(__file__).parents[1] / "golden.tar.xz") as packed:
+        packed.extractall(folder, [member for member in packed if member.name.startswith(tuple(RUNS))], filter="data")
+    return [str(folder / name) for name in RUNS]
+
+
+def of_run(folders: list[str]) -> Report:
+    return report_run(Run.open(folders[0]), heads=1).report
+
+
+def of_comparison(folders: list[str]) -> Report:
+    conditions, varying = find_conditions(find_runs(folders[:2])[0])
+    return Report("", sections=compare_experiments(conditions, varying, []))
+
+
+def of_paper(folders: list[str]) -> Report:
+    return find_page("clark2019").report(find_runs(folders[2:])[0], Path(folders[2]).parent / "readings")
+
+
+def text_of(report: Report) -> str:
+    texts = [report.title, *report.lead, *(sentence for _, sentence in report.answers)]
+    for section in (part for top in report.sections for part in top.flat()):
+        texts += [section.title, section.summary, *section.findings, *section.paragraphs]
+        texts += [cell for table in section.tables for row in table.rows for cell in row]
+    return "\n".join(texts)
+
+
+def head_otherwise(layer: int, head: int | None) -> str:
+    return "CHANGED"
+
+
+def limits_otherwise(low: float, high: float, digits: int = 3, *, signed: bool = False) -> str:
+    return "CHANGED"
+
+
+def counts_otherwise(needed: int, spared: int, heads: str, together: str = "") -> str:
+    return "CHANGED"
+
+
+@pytest.mark.parametrize(
+    ("words", "otherwise", "page"),
+    [
+        *((head_label, head_otherwise, page) for page in (of_run, of_comparison, of_paper)),
+        *((low_to_high, limits_otherwise, page) for page in (of_run, of_comparison, of_paper)),
+        *((spared_and_needed, counts_otherwise, page) for page in (of_run, of_comparison)),
+    ],
+)
+def test_a_change_in_one_place_changes_every_page(
+    words: FunctionType,
+    otherwise: FunctionType,
+    page: Callable[[list[str]], Report],
+    folders: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As if the function's text had been edited: every module that has imported it runs the other one.
+    monkeypatch.setattr(words, "__code__", otherwise.__code__)
+    assert "CHANGED" in text_of(page(folders))
