@@ -140,7 +140,9 @@ class CheckpointSettings(Settings):
 
 
 class SweepSettings(Settings):
-    """The ``sweep`` section of ``train.py``."""
+    """The ``sweep`` section."""
+
+    conf = ("train:sweep",)
 
     compare: bool = Field(description=_SWITCH)
     paper: Paper = Field(description=_PAPER)
@@ -192,6 +194,7 @@ class CommonKeys(CommandKeys):
     ablation: Section = Field(description=_SECTION)
     prune: Section = Field(description=_SECTION)
     shrink: Section = Field(description=_SECTION)
+    sweep: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
 
 
 class TrainKeys(CommonKeys):
@@ -201,7 +204,6 @@ class TrainKeys(CommonKeys):
     report: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     optimizer: Section = Field(description=_SECTION)
     checkpoint: Annotated[Section, _NO_CONDITION] = Field(description=_SECTION)
-    sweep: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     compile: bool = Field(description=_SWITCH)
     save: Annotated[_PATH | None, _OUTSIDE] = Field(description="a new folder, or null")
     push_to_hub: Annotated[_PATH | None, _OUTSIDE] = Field(description="<owner>/<name> of a repository, or null")

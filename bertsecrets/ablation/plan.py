@@ -94,11 +94,12 @@ def every_head(num_layers: int, num_heads: int, layers: Iterable[int] | None = N
     """Each head alone (Kovaleva et al. 2019, Figure 8; Michel et al. 2019, section 3.2); optionally of some layers
     only.
     """
-    return [
-        Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
-        for layer in _layers(layers, num_layers)
-        for head in range(num_heads)
-    ]
+    return [single_head(layer, head) for layer in _layers(layers, num_layers) for head in range(num_heads)]
+
+
+def single_head(layer: int, head: int) -> Variant:
+    """A head alone."""
+    return Variant(HEAD.code_of(layer, head), HEAD.name, ((layer, head),), layer, head)
 
 
 def every_layer(num_layers: int, num_heads: int, layers: Iterable[int] | None = None) -> list[Variant]:

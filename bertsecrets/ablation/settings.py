@@ -20,6 +20,7 @@ Component = Literal["heads", "attention", "ffn", "neurons", "layers"]
 """Names of kinds in :data:`bertsecrets.results.components.COMPONENTS`."""
 
 _Layer = Annotated[int, Field(ge=0)]
+_Head = Annotated[str, Field(pattern=r"^\d{1,4}\.\d{1,4}$")]
 _COUNT = "a whole number from 1"
 _COMMANDS_ONLY = Meaning(notebook=False)
 """Speaks of runs and files, or of plans and ways to sweep that a notebook does not take."""
@@ -37,6 +38,8 @@ class AblationSettings(Settings):
             many as heads) and ``layers`` (both sublayers: its input passes on). None: what the plans say. A part of a
             layer has output 0 before the residual connection, in any mode.
         layer: Layer or layers to which plans and components that go through all layers are restricted; None for all.
+        head: One head, ``"5.1"`` (layer and head), or heads disabled together, ``["5.1", "5.9"]``: nothing else
+            is disabled, whatever the plans say.
         heads: One group, ``[[3, 1], [7, 10]]``, or a list of such groups, for plan ``groups``.
         layers: Layers to disable together, as a further group of plan ``groups``.
         plan_file: YAML or JSON file with further groups.
@@ -78,6 +81,9 @@ class AblationSettings(Settings):
     )
     layer: Annotated[_Layer | Annotated[list[_Layer], Field(min_length=1)] | None, _COMMANDS_ONLY] = Field(
         description="a layer, a list of layers, or null for all"
+    )
+    head: Annotated[_Head | Annotated[list[_Head], Field(min_length=1)] | None, _COMMANDS_ONLY] = Field(
+        description="a layer and a head in quotes, e.g. '5.1', a list of them, or null"
     )
     heads: Annotated[list[Any] | None, _COMMANDS_ONLY] = Field(
         min_length=1, description="a group of heads [[layer, head], ...], a list of groups, or null"
@@ -145,6 +151,23 @@ class AblationSettings(Settings):
         except UserError as error:
             raise UserError(f"ablation.{field.field_name} is {shown(heads)}: {error}") from error
         return heads
+
+    @model_validator(mode="after")
+    def _check_head(self) -> "AblationSettings":
+        names = ("components", "layer", "heads", "layers", "plan_file", "ranking")
+        other = next((name for name in names if getattr(self, name) is not None), None)
+        if self.head is not None and other is not None:
+            raise UserError(
+                f"ablation.head is {shown(self.head)}, which disables nothing else, but ablation.{other} is given too; "
+                "leave one of them out."
+            )
+        return self
+
+    @property
+    def named_heads(self) -> list[tuple[int, int]]:
+        """Layer and head of each head that ``head`` names; empty without one."""
+        names = [self.head] if isinstance(self.head, str) else self.head or []
+        return sorted((int(layer), int(head)) for layer, _, head in (name.partition(".") for name in names))
 
     @model_validator(mode="after")
     def _check_precision(self) -> "AblationSettings":

@@ -32,6 +32,7 @@ from bertsecrets.ablation.plan import (
     groups,
     random_groups,
     read_groups,
+    single_head,
 )
 from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
 from bertsecrets.ablation.planner import Pilot, plan_power
@@ -186,11 +187,13 @@ class Sweep:
                     "of them out."
                 )
             self.plans = tuple(kind.plan for kind in COMPONENTS if kind.component in settings.components)
+        if settings.head is not None:
+            self.plans = ("groups",)
         self.settings = settings
         self.limit = limit
         file_groups = [] if settings.plan_file is None else read_groups(Path(settings.plan_file))
         self.groups = [*as_groups(settings.heads), *file_groups]
-        if "groups" in self.plans and not (self.groups or settings.layers):
+        if "groups" in self.plans and not (settings.head or self.groups or settings.layers):
             raise UserError(
                 "No group of heads is given; set ablation.heads=[[3,1],[7,10]], ablation.layers=[0,11] or "
                 "ablation.plan_file=<file>, or use analysis=redundancy for groups of similar heads."
@@ -201,6 +204,9 @@ class Sweep:
     def variants(self, encoder: Encoder) -> list[Variant]:
         """The variants of a model, without groups of similar heads."""
         settings, size = self.settings, (encoder.num_layers, encoder.num_heads)
+        if asked := settings.named_heads:
+            check_heads(asked, *size, "ablation.head")
+            return [single_head(*asked[0])] if len(asked) == 1 else groups([asked])
         only = [settings.layer] if isinstance(settings.layer, int) else settings.layer
         variants: list[Variant] = []
         for plan in self.plans:

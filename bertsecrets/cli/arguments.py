@@ -182,34 +182,55 @@ def with_resume(invocation: Invocation) -> Invocation:
     )
 
 
+_ANALYSES = {
+    "prune.": "prune",
+    "shrink.": "shrink",
+    "ablation.heads": "disable_groups",
+    "ablation.layers": "disable_groups",
+    "ablation.plan_file": "disable_groups",
+    "ablation.head": "disable_heads",
+    "ablation.layer": "disable_layers",
+}
+"""Beginnings of settings, and the analysis that they are for."""
+
+
 def with_analysis(arguments: list[str], config_name: str) -> list[str]:
-    """The arguments of ``analyze.py`` with the analysis whose settings, ``prune.*`` or ``shrink.*``, are given without
-    it.
+    """The arguments of ``analyze.py`` with the analysis whose settings are given without it.
 
     >>> with_analysis(["checkpoint=run", "prune.max_loss=1.0"], "analyze")
     ['checkpoint=run', 'prune.max_loss=1.0', 'analysis=prune']
+    >>> with_analysis(["checkpoint=run", "ablation.head=5.1,5.9"], "analyze")
+    ['checkpoint=run', 'ablation.head=5.1,5.9', 'analysis=disable_heads']
     """
     keys = list(map(key_of, arguments))
-    if config_name != "analyze" or {"analysis", "experiment", "resume"} & set(keys):
+    chosen = any(key in ("experiment", "resume") or key.partition(".")[0] == "analysis" for key in keys)
+    if config_name != "analyze" or chosen:
         return arguments
-    last = max((index for index, key in enumerate(keys) if key.startswith(("prune.", "shrink."))), default=None)
-    if last is None:
-        return arguments
-    return [*arguments[: last + 1], f"analysis={keys[last].partition('.')[0]}", *arguments[last + 1 :]]
+    for index in reversed(range(len(keys))):
+        analysis = next((name for prefix, name in _ANALYSES.items() if keys[index].startswith(prefix)), None)
+        if analysis is not None:
+            return [*arguments[: index + 1], f"analysis={analysis}", *arguments[index + 1 :]]
+    return arguments
+
+
+_HEAD = re.compile(r"(?<![\w.'\"])\d+\.\d+(?![\w.'\"])")
 
 
 def with_quoted_text(arguments: list[str]) -> list[str]:
     """The arguments, with the sentences of ``text`` quoted for Hydra, to which commas, quotes and dollars would mean
     something.
 
-    So is the ``head`` of a layer, which Hydra would take for a number: 5.10 is another head than 5.1.
+    So are heads of layers, which Hydra would take for numbers: 5.10 is another head than 5.1.
 
     >>> with_quoted_text(["text=It's late, she said.", "text=[one,two]", "checkpoint=a"])
     ["text='It\\\\'s late, she said.'", "text=['one', 'two']", 'checkpoint=a']
-    >>> with_quoted_text(["head=5.10"])
-    ["head='5.10'"]
+    >>> with_quoted_text(["head=5.10", "ablation.head=[5.1,5.10],3.2"])
+    ["head='5.10'", "ablation.head=['5.1','5.10'],'3.2'"]
     """
-    arguments = [re.sub(r"^head=(\d+\.\d+)$", r"head='\1'", argument) for argument in arguments]
+    arguments = [
+        _HEAD.sub(r"'\g<0>'", argument) if key_of(argument) in ("head", "ablation.head") else argument
+        for argument in arguments
+    ]
     return [f"{_TEXT}{_as_text(argument)}" if argument.startswith(_TEXT) else argument for argument in arguments]
 
 

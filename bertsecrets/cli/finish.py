@@ -27,9 +27,11 @@ from bertsecrets.models.metrics import Predictions, better_order, decide, score
 from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.present import wandb as tracking
 from bertsecrets.present.console import print_summary
+from bertsecrets.present.disabling import named_scalars
 from bertsecrets.present.wandb import artifact_name
 from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results.config_copy import CONFIG_COPY
+from bertsecrets.results.disabled import named_rows, objective
 from bertsecrets.results.files import write_parquet
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import PREDICTIONS, Run
@@ -193,7 +195,15 @@ def _track(logger: WandbLogger, run: Run, summary: RunReport) -> None:
         for prefix, values in (("final", scores.model), ("constant", scores.constant))
         for metric, value in values.items()
     }
-    tracking.log_summary(experiment, {**scores, **summary.scalars, "seconds": summary.scores.seconds})
+    values = {
+        "objective": objective(run, run.config().get("objective")),
+        "learned": summary.scores.learned,
+        **scores,
+        **named_scalars(named_rows(run)),
+        **summary.scalars,
+        "seconds": summary.scores.seconds,
+    }
+    tracking.log_summary(experiment, values)
     tracking.log_curves(experiment, summary.curves)
     tracking.log_figures(experiment, summary.report.figures)
     if run.ablation_path.is_file():

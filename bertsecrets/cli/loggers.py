@@ -14,10 +14,13 @@ import wandb
 from pydantic import Field
 from pytorch_lightning.loggers import CSVLogger, WandbLogger
 
+from bertsecrets.cli.settings import OFFERED
+from bertsecrets.cli.targets import accepted_arguments, load_target
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.present import wandb as tracking
-from bertsecrets.present.wandb import STEP, artifact_name
+from bertsecrets.present.wandb import artifact_name
+from bertsecrets.results.disabled import named
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import Run
 from bertsecrets.settings import shown
@@ -40,8 +43,7 @@ class HeadsLogger(WandbLogger):
     """Lightning's logger of W&B, which also takes grids of heads."""
 
     def log_grid(self, grid: HeadGrid, step: int, experiment: Experiment) -> None:
-        """Log a grid as a heatmap of each column, a table, and scalars."""
-        tracking.define_axis(self.experiment, grid)
+        """Log a grid as a heatmap of each column, a table, and scalars of layers."""
         tracking.log_grid(self.experiment, grid, step, title=experiment.title, effects=experiment.shown.effects)
 
 
@@ -72,7 +74,7 @@ def wandb_logger(
 
     Args:
         run: The run; gives folder, name and tags.
-        config: The whole configuration; recorded with the version of the code.
+        config: The whole configuration; what a run uses of it is recorded with the version of the code.
         project, entity: W&B project and entity.
         mode: ``offline``, ``online`` or ``disabled``, or by their earlier names ``dryrun`` or ``run``.
         job_type: ``train`` or ``analysis``.
@@ -103,18 +105,19 @@ def wandb_logger(
         "job_type": job_type,
         # W&B refuses longer tags; the configuration has the full names.
         "tags": [tag[:_LONGEST_TAG] for tag in (run.task, run.model, run.init, *config["tags"])],
-        "config": {**config, "code_version": code_version(), **source},
+        "config": {**used(config), "disabled": named(config), "code_version": code_version(), **source},
         "notes": f"Analysis of the run {source.get('source_url', source['source_run'])}" if source else None,
         **settings,
     }
     options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
-    online = _start_online(wandb_arguments, run.folder, options) if run.writes and mode == "online" else None
-    mode = "offline" if mode == "online" and online is None else mode
+    started = None
+    if run.writes:
+        started = _start(mode, wandb_arguments, run.folder, options)
+        if mode == "online" and started.offline:
+            mode = "offline"
+        tracking.define_axes(started)
     run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
-    if mode != "online":
-        # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
-        options.silent = True
-    logger = HeadsLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=online, **wandb_arguments)
+    logger = HeadsLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=started, **wandb_arguments)
     # W&B warns that these arguments of Lightning's have no effect.
     for name in ("anonymous", "resume"):
         logger._wandb_init.pop(name, None)
@@ -140,32 +143,49 @@ def _keep_files_in(folder: Path) -> None:
             os.environ[name] = str(folder)
 
 
+def used(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a configuration that its run uses: how heads are disabled or pruned only if a callback or an
+    analysis takes that, annotation only if there is a pipeline. The section ``framenet`` is part of its measure's.
+    """
+    unused = {"framenet", *(() if (config.get("annotation") or {}).get("pipeline") else ("annotation",))}
+    offered = {name: config[name] for name in OFFERED if name in config}
+    taken: set[str] = set()
+    for group in ("callbacks", "analysis"):
+        for name, section in (config.get(group) or {}).items():
+            if section:
+                taken |= accepted_arguments(load_target(f"{group}.{name}", section), section, offered).keys()
+    return {key: value for key, value in config.items() if key not in unused | (offered.keys() - taken)}
+
+
 def _name(run: Run, config: Mapping[str, Any]) -> str:
     """Name of the W&B run: that of the run, after what an analysis was asked for."""
+    # The key checkpoint of a training is a section: when to save one.
+    if not isinstance(config.get("checkpoint"), str):
+        return run.name
+    if disabled := named(config):
+        return f"without {disabled['what']} \N{MIDDLE DOT} {run.name}"
     analyses = [
         name for section in ("analysis", "measure") for name, entry in (config.get(section) or {}).items() if entry
     ]
-    # The key checkpoint of a training is a section: when to save one.
-    analysis = isinstance(config.get("checkpoint"), str)
-    return f"{' + '.join(analyses)} · {run.name}" if analysis and analyses else run.name
+    return f"{' + '.join(analyses)} \N{MIDDLE DOT} {run.name}" if analyses else run.name
 
 
-def _start_online(wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:
-    """Start the W&B run; None if the server cannot be reached."""
-    try:
-        online = wandb.init(mode="online", dir=str(folder), settings=options, **wandb_arguments)
-    except (wandb.errors.CommError, wandb.errors.UsageError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        wandb.teardown()
-        _log.warning(
-            f"W&B cannot be reached ({reason}): the run continues offline; send it later with "
-            f"`wandb sync {folder}/wandb/offline-run-*`."
-        )
-        return None
-    # Lightning's logger does the same for the runs that it starts.
-    online.define_metric(STEP)
-    online.define_metric("*", step_metric=STEP, step_sync=True)
-    return online
+def _start(mode: str, wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:
+    """Start the W&B run, offline if the server cannot be reached."""
+    if mode == "online":
+        try:
+            return wandb.init(mode=mode, dir=str(folder), settings=options, **wandb_arguments)
+        except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            wandb.teardown()
+            _log.warning(
+                f"W&B cannot be reached ({reason}): the run continues offline; send it later with "
+                f"`wandb sync {folder}/wandb/offline-run-*`."
+            )
+            mode = "offline"
+    # Where an offline run lies and how else to see it; of one that is online, the address is worth a line.
+    options.silent = True
+    return wandb.init(mode=mode, dir=str(folder), settings=options, **wandb_arguments)
 
 
 def lineage(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,6 @@ class TrainSettings(RunSettings):
     keys: TrainKeys
     optimizer: OptimizerConfig
     checkpoint: CheckpointSettings
-    sweep: SweepSettings
 
 
 @dataclass(frozen=True)
@@ -163,13 +162,10 @@ def read_train(config: Mapping[str, Any]) -> TrainSettings:
         raise UserError(f"Task '{common['task'].name}' has no labels to fine-tune on; use analyze.py.")
     if keys.push_to_hub is not None and keys.save is None:
         raise UserError("push_to_hub uploads the folder that save= writes; give save=<new folder> too.")
-    sweep = SweepSettings.read("sweep", keys.sweep)
-    page_name(sweep.paper, "sweep.paper")
     common |= {
         "report": ReportSettings.read("report", keys.report),
         "optimizer": OptimizerConfig.read("optimizer", keys.optimizer),
         "checkpoint": CheckpointSettings.read("checkpoint", keys.checkpoint),
-        "sweep": sweep,
     }
     return TrainSettings(**common, keys=keys, **_read_classes(keys, common, "callbacks"))
 
@@ -267,6 +263,7 @@ def check_settings(config: Mapping[str, Any]) -> None:
 def _read_common(keys: CommonKeys, config: Mapping[str, Any]) -> dict[str, Any]:
     task = task_from_config(keys.task)
     check_init(keys.init)
+    page_name(SweepSettings.read("sweep", keys.sweep).paper, "sweep.paper")
     FrameNetSource.read("framenet", keys.framenet)
     scores = [f"{name}/{metric}" for name in task.evaluation for metric in (*task.metrics, "loss")]
     if keys.objective is not None and keys.objective not in scores:

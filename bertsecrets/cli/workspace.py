@@ -63,7 +63,7 @@ def save_workspace(config: DictConfig) -> None:
 
 def build_workspace(entity: str, project: str, group: str | None) -> Any:
     """Build a workspace, runs grouped by task, model and initialisation: scores with seeds as a band, heatmaps side by
-    side, effects of disabling, pruning curves, training, and single heads in a section that is closed at first.
+    side, effects of disabling, pruning curves, and training in a section that is closed at first.
 
     Raises:
         UserError: If ``wandb-workspaces`` is not installed.
@@ -75,7 +75,6 @@ def build_workspace(entity: str, project: str, group: str | None) -> Any:
         ws.Section(name="Disabling heads", panels=_effect_panels(), is_open=True),
         ws.Section(name="Pruning", panels=_pruning_panels(), is_open=True),
         ws.Section(name="Training", panels=_training_panels(), is_open=False),
-        ws.Section(name="Single heads", panels=_head_panels(), is_open=False),
     ]
     runs = ws.RunsetSettings(filters=_of_group(group), groupby=[ws.Config(name) for name in _GROUPED_BY])
     return ws.Workspace(entity=entity, project=project, name="bertsecrets", sections=sections, runset_settings=runs)
@@ -142,12 +141,6 @@ def _training_panels() -> list[Any]:
     lines = [{"title": name, "y": [name]} for name in _TRAINING]
     layers = [{"title": f"{name} by layer", "metric_regex": rf"^{name}/l\d+$"} for name in _LAYERS]
     return _line_plots([*lines, *layers])
-
-
-def _head_panels() -> list[Any]:
-    """Panels with a line for each head: its drift, and the effect of disabling it."""
-    names = ("drift/cosine", "drift/jensen_shannon", r"ablation/[^/]+")
-    return _line_plots([{"title": name.split("/[")[0], "metric_regex": rf"^{name}/l\d+h\d+$"} for name in names])
 
 
 def _pruning_panels() -> list[Any]:

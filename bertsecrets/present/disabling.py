@@ -600,14 +600,14 @@ def counted_verdict(code: str) -> str:
     return f"ablation/{WORDS[code].replace(' ', '_')}"
 
 
-def ablation_scalars(ablation: AblationTable) -> dict[str, float]:
+def ablation_scalars(ablation: AblationTable) -> dict[str, float | str]:
     """Summary values for W&B, of the first set and mode and single heads (else the first kind), at the last step.
 
-    ``ablation/n_variants``, how many have each verdict over all metrics (``needed``, ``can_be_spared``,
-    ``not_enough_examples_to_tell``, and ``better_without``, which count as spared too), and ``n_loss_rises``, without
-    how many the mean loss rises significantly. By the first metric: ``worst_delta``, ``n_significant``,
-    ``n_significant_harm``, ``n_significant_gain``, and ``smallest_effect`` (the median over variants). For variants
-    with an undefined score there are not enough examples to tell. Empty without a sweep.
+    By the first metric: ``ablation/worst``, the head without which the score falls most, ``worst_delta`` (points), and
+    ``smallest_effect`` (points, the median over variants). ``n_variants``, how many have each verdict over all metrics
+    (``needed``, ``can_be_spared``, ``not_enough_examples_to_tell``, and ``better_without``, which count as spared too),
+    and ``n_loss_rises``, without how many the mean loss rises significantly. For variants with an undefined score there
+    are not enough examples to tell. Empty without a sweep.
     """
     rows = main_rows(ablation)
     if not rows:
@@ -616,16 +616,34 @@ def ablation_scalars(ablation: AblationTable) -> dict[str, float]:
     codes = list(joint_verdicts(of_metrics).values())
     count = {**Counter(codes), DISPENSABLE: tally(codes).spared}
     of_first = with_values(of_metrics, metric=rows[0]["metric"])
-    certain = [row for row in of_first if row["significant"]]
+    worst = min(_defined(of_first), key=lambda row: row["delta"], default=None)
+    named = {} if worst is None else {"ablation/worst": KINDS[worst["kind"]].label_of(worst)}
     return {
-        "ablation/worst_delta": min((row["delta"] for row in _defined(of_first)), default=math.nan),
+        **named,
+        "ablation/worst_delta": math.nan if worst is None else 100 * worst["delta"],
         "ablation/n_variants": len(of_first),
         **{counted_verdict(code): count.get(code, 0) for code in WORDS},
         "ablation/n_loss_rises": sum(map(raises_loss, of_first)),
-        "ablation/n_significant": len(certain),
-        "ablation/n_significant_harm": sum(row["delta"] < 0 for row in certain),
-        "ablation/n_significant_gain": sum(row["delta"] > 0 for row in certain),
-        "ablation/smallest_effect": _reach(of_first),
+        "ablation/smallest_effect": 100 * _reach(of_first),
+    }
+
+
+def named_scalars(rows: Sequence[Row]) -> dict[str, float | str | None]:
+    """What W&B groups and sorts runs by that disable one thing each, of its rows
+    (:func:`bertsecrets.results.disabled.named_rows`): effect and interval in points.
+    """
+    if not rows:
+        return {}
+    row = rows[0]
+    return {
+        "disabled/what": KINDS[row["kind"]].label_of(row),
+        "disabled/layer": row["layer"],
+        "disabled/head": row["head"],
+        "disabled/score": row["score"],
+        "disabled/effect": 100 * row["delta"],
+        "disabled/low": 100 * row["low"],
+        "disabled/high": 100 * row["high"],
+        "disabled/verdict": WORDS[shown_verdict(row)],
     }
 
 

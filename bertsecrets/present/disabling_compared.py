@@ -3,6 +3,7 @@ side.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from bertsecrets.ablation.effects import Effects, effects
 from bertsecrets.ablation.seeds import JudgedConditions, OverSeeds, judge_conditions
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerPanel, layer_panels
+from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
 from bertsecrets.present.grid import (
     MOST_PANELS,
@@ -21,19 +23,96 @@ from bertsecrets.present.grid import (
 )
 from bertsecrets.present.kit import table
 from bertsecrets.present.report.content import FigureBlock, Section, Table, joined
-from bertsecrets.results.components import HEAD, LAYER, PARTS, Kind
+from bertsecrets.results.components import HEAD, KINDS, LAYER, PARTS, Kind, Row
+from bertsecrets.results.disabled import named_rows
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.formatting import MISSING, are, counted, head_label, lower_first, number, upper_first
-from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS
+from bertsecrets.results.formatting import (
+    MISSING,
+    are,
+    counted,
+    head_label,
+    lower_first,
+    metric_label,
+    number,
+    upper_first,
+)
+from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED, OVER_SEEDS, WORDS, shown_verdict
 from bertsecrets.results.views import Comparison
+from bertsecrets.statistics.replicates import Interval, interval_over_seeds
 
 _MOST_ROWS, _NAMED = 20, 3
 
 
 def compare_effects(comparison: Comparison) -> Section | None:
-    """The effects of disabling heads, then of disabling layers and leaving out their parts; None if no run did any."""
+    """The effects of disabling heads, then of disabling layers and leaving out their parts; None if no run did any.
+
+    Of runs that were asked to disable one thing each, their effects in order.
+    """
+    rows_of = {
+        label: [named_rows(view.run) for view in replicates.views]
+        for label, replicates in comparison.replicates.items()
+    }
+    if all(rows for each in rows_of.values() for rows in each):
+        return _named({label: [rows[0] for rows in each] for label, each in rows_of.items()})
     sections = [_heads(comparison), *(_layers(comparison, kind) for kind in (LAYER, *PARTS))]
     return joined([section for section in sections if section is not None])
+
+
+def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
+    """The effects of what each condition disables, the largest loss first.
+
+    Args:
+        rows_of: The rows of each condition, one for each of its runs.
+    """
+    what = {label: KINDS[rows[0]["kind"]].label_of(rows[0]) for label, rows in rows_of.items()}
+    names = what if len(set(what.values())) == len(what) else {label: f"{what[label]} ({label})" for label in what}
+    effect = {
+        label: interval_over_seeds([[row["delta"], row["low"], row["high"]] for row in rows], rows[0]["level"])
+        for label, rows in rows_of.items()
+    }
+    order = sorted(rows_of, key=lambda label: (not isfinite(effect[label].mean), effect[label].mean))
+    columns: dict[str, Callable[[str], str]] = {
+        "without": lambda label: names[label],
+        "seeds": lambda label: str(len(rows_of[label])),
+        "score": lambda label: number(float(np.mean([row["score"] for row in rows_of[label]]))),
+        "change, points": lambda label: f"{_as_estimate(effect[label]):+%}",
+        "verdict": lambda label: WORDS[shown_verdict(rows_of[label][0])] if len(rows_of[label]) == 1 else MISSING,
+    }
+    first = rows_of[order[0]][0]
+    metric = metric_label(first["metric"])
+    title = f"Change of {metric} without what each run disables"
+    drawn = [
+        IntervalRow(
+            names[label], *(100 * limit for limit in (effect[label].mean, effect[label].low, effect[label].high))
+        )
+        for label in order
+    ]
+    ends = [f"without {names[label]}, by {_as_estimate(effect[label]):+points}" for label in (order[0], order[-1])]
+    finding = f"{upper_first(metric)} changes most {ends[0]}{f'; least {ends[1]}' * (len(order) > 1)}."
+    return Section(
+        title,
+        [finding],
+        [
+            "Each run judges the one change that it makes: an interval and a verdict hold for that run by itself. With "
+            "many runs some intervals miss by chance; analysis=disable judges all heads together."
+        ],
+        [table(order, columns, title)],
+        [
+            FigureBlock(
+                "disabled",
+                interval_rows(
+                    drawn[:_MOST_ROWS], title=title, unit="points", note=f"bars: {first['level']:.0%} intervals"
+                ),
+                f"{title}, the largest loss first.",
+                "Dot chart of effects by what is disabled.",
+            )
+        ],
+        summary=f"{upper_first(metric)} changes most {ends[0]}.",
+    )
+
+
+def _as_estimate(interval: Interval) -> Estimate:
+    return Estimate(interval.mean, interval.low, interval.high)
 
 
 def _heads(comparison: Comparison) -> Section | None:

@@ -39,7 +39,7 @@ class Presenter:
     section: Callable[[MeasureView], Section | None] = grid_section
     comparison: Callable[[Comparison], Section | None] = grid_comparison
     classes: Callable[[MeasureView], Mapping[str, Sequence[Sequence[str]]]] = _nothing
-    scalars: Callable[[MeasureView], Mapping[str, float]] = _nothing
+    scalars: Callable[[MeasureView], Mapping[str, float | str]] = _nothing
     curves: Callable[[MeasureView], Mapping[str, Sequence[Mapping[str, float]]]] = _nothing
 
 

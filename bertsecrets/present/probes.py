@@ -124,13 +124,13 @@ def comparison(compared: Comparison) -> Section | None:
 
 
 def scalars(view: MeasureView) -> Mapping[str, float]:
-    """The scores of each probe."""
+    """The scores of each probe, in percent."""
     values = {}
     for row in view.found(ProbeScore):
         for name, share in (("uas", row.uas), ("las", row.las), ("selectivity", row.selectivity)):
             if share is not None:
-                values[f"{row.probe}/{name}"] = share.value
-    values.update((f"{STRUCTURAL}/uuas", row.uuas.value) for row in view.found(HiddenState) if row.chosen)
+                values[f"{row.probe}/{name}"] = 100 * share.value
+    values.update((f"{STRUCTURAL}/uuas", 100 * row.uuas.value) for row in view.found(HiddenState) if row.chosen)
     return values
 
 

@@ -81,14 +81,14 @@ def scalars(view: MeasureView) -> Mapping[str, float]:
 
 
 def curves(view: MeasureView) -> Mapping[str, Sequence[Mapping[str, float]]]:
-    """The change of score of each score's order by the number of heads kept; of random orders, the mean."""
+    """The change of score, in points, of each score's order by the number of heads kept; of random orders, the mean."""
     pruned = Pruned.of(view)
     if pruned is None:
         return {}
     by_kept: dict[int, dict[str, float]] = {}
     for (score, kept), change in _means(pruned).items():
         if math.isfinite(change):
-            by_kept.setdefault(kept, {})[f"{CHANGE_OF}{pruned.search.metric}/{score}"] = change
+            by_kept.setdefault(kept, {})[f"{CHANGE_OF}{pruned.search.metric}/{score}"] = 100 * change
     return {KEPT_AXIS: [{KEPT_AXIS: float(kept), **by_kept[kept]} for kept in sorted(by_kept)]}
 
 

@@ -26,31 +26,30 @@ if TYPE_CHECKING:
 STEP = "trainer/global_step"
 """Name of the x axis of everything logged here: Lightning's name for the training step."""
 
+_MOST_VALUES = 36
+
 _SCREEN_DPI = 150
 """That of files and pages: each figure is rendered once."""
 
 
-def define_axis(run: "Run", grid: HeadGrid) -> None:
-    """Make the training step the x axis of what ``log_grid`` logs, and hide the scalars of heads and layers.
+def define_axes(run: "Run") -> None:
+    """Make the training step the x axis of everything that has no other, and keep it all out of the summary but the
+    loss: :func:`log_summary` says what is in there. To be called before anything is logged.
 
-    A panel for each of them would bury the heatmap and the table that show them all; panels that name them show them
-    still.
+    W&B lets globs that overlap win at random, and this is the only one.
     """
     run.define_metric(STEP)
-    if grid.whole_layers:
-        run.define_metric(f"{grid.measure}/*", step_metric=STEP)
-        return
-    for column in grid.columns:
-        run.define_metric(f"{grid.measure}/{column}/l*", step_metric=STEP, hidden=True)
+    run.define_metric("*", step_metric=STEP, step_sync=True, summary="none")
+    run.define_metric("train/loss", step_metric=STEP, summary="last")
 
 
 def log_grid(run: "Run", grid: HeadGrid, step: int, *, title: str | None = None, effects: bool = False) -> None:
-    """Log a grid: a heatmap of each column, one table, and scalars of heads and layers.
+    """Log a grid: a heatmap of each column, one table, and scalars of layers.
 
     ``drift/cosine/heatmap`` is a picture under the same name at every step, ``drift/table`` (none for effects) has a
-    row for each head, ``drift/cosine/l11h03`` is one head, and ``drift/cosine/l11`` the mean over a layer's heads (not
-    of p-values, and not of effects, where it would be taken for the effect of the whole layer). A grid of whole layers
-    has the scalars of layers only. What has no value is left out.
+    row for each head, and ``drift/cosine/l11`` is the mean over a layer's heads (not of p-values, and not of effects,
+    where it would be taken for the effect of the whole layer). A grid of whole layers has their scalars only. What has
+    no value is left out.
 
     Args:
         run: The run.
@@ -60,19 +59,21 @@ def log_grid(run: "Run", grid: HeadGrid, step: int, *, title: str | None = None,
         effects: Whether values are changes of a score, whose losses are drawn from white to dark red.
     """
     content: dict[str, object] = {STEP: step}
-    for cell in grid.cells():
-        if math.isfinite(cell.value):
-            content[f"{grid.measure}/{cell.column}/{head_code(cell.layer, cell.head)}"] = cell.value
-    if not grid.whole_layers:
-        for column in grid.described:
-            for layer, mean in enumerate(grid.column(column.name).nanmean(dim=1).tolist()):
-                if math.isfinite(mean) and column.role != "p_value" and not effects:
-                    content[f"{grid.measure}/{column.name}/{head_code(layer, None)}"] = mean
+    for column in grid.described:
+        means_L = grid.column(column.name).nanmean(dim=1).tolist()
+        for layer, mean in enumerate(means_L):
+            name = f"{grid.measure}/{column.name}/{head_code(layer, None)}"
+            if math.isfinite(mean) and (grid.whole_layers or not (effects or column.role == "p_value")):
+                content[name] = mean
+                if not grid.whole_layers:
+                    # The heatmap shows them all; panels that name them show them still.
+                    run.define_metric(name, step_metric=STEP, hidden=True, summary="none")
+        if not grid.whole_layers:
             figure = _heatmap(grid, column, f"{title or grid.measure}: {column.label}, step {step}", effects)
             content[f"{grid.measure}/{column.name}/heatmap"] = _image(figure)
-        if not effects:
-            # Those of a sweep are in the table that ``log_ablation`` logs, with their verdicts.
-            content[f"{grid.measure}/table"] = _heads_table(grid)
+    if not (grid.whole_layers or effects):
+        # Those of a sweep are in the table that ``log_ablation`` logs, with their verdicts.
+        content[f"{grid.measure}/table"] = _heads_table(grid)
     run.log(content)
 
 
@@ -102,13 +103,19 @@ def _heads_table(grid: HeadGrid) -> "wandb.Table":
 def log_table(run: "Run", table: HeadTable) -> None:
     """Log the whole head table under ``heads``, once at the end of a run."""
     rows = [list(row) for row in zip(*table.table.to_pydict().values(), strict=True)]
-    run.log({"heads": _table(SCHEMA.names, rows)})
+    _log_in_summary(run, "heads", _table(SCHEMA.names, rows))
 
 
 def log_ablation(run: "Run", table: AblationTable) -> None:
     """Log the long table of a disabling sweep under ``ablation/table``."""
     shown = table.shown()
-    run.log({"ablation/table": _table(shown.schema.names, [list(row.values()) for row in shown.to_pylist()])})
+    rows = [list(row.values()) for row in shown.to_pylist()]
+    _log_in_summary(run, "ablation/table", _table(shown.schema.names, rows))
+
+
+def _log_in_summary(run: "Run", name: str, table: "wandb.Table") -> None:
+    run.log({name: table})
+    run.summary[name] = table
 
 
 def log_curves(run: "Run", curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
@@ -119,9 +126,9 @@ def log_curves(run: "Run", curves: Mapping[str, Sequence[Mapping[str, float]]]) 
         curves: Name of the x axis -> its points: x and the value of every curve there, by name.
     """
     for axis, points in curves.items():
-        run.define_metric(axis, hidden=True)
+        run.define_metric(axis, hidden=True, summary="none")
         for name in dict.fromkeys(name for point in points for name in point if name != axis):
-            run.define_metric(name, step_metric=axis)
+            run.define_metric(name, step_metric=axis, summary="none")
         for point in points:
             run.log(dict(point))
 
@@ -137,9 +144,10 @@ def artifact_name(identity: str) -> str:
     return f"run-{identity}"
 
 
-def log_summary(run: "Run", values: Mapping[str, float | int | str]) -> None:
-    """Set the summary values of a run, ignoring NaN."""
-    run.summary.update({name: value for name, value in values.items() if value == value})
+def log_summary(run: "Run", values: Mapping[str, float | str | None]) -> None:
+    """Set the first of these values that are defined as a run's summary: forty with loss, step and two tables."""
+    defined = {name: value for name, value in values.items() if value is not None and value == value}
+    run.summary.update(dict(list(defined.items())[:_MOST_VALUES]))
 
 
 def _table(columns: Sequence[str | int], rows: list[list[object]]) -> "wandb.Table":

@@ -21,6 +21,7 @@ from bertsecrets.reporting.heads_together import heads_together
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.reporting.run_report import address_of
 from bertsecrets.reporting.runs import FinishedRun, constant_score, left_out
+from bertsecrets.results.disabled import named
 from bertsecrets.results.files import copied, on_page, write_parquet
 from bertsecrets.results.formatting import counted, low_to_high, number, with_limits
 from bertsecrets.results.rows import RecordError
@@ -52,7 +53,10 @@ def write_comparison(
     labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
-        sections += compare_experiments(conditions, varying, trusted)
+        compared = compare_experiments(conditions, varying, trusted)
+        # Of runs that disable one thing each, the scores of the model with all heads are the same.
+        leads = bool(compared) and all(named(run.config) for run in runs)
+        sections = [*compared, *sections] if leads else [*sections, *compared]
         both = _drift_and_ablation(conditions, varying)
         sections += [both] if both is not None else []
         sections += _all_heads(conditions, folder, trusted)

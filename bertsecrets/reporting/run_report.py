@@ -51,7 +51,7 @@ class RunReport:
     report: Report
     scores: RunScores
     highlights: Highlights | None
-    scalars: Mapping[str, float]
+    scalars: Mapping[str, float | str]
     curves: Mapping[str, Sequence[Mapping[str, float]]]
     heads: HeadsTogether | None
     printed: Sequence[str] = ()
@@ -97,7 +97,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     scores = RunScores.read(run.scores_path)
     experiments = views_of(run)
     sections: dict[str, Section] = {}
-    scalars: dict[str, float] = {}
+    scalars: dict[str, float | str] = {}
     curves: dict[str, Sequence[Mapping[str, float]]] = {}
     of_task: set[str] = set()
     damaged: set[str] = set()

@@ -1,11 +1,14 @@
 """The rows of an ablation table that pages are about."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from bertsecrets.results.ablation_table import AblationTable
-from bertsecrets.results.components import Kind, Row
-from bertsecrets.results.run import CHECKPOINT
+from bertsecrets.results.components import LAYER, Kind, Row
+from bertsecrets.results.formatting import head_label, heads_label, listed
+from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.scores import RunScores
 
 
 def latest_rows(table: AblationTable) -> list[Row]:
@@ -19,6 +22,73 @@ def main_rows(table: AblationTable) -> list[Row]:
     """
     rows = latest_rows(table)
     return with_values(rows, **{name: rows[0][name] for name in ("evaluation", "mode")}) if rows else []
+
+
+def named(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What an analysis is asked to disable, by its configuration: ``what``, and ``layer`` and ``head`` of a single one;
+    empty if it is asked for nothing in particular.
+
+    >>> named({"analysis": {}, "ablation": {"head": "5.1"}})
+    {'what': 'layer 5 · head 1', 'layer': 5, 'head': 1}
+    >>> named({"analysis": {}, "ablation": {"heads": [[3, 1], [3, 2]]}})
+    {'what': 'layer 3 · heads 1, 2'}
+    """
+    settings = config.get("ablation") or {}
+    head, heads, layer = (settings.get(name) for name in ("head", "heads", "layer"))
+    layers = layer if layer is not None else settings.get("layers")
+    if "analysis" not in config:
+        return {}
+    if head is not None:
+        texts = [head] if isinstance(head, str) else head
+        heads = [tuple(map(int, text.split("."))) for text in texts]
+    if heads is not None:
+        if isinstance(heads[0][0], Sequence):
+            return {"what": " | ".join(heads_label(group) for group in heads)}
+        single = dict(zip(("layer", "head"), heads[0], strict=True)) if len(heads) == 1 else {}
+        return {"what": heads_label(heads), **single}
+    if isinstance(layers, Sequence):
+        return {"what": f"layers {listed([str(number) for number in layers])}"}
+    return {} if layers is None else {"what": head_label(layers, None), "layer": layers}
+
+
+def named_rows(run: Run) -> list[Row]:
+    """The rows, one for each metric, of the one thing that an analysis was asked to disable: its only variant, or its
+    only whole layer; empty if it was asked for none or for several.
+    """
+    if not run.ablation_path.is_file() or not named(run.config()):
+        return []
+    rows = main_rows(run.ablation_table())
+    candidates = (rows, LAYER.of(rows))
+    return next((some for some in candidates if len({row["variant"] for row in some}) == 1), [])
+
+
+def objective(run: Run, name: str | None) -> float | None:
+    """What a sweep maximises: a score of a finished run, of the model *without* what the run was asked to disable.
+
+    Args:
+        run: The run.
+        name: ``<set>/<metric>``; None for the first metric of the first set.
+
+    Returns:
+        None if the run has no such score, or it is undefined.
+    """
+    if rows := named_rows(run):
+        scores = {f"{row['evaluation']}/{row['metric']}": row["score"] for row in rows}
+        first = rows[0]
+        if first["loss_baseline"] is not None:
+            scores[f"{first['evaluation']}/loss"] = first["loss_baseline"] + first["loss_change"]
+    elif run.scores_path.is_file():
+        sets = RunScores.read(run.scores_path).sets
+        # The first metric is the task's own; the model's scores also have its loss.
+        scores = {
+            f"{each}/{metric}": sets[each].model[metric]
+            for each in sets
+            for metric in (*sets[each].constant, *sets[each].model)
+        }
+    else:
+        return None
+    value = scores.get(name) if name is not None else next(iter(scores.values()), None)
+    return None if value is None or not isfinite(value) else float(value)
 
 
 def rows_of(kind: Kind, table: AblationTable, mode: str | None = None) -> list[Row]:

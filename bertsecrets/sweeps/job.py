@@ -11,14 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.results.config_copy import plain
+from bertsecrets.results.disabled import objective
 from bertsecrets.results.files import as_argument, quoted
+from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
 from bertsecrets.sweeps.hydra_arguments import key_of
 from bertsecrets.sweeps.job_processes import VISIBLE_GPUS, describe_exit, end_with_process, lease_gpus, run_process
@@ -71,11 +72,11 @@ def start_job(config: DictConfig) -> float | None:
     except UserError as error:
         status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
     except (KeyboardInterrupt, Interrupted):
-        score = _objective(folder, config.get("objective"))
+        score = objective(Run(folder, "", "", "", ""), config.get("objective"))
         replace(record, reason="interrupted.", seconds=time.monotonic() - started, score=score).write(records)
         raise
     seconds = 0.0 if status in (SKIPPED, NOT_STARTED) else time.monotonic() - started
-    score = _objective(folder, config.get("objective")) if status in (FINISHED, SKIPPED) else None
+    score = objective(Run(folder, "", "", "", ""), config.get("objective")) if status in (FINISHED, SKIPPED) else None
     ended = replace(record, status=status, reason=reason, seconds=seconds, score=score)
     ended.write(records)
     print(line_of(ended, config.get("objective") or "score", told), flush=True)  # noqa: T201
@@ -158,15 +159,3 @@ def _leased_gpus(config: DictConfig, gpus: Sequence[str]) -> Iterator[dict[str, 
         return
     with lease_gpus(count, gpus, Path(tempfile.gettempdir()) / f"bertsecrets-gpus-{os.getuid()}") as leased:
         yield {VISIBLE_GPUS: ",".join(leased)}
-
-
-def _objective(folder: Path, name: str | None) -> float | None:
-    """A score of a finished run: ``<set>/<metric>``, or the first metric of the first set."""
-    path = folder / "scores.json"
-    if not path.is_file():
-        return None
-    sets: dict[str, Any] = json.loads(path.read_text("utf-8"))["sets"]
-    first = next(iter(sets))
-    evaluation, _, metric = (name or f"{first}/{next(iter(sets[first]['constant']), '')}").partition("/")
-    value = sets.get(evaluation, {}).get("model", {}).get(metric)
-    return None if value is None else float(value)

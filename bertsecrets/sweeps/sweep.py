@@ -245,15 +245,16 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
     records = folder / ".sweep" / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
     records.mkdir(parents=True)
     ending = config.get("sweep", {})
+    merges = content["command"] == "analyze" and swept == [_SHARED_BY] and not config.ablation.plan_only
     return Sweep(
         folder,
         records,
         config.get("objective") or "score",
         _count(invocation, config),
         tuple(swept),
-        compares=bool(ending.get("compare", False)),
+        compares=bool(ending.get("compare", False)) and not merges,
         paper=ending.get("paper", False),
-        merges=content["command"] == "analyze" and swept == [_SHARED_BY] and not config.ablation.plan_only,
+        merges=merges,
     )
 
 

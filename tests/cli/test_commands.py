@@ -68,7 +68,7 @@ def test_the_help_of_a_command_lists_its_settings_alone() -> None:
         (
             "analyze",
             ["checkpoint=x", "paper=questions"],
-            "analyze has no 'paper'; that is a setting of compare and of report",
+            "Unknown config key 'paper'; write sweep.paper=questions",
         ),
     ],
 )

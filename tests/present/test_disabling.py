@@ -259,17 +259,15 @@ def test_what_is_beside_the_table_becomes_findings() -> None:
 def test_scalars() -> None:
     scalars = ablation_scalars(AblationTable.from_rows(HEADS))
     assert scalars == {
-        "ablation/worst_delta": -0.191,
+        "ablation/worst": "layer 0 · head 0",
+        "ablation/worst_delta": pytest.approx(-19.1),
         "ablation/n_variants": 4,
         "ablation/needed": 1,
         "ablation/can_be_spared": 2,
         "ablation/n_loss_rises": 0,
         "ablation/not_enough_examples_to_tell": 1,
         "ablation/better_without": 1,
-        "ablation/n_significant": 2,
-        "ablation/n_significant_harm": 1,
-        "ablation/n_significant_gain": 1,
-        "ablation/smallest_effect": pytest.approx(0.029),
+        "ablation/smallest_effect": pytest.approx(2.9),
     }
     assert ablation_scalars(AblationTable.from_rows([])) == {}
 
@@ -285,7 +283,7 @@ def test_counts_for_tracking_are_over_all_metrics() -> None:
         1,
         4,
     ]
-    assert scalars["ablation/worst_delta"] == -0.191
+    assert scalars["ablation/worst_delta"] == pytest.approx(-19.1)
 
 
 def test_heads_that_the_loss_needs_are_named_and_flagged_where_the_metric_spares_them() -> None:
@@ -319,8 +317,8 @@ def test_undefined_scores_are_counted_and_do_not_hide_the_worst() -> None:
         assert "Undefined scores: 1." in words
         assert "about 2.9 points" in words
         scalars = ablation_scalars(AblationTable.from_rows(rows))
-        assert scalars["ablation/worst_delta"] == -0.191
-        assert scalars["ablation/smallest_effect"] == pytest.approx(0.029)
+        assert scalars["ablation/worst_delta"] == pytest.approx(-19.1)
+        assert scalars["ablation/smallest_effect"] == pytest.approx(2.9)
     words, _, lead = written([gone])
     assert lead == [words] == ["Of 1 head disabled in turn (uniform), accuracy is undefined for all of them."]
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bertsecrets.present.probes import PRESENTER
 from bertsecrets.probes.experiment import Probes
 from bertsecrets.probes.rows import Difference, HiddenState, Probed, ProbeScore, Structural
@@ -65,14 +67,16 @@ def test_the_section_has_the_papers_table(tmp_path: Path) -> None:
 
 def test_scores_are_logged_and_compared(tmp_path: Path) -> None:
     found = view(tmp_path, FOUND)
-    assert PRESENTER.scalars(found) == {
-        "right_branching/uas": 0.25,
-        "right_branching/las": 0.2,
-        "attention/uas": 0.6,
-        "attention/las": 0.5,
-        "attention/selectivity": 0.5,
-        "structural/uuas": 0.7,
-    }
+    assert PRESENTER.scalars(found) == pytest.approx(
+        {
+            "right_branching/uas": 25,
+            "right_branching/las": 20,
+            "attention/uas": 60,
+            "attention/las": 50,
+            "attention/selectivity": 50,
+            "structural/uuas": 70,
+        }
+    )
     section = PRESENTER.comparison(Comparison({"a": Replicates([found]), "b": Replicates([found, found])}))
     assert section is not None
     assert section.paragraphs[0].endswith("; mean over 1 to 2 seeds.")

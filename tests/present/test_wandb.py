@@ -13,7 +13,7 @@ from bertsecrets.present.figures.grids import heatmap
 from bertsecrets.present.report.content import FigureBlock
 from bertsecrets.present.wandb import (
     STEP,
-    define_axis,
+    define_axes,
     log_ablation,
     log_curves,
     log_figures,
@@ -38,7 +38,7 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
     figure = heatmap(grid.column("cosine"), title="t", unit="u", count=408)
     layers = HeadGrid("gradient_flow", ("norm",), *(torch.full((2, 1, 1), x) for x in (0.5, math.nan, 1)), True)
     with wandb.init(mode="offline", dir=tmp_path, project="test", settings=wandb.Settings(silent=True)) as run:
-        define_axis(run, grid)
+        define_axes(run)
         log_grid(run, grid, 63, title="Drift")
         log_grid(run, grid, 126)
         log_grid(run, layers, 126)
@@ -53,14 +53,12 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         leaves(r.history.item) for r in records if r.WhichOneof("record_type") == "history"
     )
     assert (first[STEP], second[STEP]) == (63, 126)
-    scalars = {f"drift/cosine/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4)}
-    scalars.remove("drift/cosine/l00h02")
     for logged in (first, second):
-        # Beside one picture and one table: the heads, and a mean for each layer.
+        # Beside one picture and one table: a mean for each layer.
         others = {
             name for name in logged if name.startswith("drift/") and "/heatmap/" not in name and "/table/" not in name
         }
-        assert others == scalars | {f"drift/cosine/l{layer:02d}" for layer in range(12)}
+        assert others == {f"drift/cosine/l{layer:02d}" for layer in range(12)}
         image = log.parent / "files" / str(logged["drift/cosine/heatmap/path"])
         assert image.read_bytes().startswith(b"\x89PNG")
         rows = json.loads((log.parent / "files" / str(logged["drift/table/path"])).read_text())
@@ -68,7 +66,6 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         assert rows["data"][2] == [0, 2, None, None]
         value = grid.value_LHC[11, 3, 0].item()
         assert rows["data"][-1] == [11, 3, pytest.approx(value), pytest.approx(value / 10)]
-    assert first["drift/cosine/l11h03"] == pytest.approx(grid.value_LHC[11, 3, 0].item())
     assert first["drift/cosine/l00"] == pytest.approx(grid.value_LHC[0, [0, 1, 3], 0].mean().item())
     assert {name: value for name, value in whole.items() if name.startswith("gradient_flow/")} == {
         "gradient_flow/norm/l00": 0.5,
@@ -82,14 +79,15 @@ def test_an_offline_run_holds_everything_under_stable_names(tmp_path: Path, grid
         picture = log.parent / "files" / str(last[f"figures/{name}/path"])
         assert picture.read_bytes().startswith(b"\x89PNG")
     metrics = {m.glob_name or m.name: m for m in (r.metric for r in records if r.WhichOneof("record_type") == "metric")}
-    assert metrics["drift/cosine/l*"].step_metric == STEP
-    assert metrics["drift/cosine/l*"].options.hidden
+    assert metrics["drift/cosine/l00"].step_metric == STEP
+    assert metrics["drift/cosine/l00"].options.hidden
     summary: dict[str, object] = {}
     for record in records:
         if record.WhichOneof("record_type") == "summary":
             summary |= leaves(record.summary.update)
     assert summary["accuracy"] == 0.86
     assert "pearson" not in summary
+    assert not [name for name in summary if name.startswith(("drift/", "figures/"))]
 
 
 class _Calls:
@@ -98,6 +96,7 @@ class _Calls:
     def __init__(self) -> None:
         self.defined: dict[str, dict[str, object]] = {}
         self.logged: list[dict[str, object]] = []
+        self.summary: dict[str, object] = {}
 
     def define_metric(self, name: str, **options: object) -> None:
         self.defined[name] = options
@@ -113,9 +112,7 @@ def test_effects_have_no_mean_over_a_layers_heads(grid: HeadGrid) -> None:
     for part in (heads, layers):
         log_grid(run, part, 5, effects=True)  # type: ignore[arg-type]
     of_heads, of_layers = run.logged
-    assert of_heads.keys() == {STEP, "ablation/f1/heatmap"} | {
-        f"ablation/f1/l{layer:02d}h{head:02d}" for layer in range(12) for head in range(4) if (layer, head) != (0, 2)
-    }
+    assert of_heads.keys() == {STEP, "ablation/f1/heatmap"}
     assert of_layers == {STEP: 5} | {f"ablation/f1/l{layer:02d}": -0.25 for layer in range(12)}
 
 
@@ -125,9 +122,9 @@ def test_curves_have_an_axis_of_their_own() -> None:
     log_curves(run, {"pruning/kept": points})  # type: ignore[arg-type]
     assert run.logged == points
     assert run.defined == {
-        "pruning/kept": {"hidden": True},
-        "pruning/a": {"step_metric": "pruning/kept"},
-        "pruning/b": {"step_metric": "pruning/kept"},
+        "pruning/kept": {"hidden": True, "summary": "none"},
+        "pruning/a": {"step_metric": "pruning/kept", "summary": "none"},
+        "pruning/b": {"step_metric": "pruning/kept", "summary": "none"},
     }
 
 

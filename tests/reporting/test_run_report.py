@@ -111,7 +111,7 @@ def test_every_experiment_has_its_section_and_the_joins_follow(tmp_path: Path) -
     assert {"scores", "drift", "drift_cosine_steps", "entropy_of_somebody", "drift_against_ablation"} <= set(names)
     assert report.highlights is not None
     assert [(line.layer, line.head) for line in report.highlights.heads[:2]] == [(1, 2), (1, 1)]
-    assert report.scalars["ablation/worst_delta"] == -0.05
+    assert report.scalars["ablation/worst_delta"] == pytest.approx(-5)
     (joined,) = [section for section in report.report.sections if section.title == "Changed and needed"]
     assert f"is {spearman((1 - COSINE).ravel(), DELTA.ravel()):.2f}".replace("-", "−") in joined.findings[0]
 
