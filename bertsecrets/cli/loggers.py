@@ -26,9 +26,9 @@ from bertsecrets.results.run import Run
 from bertsecrets.settings import shown
 from bertsecrets.sweeps.code_version import code_version
 
-WandbMode = Literal["offline", "online", "disabled", "dryrun", "run"]
+WandbMode = Literal["offline", "online", "disabled"]
 
-_EARLIER = {"dryrun": "offline", "run": "online"}
+_EARLIER: dict[str, WandbMode] = {"dryrun": "offline", "run": "online"}
 """Names of modes in earlier versions of W&B, which ``WANDB_MODE`` may still hold."""
 
 TRACKED = "wandb.json"
@@ -61,7 +61,7 @@ def wandb_logger(
         str, Field(pattern=r"^[^/\\#?%:]{1,128}$", description=r"a name of at most 128 characters without / \ # ? % :")
     ],
     entity: str | None,
-    mode: WandbMode,
+    mode: WandbMode | Literal["dryrun", "run"],
     job_type: str,
     init_timeout: Annotated[
         float, Field(gt=0, le=86_400, description="a number of seconds above 0, at most a day")
@@ -81,7 +81,7 @@ def wandb_logger(
         init_timeout: Seconds to wait for the server.
         settings: Further arguments to ``wandb.init``.
     """
-    mode = _EARLIER.get(mode, mode)  # type: ignore[assignment]
+    wanted: WandbMode = mode if mode in ("offline", "online", "disabled") else _EARLIER[mode]
     run.folder.mkdir(parents=True, exist_ok=True)
     _keep_files_in(run.folder / "wandb")
     attempt = len(list((run.folder / "wandb").glob("*run-*")))
@@ -90,10 +90,10 @@ def wandb_logger(
     if "WANDB_SWEEP_ID" in os.environ:
         # W&B ignores any other id of a run that its agent has started.
         identity = os.environ.get("WANDB_RUN_ID") or identity
-        if mode != "online" and run.writes:
+        if wanted != "online" and run.writes:
             _log.warning(
-                f"A W&B agent started this run, but logger.wandb.mode is {mode}, so its sweep gets no score; start the "
-                "agent with WANDB_MODE=online."
+                f"A W&B agent started this run, but logger.wandb.mode is {wanted}, so its sweep gets no score; start "
+                "the agent with WANDB_MODE=online."
             )
     source = lineage(config)
     wandb_arguments: dict[str, Any] = {
@@ -112,12 +112,11 @@ def wandb_logger(
     options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
     started = None
     if run.writes:
-        started = _start(mode, wandb_arguments, run.folder, options)
-        if mode == "online" and started.offline:
-            mode = "offline"
+        started = _start(wanted, wandb_arguments, run.folder, options)
+        wanted = "offline" if wanted == "online" and started.offline else wanted
         tracking.define_axes(started)
-    run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
-    logger = HeadsLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=started, **wandb_arguments)
+    run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": wanted})
+    logger = HeadsLogger(save_dir=str(run.folder), mode=wanted, settings=options, experiment=started, **wandb_arguments)
     # W&B warns that these arguments of Lightning's have no effect.
     for name in ("anonymous", "resume"):
         logger._wandb_init.pop(name, None)
@@ -170,7 +169,7 @@ def _name(run: Run, config: Mapping[str, Any]) -> str:
     return f"{' + '.join(analyses)} \N{MIDDLE DOT} {run.name}" if analyses else run.name
 
 
-def _start(mode: str, wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:
+def _start(mode: WandbMode, wandb_arguments: dict[str, Any], folder: Path, options: wandb.Settings) -> Any:
     """Start the W&B run, offline if the server cannot be reached."""
     if mode == "online":
         try:

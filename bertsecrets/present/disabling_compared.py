@@ -82,10 +82,8 @@ def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
     metric = metric_label(first["metric"])
     title = f"Change of {metric} without what each run disables"
     drawn = [
-        IntervalRow(
-            names[label], *(100 * limit for limit in (effect[label].mean, effect[label].low, effect[label].high))
-        )
-        for label in order
+        IntervalRow(names[label], 100 * effect[label].mean, 100 * effect[label].low, 100 * effect[label].high)
+        for label in order[:_MOST_ROWS]
     ]
     ends = [f"without {names[label]}, by {_as_estimate(effect[label]):+points}" for label in (order[0], order[-1])]
     finding = f"{upper_first(metric)} changes most {ends[0]}{f'; least {ends[1]}' * (len(order) > 1)}."
@@ -100,9 +98,7 @@ def _named(rows_of: Mapping[str, Sequence[Row]]) -> Section:
         [
             FigureBlock(
                 "disabled",
-                interval_rows(
-                    drawn[:_MOST_ROWS], title=title, unit="points", note=f"bars: {first['level']:.0%} intervals"
-                ),
+                interval_rows(drawn, title=title, unit="points", note=f"bars: {first['level']:.0%} intervals"),
                 f"{title}, the largest loss first.",
                 "Dot chart of effects by what is disabled.",
             )
