@@ -363,8 +363,8 @@ def _section(entry: Entry) -> Section:
             f"{statement.source} ({statement.language}): {statement.words}",
             f"Measured there: {statement.there} {statement.published}",
             f"Measured here: {statement.here}",
-            f"The number is the {statement.test.number}{_STATES[statement.about]}. The statement holds where it is "
-            f"{statement.test.condition}.{tolerance}{one_sided}",
+            f"The number is the {statement.test.called or statement.test.number}{_STATES[statement.about]}. "
+            f"The statement holds where it is {statement.test.condition}.{tolerance}{one_sided}",
             *([f"Why in this way: {statement.why}"] if statement.why else []),
             *depends_on(entry),
         ],

@@ -20,8 +20,8 @@ from bertsecrets.papers.lines import Line, tables
 from bertsecrets.papers.models import Group, Model, Studied, analysis_command
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of
 from bertsecrets.papers.statements.kinds import KINDS
+from bertsecrets.papers.statements.kinds.columns import Correlation
 from bertsecrets.papers.statements.sheet import LackingError
-from bertsecrets.papers.statements.test import RankTest
 from bertsecrets.present.disabling import rounded
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.frame_relations import relation_heads
@@ -94,7 +94,7 @@ def numbers(
                     continue
                 found = test.judge(readings)
                 shown[tested.name] = int(math.copysign(found.p_value <= LEVEL, found.value - test.threshold))
-                of_examples = "heads" if isinstance(test, RankTest) else "examples"
+                of_examples = "heads" if isinstance(test, Correlation) else "examples"
                 lines.append(
                     {
                         "group": group.name,

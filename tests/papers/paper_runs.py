@@ -1,6 +1,6 @@
 """Runs of the papers' analyses with numbers put in by hand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.measures.dependency.rows import Relation, Treebank
 from bertsecrets.measures.role_rows import Distance, Limits
+from bertsecrets.measures.surface import Surface
 from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.papers.models import Studied, studied
+from bertsecrets.papers.statements.judge import Cell, judge
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.statement import Statement
 from bertsecrets.pruning.experiment import CausalGates, Pruning
@@ -24,6 +26,10 @@ from bertsecrets.results.run import Run
 
 BERT = {"name": "bert_base", "path": "model"}
 PREVIOUS_LH = np.array([[0.99, 0.99, 0.99, 0.91], [0.1] * 4, [0.1] * 4])
+
+
+LAYERS = np.repeat([[0.1], [0.2], [0.4], [0.7]], 10, axis=1)
+"""A column of 4 layers of 10 heads that rises with the layer; its mean is 0.35."""
 
 
 def models_in(folder: Path) -> Studied:
@@ -132,3 +138,50 @@ VOITA_ROWS: list[object] = [
     *(Distance("nsubj", distance, pairs) for distance, pairs in ((1, 60), (2, 50), (-1, 50), (-9, 40))),
     *(Distance("obj", distance, 33) for distance in (1, 2, 3)),
 ]
+
+
+def surface_run(folder: Path, cls_LH: ArrayLike = LAYERS, *, stage: str = "checkpoint", **settings: Any) -> Path:
+    sep_LH = settings.pop("sep_LH", np.full(np.shape(cls_LH), 0.1))
+    columns = {"cls": np.asarray(cls_LH), "sep_total": sep_LH}
+    settings = {"p_constant": 0.001, "stderr": 0.005, **settings}
+    made = make_run(folder, measured=[(stage, "surface", columns)], **settings)
+    Run.open(made).declare(Surface(1, 1).declaration())
+    return made
+
+
+def disabled(delta_LH: ArrayLike, reach: float) -> Callable[[Path], object]:
+    """Effects with limits ``reach`` points away on either side."""
+
+    def make(folder: Path) -> None:
+        made = make_run(folder, delta_LH=np.asarray(delta_LH) / 100, p_constant=0.001)
+        run = Run.open(made)
+        rows = run.ablation_table().rows()
+        for row in rows:
+            row.update(low=row["delta"] - reach / 100, high=row["delta"] + reach / 100, level=0.95)
+        type(run.ablation_table()).from_rows(rows).write(run.ablation_path)
+
+    return make
+
+
+def pruned(*curves: tuple[str, int, float], **settings: object) -> Callable[[Path], object]:
+    """Orders, heads kept of 10, and changes in points, each with limits of 2 points on either side."""
+    facts = {"heads": 10, "examples": 408, **settings}
+
+    def make(folder: Path) -> None:
+        run = Run.open(make_run(folder, cosine_LH=LAYERS, p_constant=0.001))
+        points = [
+            point(order, kept, Estimate(*((change + end) / 100 for end in (0, -2, 2))))
+            for order, kept, change in curves
+        ]
+        rows = [prune_search(**facts), chosen(curves[0][0], kept=5), *points]
+        run.write_rows("pruning", "checkpoint", 0, rows)
+        run.declare(Pruning().declaration())
+
+    return make
+
+
+def cell_of(folder: Path, *, about: str = "tuned", **test: Any) -> Cell:
+    """The one cell of a statement with a test on the runs of a folder."""
+    (entry,) = judge([statement_of(test, about)], models_in(folder), folder.parent / f"{folder.name}-readings")
+    (cell,) = entry.cells
+    return cell

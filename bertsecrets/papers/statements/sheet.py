@@ -17,6 +17,8 @@ from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.attention.modes import mode_names
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.linguistic.columns import RANDOM
+from bertsecrets.measures.role_rows import judged_relations, voita_roles
+from bertsecrets.measures.voita_roles import VoitaRoles
 from bertsecrets.models.spec import INITIAL as BEFORE_TRAINING
 from bertsecrets.papers.models import ANY_MODEL, data_settings, model_settings, task_settings
 from bertsecrets.pruning.experiment import Pruning
@@ -36,9 +38,7 @@ About = Literal["tuned", "before", "change", "random"]
 random weights.
 """
 
-DISABLE, POSITION = "disable", "place"
-LAYER = f"{POSITION}/layer"
-"""The column that holds the layer of each head."""
+DISABLE = "disable"
 BEFORE = "initial:"
 """Prefix of a column of the model before fine-tuning, in a statement about the fine-tuned one."""
 SEEDS = "seeds:"
@@ -67,6 +67,7 @@ _ANALYSES = {
     "sinks": "analysis=sinks",
     "direct_effect": "analysis=direct_effect",
     "causal_gates": "analysis=gates",
+    "ablation": "analysis=disable ablation.sweep=exact",
     "blocking": "analysis=block_attention",
     "coreference": "analysis=coreference",
     "probes": "analysis=probes",
@@ -84,6 +85,7 @@ class Grid:
         count: The largest number of examples of a head.
         origin: What else distinguishes the numbers, e.g. their metric and sample; empty for nothing.
         limits: The smallest and the largest possible value.
+        tests: Number of columns of which each head's value is the highest.
     """
 
     value_LH: Array
@@ -91,6 +93,7 @@ class Grid:
     count: int
     origin: str = ""
     limits: tuple[float, float] = UNLIMITED
+    tests: int = 1
 
 
 def disabled_columns() -> tuple[str, ...]:
@@ -171,9 +174,8 @@ class Sheet:
         measure, _, name = column.removeprefix(BEFORE).partition("/")
         if measure == DISABLE:
             return self._disabled(name)
-        if measure == POSITION:
-            layers, heads = next((run.size for run in self.runs if run.size is not None), (1, 1))
-            return Grid(np.repeat(np.arange(layers, dtype=float)[:, None], heads, 1), np.zeros((layers, heads)), 0)
+        if (made := MADE.get(column)) is not None:
+            return made(self)
         for run in self.runs:
             if measure in run.experiments and (grid := _of_stage(run, measure, name, about)) is not None:
                 return grid
@@ -313,6 +315,44 @@ def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
     whole = "" if of is None or counts == [of] else f" of {of:,}"
     stopped = " (stopped early)" if len(counts) > 1 else ""
     return f"{rows[0]['metric']} on {name}, {numbers}{whole} examples{stopped}"
+
+
+def _layer(sheet: Sheet) -> Grid:
+    layers, heads = next((run.size for run in sheet.runs if run.size is not None), (1, 1))
+    return Grid(np.repeat(np.arange(layers, dtype=float)[:, None], heads, 1), np.zeros((layers, heads)), 0)
+
+
+def _has_role(sheet: Sheet) -> Grid:
+    view = sheet.view(VoitaRoles.name)
+    roles = voita_roles(view)
+    if not roles:
+        raise LackingError("roles of heads", settings_for(VoitaRoles.name, sheet.about))
+    value_LH = np.any(list(roles.values()), axis=0).astype(np.float64)
+    return Grid(value_LH, np.zeros_like(value_LH), view.count(view.columns[0].name))
+
+
+def _beyond_distance(sheet: Sheet) -> Grid:
+    view = sheet.view(VoitaRoles.name)
+    baselines = judged_relations(view)
+    if not baselines:
+        settings = settings_for(VoitaRoles.name, sheet.about)
+        raise LackingError("enough pairs of words with a relation", settings, too_few=True)
+    gain_CLH = np.stack([view.value(column) - share for column, share in baselines.items()])
+    stderr_CLH = np.stack([view.stderr(column) for column in baselines])
+    best_LH = np.where(np.isfinite(gain_CLH), gain_CLH, -np.inf).argmax(axis=0)[None]
+    value_LH, stderr_LH = (np.take_along_axis(of_CLH, best_LH, 0)[0] for of_CLH in (gain_CLH, stderr_CLH))
+    return Grid(value_LH, stderr_LH, max(view.count(name) for name in baselines), tests=len(baselines))
+
+
+MADE: dict[str, Callable[[Sheet], Grid]] = {
+    "place/layer": _layer,
+    f"{VoitaRoles.name}/has_role": _has_role,
+    f"{VoitaRoles.name}/beyond_distance": _beyond_distance,
+}
+"""Columns that are made of others: the layer of each head; 1 where it has a role of Voita et al. (2019), else 0; the
+largest share of pairs of a syntactic relation, over relations and directions, beyond that of their most frequent
+distance, which is taken as known.
+"""
 
 
 _STATES = {"tuned": "", "random": "", "before": " before fine-tuning", "change": " before and after fine-tuning"}

@@ -18,9 +18,9 @@ from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.measures.shipped import shipped_measures
 from bertsecrets.papers.names import is_path
 from bertsecrets.papers.statements.kinds import KINDS
-from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, LAYER, OR, SEEDS, About, disabled_columns
+from bertsecrets.papers.statements.sheet import BEFORE, DISABLE, MADE, OR, SEEDS, About, disabled_columns
 from bertsecrets.papers.statements.test import Test
-from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.experiment import CausalGates, Pruning
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.settings import CONF, Settings, shown
 
@@ -171,13 +171,12 @@ def _kind(section: str, name: object, path: Path) -> type[Test]:
 
 
 def _read_test(section: str, kind: type[Test], values: Any) -> Test:
-    for pair in (("above", "below"), ("over", "under")):
-        fields = [name for name in pair if name in kind.model_fields]
-        present = [name for name in fields if values.get(name) is not None]
-        if fields and len(present) != 1:
+    for pair in kind.one_of:
+        present = [name for name in pair if values.get(name) not in (None, "")]
+        if len(present) != 1:
             raise UserError(
                 f"{section}: the test has {'both' if present else 'neither'} {pair[0]} {'and' if present else 'nor'} "
-                f"{pair[1]}; give one of them, a number."
+                f"{pair[1]}; give one of them."
             )
     return kind.read(f"{section}: test", values)
 
@@ -191,6 +190,8 @@ def check_columns(statements: Iterable[Statement], runs: Iterable[FinishedRun]) 
     for statement in statements:
         for column in (part for columns in statement.test.columns for part in columns.split(OR)):
             measure, _, name = column.removeprefix(BEFORE).removeprefix(SEEDS).partition("/")
+            if column in MADE:
+                continue
             if measure not in columns_of:
                 raise UserError(
                     f"statement {statement.name}: unknown measure '{measure}'; {choices(measure, columns_of)}."
@@ -206,10 +207,10 @@ def shipped_columns() -> dict[str, tuple[str, ...]]:
     """Measure or analysis -> its columns; none where they depend on the data."""
     columns: dict[str, tuple[str, ...]] = {
         DISABLE: disabled_columns(),
-        LAYER.partition("/")[0]: (LAYER.partition("/")[2],),
-        Pruning.name: tuple(column.name for column in Pruning.columns),
-        Sinks.name: tuple(column.name for column in Sinks(["sep", "cls"]).columns),
-        DirectEffects.name: tuple(column.name for column in DirectEffects.columns),
+        **{
+            experiment.name: tuple(column.name for column in experiment.columns)
+            for experiment in (Pruning, CausalGates, Sinks(["sep", "cls"]), DirectEffects)
+        },
     }
     depends_on_data = (Dependency,)
     for name, maker in shipped_measures().items():

@@ -77,6 +77,7 @@ class Test(Settings, ABC):
         unit: Words that follow the number in a sentence, e.g. ``of the attention``, or that the number follows, e.g.
             ``a cosine``.
         tolerance: Largest error of the number that its standard error does not show, e.g. of a classifier.
+        called: What the number is, in words; empty for the words of the kind.
     """
 
     __test__ = False
@@ -86,9 +87,13 @@ class Test(Settings, ABC):
     below: Threshold = None
     unit: str = Field(default="", description="a text")
     tolerance: float = Field(default=0.0, ge=0, description="a number from 0")
+    called: str = Field(default="", description="a text")
 
     bounds: ClassVar[tuple[float, float]] = UNLIMITED
     """The smallest and the largest possible number, before its absolute value is taken."""
+
+    one_of: ClassVar[tuple[tuple[str, str], ...]] = (("above", "below"),)
+    """Pairs of arguments of which exactly one is given."""
 
     def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
         """The smallest and the largest possible number, whatever the models."""
@@ -228,27 +233,6 @@ class SumTest(Test):
     def quantity(self) -> str:
         """What is added up, in words."""
         return " + ".join(listed(self.column))
-
-
-class RankTest(Test):
-    """A test of a rank correlation over heads."""
-
-    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-
-    def doubt(self, finding: Finding) -> str:
-        """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about
-        0.
-        """
-        if self.below is None:
-            return ""
-        reliability = float(np.min([reading.reliability for reading in finding.readings]))
-        if reliability > self.below and finding.high / reliability < self.below:
-            return ""
-        reliability_words = f"is {reliability:.2f}" if math.isfinite(reliability) else "is unknown"
-        return (
-            f"Noise lowers a rank correlation: the reliability of these numbers {reliability_words}, so that a true "
-            "correlation above the threshold is not ruled out."
-        )
 
 
 def reliability(grid: Grid) -> float:

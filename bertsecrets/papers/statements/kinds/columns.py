@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from scipy import stats
 
 from bertsecrets.measures.linguistic.columns import BEYOND, MEAN
 from bertsecrets.measures.linguistic.token_to_token import TokenToToken
@@ -25,7 +26,7 @@ from bertsecrets.papers.statements.sheet import (
 )
 from bertsecrets.papers.statements.test import (
     REACH,
-    RankTest,
+    Finding,
     Reading,
     SizeTest,
     SumTest,
@@ -210,32 +211,45 @@ class Share(SumTest):
 
     The standard error is that of the share when the numbers of all heads err one way, and its interval is at least one
     head, or layer, wide on either side. The best head of a layer has the simultaneous interval of the layer's heads
-    (Bonferroni).
+    (Bonferroni). The shares among some heads and among the others are compared by Fisher's exact test.
 
     Args:
         over, under: The number; exactly one of them is given.
         layers: The layers whose heads count.
         per_layer: ``highest`` or ``lowest``: of each layer this head alone counts, so that it is a share of layers;
             null for heads.
+        among: A column that is 1 in some heads: the number is their share minus that of the others. Empty for all.
     """
 
     over: float | int | None = Field(default=None, description="a number, or null")
     under: float | int | None = Field(default=None, description="a number, or null")
     layers: Layers = Field(default="all", description="a name of layers")
     per_layer: Literal["highest", "lowest"] | None = Field(default=None, description="highest, lowest or null")
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    among: str = Field(default="", description="a column, <measure>/<column>, or an empty text")
+    one_of = (("above", "below"), ("over", "under"))
+
+    def limits(self, readings: Sequence[Reading]) -> tuple[float, float]:
+        return (-1.0, 1.0) if self.among else (0.0, 1.0)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return (*listed(self.column), *filter(None, [self.among]))
 
     @property
     def number(self) -> str:
         side = f"over {self.over:g}" if self.under is None else f"under {self.under:g}"
         if self.per_layer is not None:
             return f"share of {LAYER_SETS[self.layers].words} whose {self.per_layer} {self.quantity} is {side}"
-        return f"share of {_components(self.columns[0], self.layers)} with {self.quantity} {side}"
+        among = f" among those with {self.among}, minus that of the others" * bool(self.among)
+        return f"share of {_components(self.columns[0], self.layers)} with {self.quantity} {side}{among}"
 
     def reading(self, sheet: Sheet) -> Reading:
-        value_LH, stderr_LH, count = summed(sheet, self.columns)
+        value_LH, stderr_LH, count = summed(sheet, listed(self.column))
         rows = LAYER_SETS[self.layers].rows(value_LH)
         value_LH, stderr_LH = value_LH[rows], stderr_LH[rows]
+        if self.among:
+            among = sheet.grid(self.among)
+            return self._contrast(value_LH, among.value_LH[rows] > 0.5, max(count, among.count))
         reach = REACH if self.per_layer is None else NormalDist().inv_cdf(1 - 0.025 / value_LH.shape[1])
         shares = [self._share(value_LH + factor * stderr_LH) for factor in (0.0, -reach, reach)]
         if not np.isfinite(stderr_LH[np.isfinite(value_LH)]).all():
@@ -243,16 +257,21 @@ class Share(SumTest):
         one_head = 1 / (len(value_LH) if self.per_layer is not None else np.isfinite(value_LH).sum())
         return Reading(shares[0], max(one_head, *(abs(share - shares[0]) for share in shares[1:])) / REACH, count)
 
+    def _beyond(self, value: Array) -> Mask:
+        return value < self.under if self.under is not None else value > float(self.over or 0)
+
     def _share(self, value_LH: Array) -> float:
         if self.per_layer is not None:
             value_LH = (np.nanmax if self.per_layer == "highest" else np.nanmin)(value_LH, axis=1)
         finite = value_LH[np.isfinite(value_LH)]
-        if not len(finite):
-            return float("nan")
-        if self.over is not None:
-            return float((finite > self.over).mean())
-        assert self.under is not None
-        return float((finite < self.under).mean())
+        return float(self._beyond(finite).mean()) if len(finite) else math.nan
+
+    def _contrast(self, value_LH: Array, among_LH: Mask, count: int) -> Reading:
+        beyond_LH = self._beyond(value_LH)
+        table = [[int((part & side).sum()) for side in (beyond_LH, ~beyond_LH)] for part in (among_LH, ~among_LH)]
+        ours, others = (row[0] / sum(row) if sum(row) else math.nan for row in table)
+        detail = f"{table[0][0]} of {sum(table[0])} heads with {self.among}, {table[1][0]} of {sum(table[1])} others"
+        return Reading(ours - others, math.nan, count, detail, p_value=float(stats.fisher_exact(table).pvalue))
 
 
 class SomeHead(SumTest):
@@ -289,13 +308,13 @@ class SomeHead(SumTest):
 
     def reading(self, sheet: Sheet) -> Reading:
         value_LH, stderr_LH, count = summed(sheet, listed(self.column))
-        sign, tests = -1.0 if self.lowest else 1.0, 1
+        sign, tests = -1.0 if self.lowest else 1.0, sum(sheet.grid(name).tests for name in listed(self.column))
         for column in self.or_columns:
             try:
                 alternative = sheet.grid(column)
             except LackingError:
                 continue
-            tests += 1
+            tests += alternative.tests
             farther_LH = sign * alternative.value_LH > sign * value_LH
             value_LH = np.where(farther_LH, alternative.value_LH, value_LH)
             stderr_LH = np.where(farther_LH, alternative.stderr_LH, stderr_LH)
@@ -315,34 +334,49 @@ class SomeHead(SumTest):
         return Reading(float(sign * value), float(max(high - value, value - low) / REACH), count, detail)
 
 
-class Correlation(SizeTest, RankTest):
-    """Spearman's rank correlation of two columns over heads; its standard error is over heads, with layers in their
-    order.
+class Correlation(SizeTest):
+    """Spearman's rank correlation over heads: of two columns, or of one between any two seeds or tasks.
+
+    The standard error of two columns is over heads, with layers in their order. Between seeds of a task, or tasks of a
+    model (means over their seeds), it is that of the mean over pairs, over layers, as heads of a layer resemble each
+    other.
 
     Args:
         column, other: The columns.
+        between: ``seeds`` or ``tasks`` between which the column is compared in place of ``other``; null for neither.
         layers: The layers whose heads count.
         within_layers: Whether heads are compared with those of their own layer: ranked there. Else the correlation
             includes what both columns owe to depth.
     """
 
     column: str = Field(description="a column, <measure>/<column>")
-    other: str = Field(description="a column, <measure>/<column>")
+    other: str = Field(default="", description="a column, <measure>/<column>, or an empty text")
+    between: Literal["seeds", "tasks"] | None = Field(default=None, description="seeds, tasks or null")
     layers: Layers = Field(default="all", description="a name of layers")
     within_layers: bool = Field(default=False, description="true or false")
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    one_of = (("above", "below"), ("other", "between"))
 
     @property
     def columns(self) -> Sequence[str]:
-        return (self.column, self.other)
+        return tuple(filter(None, (self.column, self.other)))
+
+    @property
+    def joins(self) -> str:
+        return self.between or ""
 
     @property
     def number(self) -> str:
+        if self.between is not None:
+            return f"mean rank correlation over heads of {self.column} between {self.between}"
         size = "size of the " if self.absolute else ""
         heads = "heads" if self.layers == "all" else _components(self.column, self.layers)
         depth = "within layers" if self.within_layers else "including what both owe to depth"
         return f"{size}rank correlation over {heads} of {self.column} and {self.other}, {depth}"
 
     def reading(self, sheet: Sheet) -> Reading:
+        if self.between is not None:
+            return self.joint_reading([[sheet]])
         first, second = (self._counted(sheet.grid(column)) for column in self.columns)
         correlation = rank_correlation(first.value_LH, second.value_LH)
         correlation = correlation.claim if self.within_layers else correlation
@@ -351,43 +385,6 @@ class Correlation(SizeTest, RankTest):
         attenuation = math.sqrt(reliability(first) * reliability(second))
         count = max(first.count, second.count)
         return Reading(value, stderr, count, f"{correlation.count} heads", attenuation)
-
-    def _counted(self, grid: Grid) -> Grid:
-        rows = LAYER_SETS[self.layers].rows(grid.value_LH)
-        value_LH = grid.value_LH[rows]
-        if self.within_layers:
-            value_LH = value_LH - np.nanmean(value_LH, axis=1, keepdims=True)
-        return replace(grid, value_LH=value_LH, stderr_LH=grid.stderr_LH[rows])
-
-
-class Agreement(RankTest):
-    """Mean rank correlation over heads between any two seeds of a task, or any two tasks of a model (means over their
-    seeds).
-
-    Its interval is over layers, as heads of a layer resemble each other.
-
-    Args:
-        column: The column.
-        between: ``seeds`` or ``tasks``.
-    """
-
-    column: str = Field(description="a column, <measure>/<column>")
-    between: Literal["seeds", "tasks"] = Field(description="seeds or tasks")
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column,)
-
-    @property
-    def joins(self) -> str:
-        return self.between
-
-    @property
-    def number(self) -> str:
-        return f"mean rank correlation over heads of {self.column} between {self.between}"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        return self.joint_reading([[sheet]])
 
     def joint_reading(self, groups: Sequence[Sequence[Sheet]]) -> Reading:
         grids_G = [[sheet.grid(self.column) for sheet in group] for group in groups]
@@ -400,6 +397,28 @@ class Agreement(RankTest):
         least = float(np.min([reliability(grid) for grids in grids_G for grid in grids]))
         found = agreement(value_GLH, self.threshold)
         return Reading(found.rho, (found.high - found.low) / (2 * REACH), count, detail, least, found.p_value)
+
+    def doubt(self, finding: Finding) -> str:
+        """Noise multiplies a correlation by the reliability of the numbers (Spearman 1904); pure noise gives about
+        0.
+        """
+        if self.below is None:
+            return ""
+        least = float(np.min([reading.reliability for reading in finding.readings]))
+        if least > self.below and finding.high / least < self.below:
+            return ""
+        return (
+            f"Noise lowers a rank correlation: the reliability of these numbers is "
+            f"{f'{least:.2f}' if math.isfinite(least) else 'unknown'}, so that a true correlation above the threshold "
+            "is not ruled out."
+        )
+
+    def _counted(self, grid: Grid) -> Grid:
+        rows = LAYER_SETS[self.layers].rows(grid.value_LH)
+        value_LH = grid.value_LH[rows]
+        if self.within_layers:
+            value_LH = value_LH - np.nanmean(value_LH, axis=1, keepdims=True)
+        return replace(grid, value_LH=value_LH, stderr_LH=grid.stderr_LH[rows])
 
 
 class TestedHeads(Test):

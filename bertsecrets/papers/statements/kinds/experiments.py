@@ -3,27 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 from scipy import stats
 
-from bertsecrets.ablation.outcomes import Outcomes
-from bertsecrets.ablation.over_examples import effects_on_losses, share_over_examples
-from bertsecrets.data.task import task_from_config
-from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.clusters.rows import Group, Space
-from bertsecrets.measures.role_rows import judged_relations, voita_roles
-from bertsecrets.measures.voita_roles import VoitaRoles
-from bertsecrets.papers.statements.sheet import DISABLE, LackingError, Sheet, settings_for
-from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test, listed
+from bertsecrets.papers.statements.sheet import UNLIMITED, LackingError, Sheet, settings_for
+from bertsecrets.papers.statements.test import REACH, Reading, SizeTest, Test
+from bertsecrets.pruning.experiment import SHUT, CausalGates
 from bertsecrets.pruning.experiment import Pruning as Experiment
 from bertsecrets.pruning.rows import CONTROLS, REVERSED, GateFits, PathPoint, Pruned
 from bertsecrets.pruning.scores import score_label
 from bertsecrets.reporting.runs import FinishedRun
 from bertsecrets.results.formatting import head_label
 from bertsecrets.results.scores import FISHER, LEVEL
+from bertsecrets.results.views import MeasureView
 
 
 class Found(Test):
@@ -34,46 +29,58 @@ class Found(Test):
         rows: The kind of rows.
         where: Values of the rows' fields, one or several of each; rows of other values do not count.
         without: Values of fields of rows that do not count.
-        value: Field of the number, with its limits, or for ``share`` of a flag.
+        value: Field of the number, with its limits; for ``share`` also of a flag, for a ``rank`` also of a share alone.
         aggregate: ``first``: the number of the first row. ``lowest``: the lowest of all. ``share``: the share of rows
             whose number is above 0, or whose flag is not set, which a sign test compares with the threshold.
+            ``second``: the second highest.
         p: Field of a p-value of the number being 0, which says how sure ``share`` is of a row; empty for none.
+        draws: Kind of a row and its field, ``<rows>/<field>``: the number of samples whose mean ``second`` is, with the
+            largest standard error that a mean of shares over so many can have.
+        range: The smallest and the largest possible number; empty for none.
     """
 
     experiment: str = Field(description="the name of an experiment")
     rows: str = Field(description="the name of a kind of rows")
-    where: dict[str, str | list[str]] = Field(default={}, description="values of fields")
+    where: dict[str, bool | str | list[str]] = Field(default={}, description="values of fields")
     without: dict[str, str] = Field(default={}, description="values of fields")
     value: str = Field(description="a field")
-    aggregate: Literal["first", "lowest", "share"] = Field(default="first", description="first, lowest or share")
+    aggregate: Literal["first", "lowest", "share", "second"] = Field(
+        default="first", description="first, lowest, share or second"
+    )
     p: str = Field(default="", description="a field, or an empty text")
+    draws: str = Field(default="", description="<rows>/<field>, or an empty text")
+    range: list[float | int] = Field(default=[], max_length=2, description="two numbers, or an empty list")
 
     @property
     def number(self) -> str:
-        values = [", ".join(listed(value)) for value in self.where.values()]
-        what = {"first": "", "lowest": "lowest ", "share": "share of rows with "}[self.aggregate]
+        values = [", ".join(_several(value)) for value in self.where.values() if not isinstance(value, bool)]
+        what = {"first": "", "lowest": "lowest ", "share": "share of rows with ", "second": "second highest "}
         flag = " not set or above 0" * (self.aggregate == "share")
-        return f"{what}{self.value}{flag} of {self.experiment} ({'; '.join([self.rows, *values])})"
+        return f"{what[self.aggregate]}{self.value}{flag} of {self.experiment} ({'; '.join([self.rows, *values])})"
 
     def reading(self, sheet: Sheet) -> Reading:
         for view in sheet.views(self.experiment):
-            if lines := [line for line in view.lines(self.rows) if self._counts(line)]:
-                return self._share(lines) if self.aggregate == "share" else self._of_row(lines)
+            lines = [line for line in view.lines(self.rows) if self._counts(line)]
+            if len(lines) > (self.aggregate == "second"):
+                return self._second(view, lines) if self.aggregate == "second" else self._of_rows(lines)
         raise LackingError(
-            f"{self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
+            f"{self.called or self.number} (too few, or not measured)", sheet.settings_of(self.experiment), too_few=True
         )
 
     def _counts(self, line: Mapping[str, Any]) -> bool:
-        fits = all(line.get(name) in listed(value) for name, value in self.where.items())
-        return (
-            fits
-            and not any(line.get(name) == value for name, value in self.without.items())
-            and line.get(self.value) is not None
-        )
+        fits = all(line.get(name) in _several(value) for name, value in self.where.items())
+        excluded = any(line.get(name) == value for name, value in self.without.items())
+        return fits and not excluded and line.get(self.value) is not None
 
-    def _of_row(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
+    def _of_same(self, line: Mapping[str, Any]) -> bool:
+        """Whether a row of another kind has these values in the fields that it shares."""
+        return all(line[name] in _several(value) for name, value in self.where.items() if name in line)
+
+    def _of_rows(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
+        if self.aggregate == "share":
+            return self._share(lines)
         line, *_ = lines
-        count = int(line[self.value].get("n", 0))
+        count = int(line[self.value].get("n") or line.get("examples", 0))
         detail = head_label(line["layer"], line["head"]) if {"layer", "head"} <= set(line) else ""
         if self.aggregate == "lowest":
             line = min(lines, key=lambda line: float(line[self.value]["value"]))
@@ -81,14 +88,18 @@ class Found(Test):
             detail = ", ".join(str(line[name]) for name in self.where)
         found = line[self.value]
         reach = found["high"] - found["low"]
-        return Reading(found["value"], reach / (2 * REACH) if math.isfinite(reach) else math.nan, count, detail)
+        stderr = found.get("stderr")
+        if stderr is None or not math.isfinite(stderr):
+            stderr = reach / (2 * REACH) if math.isfinite(reach) else math.nan
+        low, high = self.range or UNLIMITED
+        return Reading(found["value"], stderr, count, detail, limits=(low, high))
 
     def _share(self, lines: Sequence[Mapping[str, Any]]) -> Reading:
-        number, bounds = len(lines), (0.0, 1.0)
+        number = len(lines)
         if isinstance(lines[0][self.value], bool):
             above = sum(not line[self.value] for line in lines)
             p = float(stats.binomtest(above, number, self.threshold).pvalue)
-            return Reading(above / number, math.nan, number, f"{above} of {number} rows", p_value=p, limits=bounds)
+            return Reading(above / number, math.nan, number, f"{above} of {number} rows", p_value=p, limits=_SHARE)
         found = [line[self.value] for line in lines]
         above = sum(one["value"] > 0 for one in found)
         sure = [line[self.p] <= LEVEL if self.p else line[self.value]["low"] > 0 for line in lines]
@@ -96,62 +107,22 @@ class Found(Test):
         # At least one row on either side, as for shares of heads.
         reach = max(1, *(abs(end - above) for end in ends)) / number
         count = sum(int(one.get("n", 0)) for one in found)
-        return Reading(above / number, reach / REACH, count, f"{above} of {number} rows", limits=bounds)
+        return Reading(above / number, reach / REACH, count, f"{above} of {number} rows", limits=_SHARE)
+
+    def _second(self, view: MeasureView, lines: Sequence[Mapping[str, Any]]) -> Reading:
+        value = sorted(float(line[self.value]) for line in lines)[-2]
+        kind, _, field = self.draws.partition("/")
+        of_same = (line for line in view.lines(kind) if self._of_same(line))
+        draws = next((int(line[field]) for line in of_same), 0)
+        stderr = math.sqrt(value * (1 - value) / draws) if draws else math.nan
+        return Reading(value, stderr, draws, f"{len(lines)} rows", limits=_SHARE)
 
 
-class Groups(Test):
-    """Stability of the second most stable group of heads, so that two are at least as stable; 0..1.
-
-    Its standard error is the largest that a mean over that many samples can have.
-    """
-
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    @property
-    def number(self) -> str:
-        return "stability of the second most stable group of heads over samples of the texts"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        for view in sheet.views(Clusters.name):
-            space = view.fact(Space)
-            stability = sorted(row.stability for row in view.found(Group) if not row.before)
-            if space is not None and space.replicates and len(stability) > 1:
-                value = stability[-2]
-                stderr = math.sqrt(value * (1 - value) / space.replicates)
-                return Reading(value, stderr, space.rows, f"{len(stability)} groups")
-        raise LackingError("groups of heads in samples of the texts", sheet.settings_of(Clusters.name))
+_SHARE = (0.0, 1.0)
 
 
-class VoitaSyntactic(Test):
-    """Largest share of pairs of words, over heads, relations and directions, beyond that of their most frequent
-    distance.
-
-    Relations with fewer than ``min_count`` pairs of the measure do not count. The interval is simultaneous over all
-    heads, relations and directions (Bonferroni); the share of the most frequent distance is taken as known.
-    """
-
-    @property
-    def number(self) -> str:
-        return (
-            "highest share of pairs of a syntactic relation that a head finds, beyond that of their most frequent "
-            "distance"
-        )
-
-    def reading(self, sheet: Sheet) -> Reading:
-        view = sheet.view(VoitaRoles.name)
-        baselines = judged_relations(view)
-        if not baselines:
-            settings = settings_for(VoitaRoles.name, sheet.about)
-            raise LackingError("enough pairs of words with a relation", settings, too_few=True)
-        grids = {column: view.grid(column) for column in baselines}
-        gain_CLH = np.stack([grids[column][0] - share for column, share in baselines.items()])
-        stderr_CLH = np.stack([grid[1] for grid in grids.values()])
-        reach = NormalDist().inv_cdf(1 - 0.025 / int(np.isfinite(gain_CLH).sum()))
-        value, low, high = (float(np.nanmax(gain_CLH + sign * reach * stderr_CLH)) for sign in (0, -1, 1))
-        column, layer, head = np.unravel_index(np.nanargmax(gain_CLH), gain_CLH.shape)
-        detail = f"{list(baselines)[int(column)]}: {head_label(int(layer), int(head))}"
-        count = max(view.count(name) for name in baselines)
-        return Reading(value, max(value - low, high - value) / REACH, count, detail)
+def _several(value: bool | str | list[str]) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 _FARTHEST = 0.03
@@ -160,36 +131,52 @@ _FARTHEST = 0.03
 _STEP = 0.05
 """A step of pruning that comes so near to every share."""
 
+_QUARTILE = NormalDist().inv_cdf(0.75)
+
 
 class Pruning(Test):
-    """Change of score, in points, with a share of the heads removed without further training; the nearest share that
-    was taken counts.
+    """Change of score, in points, or of speed, in percent, with a share of the heads removed without further training.
+
+    The nearest share that was taken counts, of gates the first penalty that leaves fewer heads. The standard error of
+    speed, a mean over batch sizes, is that of a single round, from the upper quartile of the rounds: more than the
+    median's.
 
     Args:
-        order: The score in whose order heads are removed; ``random``: the mean over random orders.
+        order: The score in whose order heads are removed; ``random``: the mean over random orders; ``gates``: the
+            models that gates of the frozen model leave.
         minus: Another order whose change is taken away; null for none.
         share: Share of the heads to remove.
         iterative: Whether the orders are computed anew after each step.
+        value: ``change`` of score; ``speed``: examples per second gained, in the order of the smallest model.
     """
 
-    order: str = Field(description="the name of a pruning score")
+    order: str = Field(default="", description="the name of a pruning score, or an empty text")
     minus: str | None = Field(default=None, description="the name of a pruning score, or null")
     share: float = Field(gt=0, lt=1, description="a number between 0 and 1")
     iterative: bool = Field(default=False, description="true or false")
+    value: Literal["change", "speed"] = Field(default="change", description="change or speed")
 
     @property
     def columns(self) -> Sequence[str]:
-        return (f"{Experiment.name}/kept",)
+        return () if self.order == _GATES or self.value == "speed" else (f"{Experiment.name}/kept",)
 
     @property
     def number(self) -> str:
+        removed = f"with {100 * self.share:g} % of the heads removed"
+        if self.value == "speed":
+            return f"examples per second gained {removed}, in percent"
+        if self.order == _GATES:
+            return f"change of score, in points, {removed} by gates of the frozen model"
         less = "" if self.minus is None else f" minus that in the order of {score_label(self.minus)}"
-        return (
-            f"change of score, in points, with {100 * self.share:g} % of the heads removed in the order of "
-            f"{score_label(self.order)}{less}{', computed anew after each step' * self.iterative}"
-        )
+        anew = ", computed anew after each step" * self.iterative
+        return f"change of score, in points, {removed} in the order of {score_label(self.order)}{less}{anew}"
 
     def reading(self, sheet: Sheet) -> Reading:
+        if self.value == "speed":
+            return self._speed(sheet)
+        return self._by_gates(sheet) if self.order == _GATES else self._change(sheet)
+
+    def _change(self, sheet: Sheet) -> Reading:
         orders = [order for order in (self.order, self.minus) if order is not None]
         settings = f"{settings_for(Experiment.name, 'tuned')} 'prune.scores=[{','.join(orders)}]' prune.step={_STEP:g}"
         settings += " prune.iterative=true" * self.iterative
@@ -231,6 +218,34 @@ class Pruning(Test):
     def _distance(self, run: Pruned, kept: int) -> float:
         return abs(kept / run.search.heads - (1 - self.share))
 
+    def _speed(self, sheet: Sheet) -> Reading:
+        timed = [(run, point.kept, run.timed(point)) for run in _pruned(sheet) for point in run.order]
+        timed = [(run, kept, timings) for run, kept, timings in timed if timings]
+        if not timed:
+            raise LackingError("latencies of a model with fewer heads", sheet.settings_of(Experiment.name))
+        run, kept, timings = min(timed, key=lambda place: (self._distance(*place[:2]), place[1]))
+        gains = [100 * (timing.speedup - 1) for timing in timings]
+        slower = [100 * (timing.whole / timing.high - 1) for timing in timings]
+        stderr = float(np.mean(np.subtract(gains, slower))) / _QUARTILE
+        return Reading(float(np.mean(gains)), stderr, len(gains), f"{kept} of {run.search.heads} heads kept")
+
+    def _by_gates(self, sheet: Sheet) -> Reading:
+        heads = sheet.grid(f"{CausalGates.name}/{SHUT}").value_LH.size
+        for view in sheet.views(CausalGates.name):
+            for point in view.found(PathPoint):
+                if point.kept < heads * (1 - self.share) and math.isfinite(point.change.value):
+                    fits = view.found(GateFits)[0]
+                    detail = f"{point.kept} of {heads} heads kept; {fits.metric}"
+                    stderr = 100 * (point.change.high - point.change.low) / (2 * REACH)
+                    return Reading(100 * point.change.value, stderr, fits.examples, detail)
+        raise LackingError(
+            f"a model on the path of gates with over {100 * self.share:g} % of the heads removed",
+            settings_for(CausalGates.name, "tuned"),
+        )
+
+
+_GATES = "gates"
+
 
 def _pruned(sheet: Sheet) -> list[Pruned]:
     """The searches for the fewest heads; raises as :meth:`Sheet.views`."""
@@ -247,127 +262,6 @@ def _change(run: Pruned, kept: int, order: str) -> tuple[float, float]:
     # The mean of several random orders varies with the orders as well.
     spread = float(change_R.var(ddof=1) / len(change_R)) if len(change_R) > 1 else 0.0
     return float(change_R.mean()), math.sqrt(error**2 + spread)
-
-
-class OverExamples(Test):
-    """Share of the variance of heads' effects on single examples that lies over examples, not between heads, 0..1.
-
-    Args:
-        mode: The mode of disabling.
-    """
-
-    mode: str = Field(description="a mode of disabling")
-
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    @property
-    def number(self) -> str:
-        return (
-            f"share of the variance of rises of the loss over heads and examples that is over examples (mode "
-            f"{self.mode})"
-        )
-
-    def reading(self, sheet: Sheet) -> Reading:
-        for run in sheet.runs:
-            # The losses themselves: sweeps of earlier versions kept them, but not the share.
-            for path in sorted(run.folder.glob(f"ablation/*-{self.mode}.safetensors"), reverse=True):
-                outcomes = Outcomes.read(path)
-                effect_HN = effects_on_losses(outcomes, task_from_config(run.config["task"]))
-                if effect_HN is not None:
-                    share, stderr = share_over_examples(effect_HN)
-                    return Reading(share, stderr, len(outcomes.index_N), f"{len(effect_HN)} heads")
-        raise LackingError(
-            f"the losses of single examples with each head disabled (mode {self.mode}, exact sweep)",
-            f"{settings_for(f'{DISABLE}/{self.mode}/head', 'tuned')} ablation.sweep=exact",
-        )
-
-
-_QUARTILE = NormalDist().inv_cdf(0.75)
-
-
-class Speed(Test):
-    """Examples per second gained with a share of the heads removed, in percent, mean over batch sizes.
-
-    The standard error is that of a single round, from the upper quartile of the rounds: more than the median's.
-
-    Args:
-        share: Share of the heads to remove; the nearest that was timed counts.
-    """
-
-    share: float = Field(gt=0, lt=1, description="a number between 0 and 1")
-
-    @property
-    def number(self) -> str:
-        return f"examples per second gained with {100 * self.share:g} % of the heads removed, in percent"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        timed = [
-            (abs(point.kept / run.search.heads - 1 + self.share), point.kept, run, run.timed(point))
-            for run in _pruned(sheet)
-            for point in run.order
-            if run.timed(point)
-        ]
-        if not timed:
-            raise LackingError("latencies of a model with fewer heads", sheet.settings_of(Experiment.name))
-        _, kept, run, timings = min(timed, key=lambda place: place[:2])
-        gains = [100 * (timing.speedup - 1) for timing in timings]
-        slower = [100 * (timing.whole / timing.high - 1) for timing in timings]
-        stderr = float(np.mean(np.subtract(gains, slower))) / _QUARTILE
-        return Reading(float(np.mean(gains)), stderr, len(gains), f"{kept} of {run.search.heads} heads kept")
-
-
-_GATES, _SHUT = "causal_gates", "causal_gates/pushed_shut"
-
-
-class Gates(Test):
-    """A number of the gates of a frozen model.
-
-    Args:
-        value: ``change``: change of score in points at the first penalty of the path at which gates leave fewer than
-            half of the heads; ``roles``: share of heads with a role of Voita et al. that stay open when gates are
-            pushed shut, minus that of other heads, by Fisher's exact test.
-    """
-
-    value: Literal["change", "roles"] = Field(description="change or roles")
-
-    @property
-    def number(self) -> str:
-        if self.value == "change":
-            return (
-                "change of score, in points, at the first penalty at which gates of the frozen model leave fewer "
-                "than half of the heads"
-            )
-        return "share of heads with a role whose gates stay open (frozen model), minus that of other heads"
-
-    def reading(self, sheet: Sheet) -> Reading:
-        shut_LH = sheet.grid(_SHUT).value_LH
-        return self._change(sheet, shut_LH.size) if self.value == "change" else _roles(sheet, shut_LH >= 0.5)
-
-    def _change(self, sheet: Sheet, total: int) -> Reading:
-        for view in sheet.views(_GATES):
-            few = [
-                point for point in view.found(PathPoint) if point.kept < total / 2 and np.isfinite(point.change.value)
-            ]
-            if few:
-                fits, change = view.found(GateFits)[0], few[0].change
-                detail = f"{few[0].kept} of {total} heads kept; {fits.metric}"
-                stderr = 100 * (change.high - change.low) / (2 * REACH)
-                return Reading(100 * change.value, stderr, fits.examples, detail)
-        raise LackingError(
-            "a model on the path of gates with fewer than half of the heads", settings_for(_GATES, "tuned")
-        )
-
-
-def _roles(sheet: Sheet, open_LH: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> Reading:
-    view = sheet.view(VoitaRoles.name)
-    special_LH = np.logical_or.reduce(list(voita_roles(view).values()))
-    table = [
-        [int((part_LH & gate_LH).sum()) for gate_LH in (open_LH, ~open_LH)] for part_LH in (special_LH, ~special_LH)
-    ]
-    shares = [row[0] / sum(row) if sum(row) else math.nan for row in table]
-    detail = f"{table[0][0]} of {sum(table[0])} heads with a role stay, {table[1][0]} of {sum(table[1])} others"
-    p = float(stats.fisher_exact(table).pvalue)
-    return Reading(shares[0] - shares[1], math.nan, view.count(view.columns[0].name), detail, p_value=p)
 
 
 _SAME = 1e-9
