@@ -228,7 +228,7 @@ def questions(data: Path, base: Path | None, out: Path, precision: str) -> Itera
     watched = ["callbacks=watch", "measure.drift.every_n_validations=null"]
     of_pairs = [f"data.root={data / 'glue'}", "task=mrpc", *watched]
     redundancy = ["analysis=redundancy", "ablation.group_size=2"]
-    blocking = "bertsecrets.callbacks.block_attention.BlockAttention"
+    blocking = "bertsecrets.ablation.blocking.BlockAttention"
     watching = ["measure=[patterns,surface,offsets,entropy]", "compare_with=[initial]"]
     analyses = [*redundancy, f"+analysis.block_attention._target_={blocking}", *watching, "logger=none"]
     for seed in QUESTION_SEEDS:

@@ -144,6 +144,7 @@ def judge(rows: int) -> None:
     from bertsecrets.ablation.plan import Plan, every_head
     from bertsecrets.ablation.settings import AblationSettings
     from bertsecrets.ablation.sweep import Judged
+    from bertsecrets.analysis import record
     from bertsecrets.data.task import task_from_config
     from bertsecrets.results.run import Run
 
@@ -156,7 +157,8 @@ def judge(rows: int) -> None:
     task: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "task" / "demo_sentiment.yaml"))
     with tempfile.TemporaryDirectory() as folder:
         judged = Judged(outcomes, task_from_config(task), "val", AblationSettings.read("ablation", {}))
-        judged.write(Run(Path(folder), "run", "bert", "demo_sentiment", "pretrained"), "checkpoint", 1)
+        run = Run(Path(folder), "run", "bert", "demo_sentiment", "pretrained")
+        record(run, [judged.findings("checkpoint")], "checkpoint", 1)
 
 
 def costs_of_judging(_: Path, rows: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from bertsecrets.ablation.replacements import Replacements, prepare
 from bertsecrets.ablation.rows import Screened
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
-from bertsecrets.ablation.subject import Subject as SweepSubject
+from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.build import make_data
 from bertsecrets.cli.command_line import limit_kept_products
@@ -120,7 +120,7 @@ class Subject:
         encoder = describe(model)
         layers, heads = encoder.num_layers, encoder.num_heads
         plan = Plan(mode, layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
-        judged = SweepSubject.of_data(model, data, progress=False)
+        judged = Context.of_data(model, data, progress=False)
         replacements = prepare(judged, plan, AblationSettings.read("ablation", {"mode": mode}))
         return cls(f"{name}-{mode}", model, data.task, plan, batches, replacements)
 

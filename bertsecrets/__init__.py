@@ -12,7 +12,7 @@ they are first used.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`Run`: the folder of a finished run.
 * :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
-* :class:`HeadAnalysis`, :class:`Experiment`, :class:`Result`: to write an analysis of your own; :class:`Section` and
+* :class:`Analysis`, :class:`Experiment`, :class:`Findings`: to write an analysis of your own; :class:`Section` and
   :class:`Table`: its part of a page.
 """
 
@@ -20,11 +20,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertsecrets.analysis import Analysis, Context, Findings
     from bertsecrets.api import demo, disable, fine_tune, measure, plan
     from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
-    from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
     from bertsecrets.grid import Column, Shown
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
@@ -41,19 +41,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Analysis": "bertsecrets.analysis",
+    "Context": "bertsecrets.analysis",
+    "Findings": "bertsecrets.analysis",
     "Column": "bertsecrets.grid",
     "DemoTexts": "bertsecrets.api_results",
     "DisabledHeads": "bertsecrets.api_results",
     "Estimate": "bertsecrets.results.estimate",
     "Experiment": "bertsecrets.results.experiment",
-    "HeadAnalysis": "bertsecrets.callbacks.head_analysis",
     "HeadEdit": "bertsecrets.attention.override",
     "HeadGrid": "bertsecrets.api_results",
     "HeadView": "bertsecrets.reporting.head_view",
     "Measure": "bertsecrets.measures.base",
     "PowerPlan": "bertsecrets.reporting.power_page",
     "Presenter": "bertsecrets.present.presenter",
-    "Result": "bertsecrets.callbacks.head_analysis",
     "Run": "bertsecrets.reporting.notebook_run",
     "Section": "bertsecrets.present.report.content",
     "Shown": "bertsecrets.grid",
@@ -74,19 +75,20 @@ _HOMES = {
 }
 
 __all__ = [
+    "Analysis",
     "Column",
+    "Context",
     "DemoTexts",
     "DisabledHeads",
     "Estimate",
     "Experiment",
-    "HeadAnalysis",
+    "Findings",
     "HeadEdit",
     "HeadGrid",
     "HeadView",
     "Measure",
     "PowerPlan",
     "Presenter",
-    "Result",
     "Run",
     "Section",
     "Shown",

@@ -21,8 +21,8 @@ from bertsecrets.ablation.planner import Pilot, plan_power
 from bertsecrets.ablation.replacements import check_embedder_mode
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.subject import SplitBatches, Subject
-from bertsecrets.ablation.sweep import Sweep
+from bertsecrets.ablation.sweep import DisableAnalysis
+from bertsecrets.analysis import Context, SplitBatches
 from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.attention.self_check import check_answers
@@ -48,7 +48,7 @@ from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.reporting.power_page import PowerPlan, plan_runs
 from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
+from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings
 
 MeasureMaker = Callable[[int, int], Measure]
@@ -358,9 +358,9 @@ def disable(
         longest = _longest(unwrap(model), max_length)
         examples = _examples(model, tokenizer, labelled, None)
         sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
-        subject = Subject.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
+        context = Context.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
         check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
-        return _disabled(subject, plans, ablation)
+        return _disabled(context, plans, ablation)
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
     check_answers(model, split[[0]].to(unwrap(model).device).inputs())
     references = split
@@ -379,20 +379,20 @@ def disable(
             "reference_labels."
         )
 
-    subject = Subject.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
-    return _disabled(subject, plans, ablation)
+    context = Context.of_split(model, task, split, _whole(batch_size, "batch_size"), reference=references)
+    return _disabled(context, plans, ablation)
 
 
-def _disabled(subject: Subject, plans: Sequence[str], ablation: AblationSettings) -> DisabledHeads:
+def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings) -> DisabledHeads:
     """Sweep over the variants of some plans and judge them."""
     for plan in plans:
         if plan not in _PLANS:
             raise UserError(f"Unknown plan '{plan}'; {choices(str(plan), _PLANS)}.")
-    with evaluating(subject.encoder.model):
-        judged = Sweep(list(plans), ablation).run(subject, timed=False)
+    with evaluating(context.encoder.model):
+        judged = DisableAnalysis(list(plans), ablation).judged(context)
     assert judged is not None
-    rows = judged.rows(Run(Path(), "", "", subject.task.name, ""), TRAINING, 0)
-    return DisabledHeads(judged.outcomes, rows, judged.beside(rows, CHECKPOINT), subject.task)
+    rows = judged.rows({"run": "", "model": "", "task": context.task.name, "init": "", "stage": TRAINING, "step": 0})
+    return DisabledHeads(judged.outcomes, rows, judged.beside(rows, CHECKPOINT), context.task)
 
 
 def plan(

@@ -204,15 +204,15 @@ def test_a_wrong_mode_is_refused(files: Path, name: str, sentence: str) -> None:
 
 
 ANALYSES = """
-from bertsecrets import Column, Experiment, HeadAnalysis
+from bertsecrets import Analysis, Column, Experiment
 
-class Fine(HeadAnalysis, Experiment):
+class Fine(Analysis, Experiment):
     name, title, columns = "fine", "Fine", (Column("x", "x"),)
 
-    def take(self, trainer, module):
-        return None
+    def run(self, context):
+        return []
 
-class NoTake(HeadAnalysis):
+class NoRun(Analysis):
     pass
 
 class Nameless(Fine):
@@ -224,15 +224,11 @@ class Finished(Fine):
 class Texts(Fine):
     columns = ("x",)
 
-class NoRun(Fine):
-    def __init__(self, threshold=1):
-        self.threshold = threshold
-
 class Raises(Fine):
-    def __init__(self, run):
+    def __init__(self):
         raise ValueError("no.")
 
-class NoCallback:
+class Neither:
     pass
 """
 
@@ -240,13 +236,12 @@ class NoCallback:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("NoTake", "NoTake does not define take; define it in the class."),
+        ("NoRun", "NoRun does not define run; define it in the class."),
         ("Nameless", "Nameless has no name; set the attribute name of its class, a text. (In callbacks.mine.)"),
         ("Finished", "An experiment is called 'finished', which is a file of the run's folder"),
         ("Texts", "The columns of Texts are ('x',); expected a tuple of bertsecrets.Column."),
-        ("NoRun", "NoRun has no run; take the parameter run in its constructor and call super().__init__(run) there."),
         ("Raises", "could not be built (ValueError: no); check its section."),
-        ("NoCallback", "which is not a callback; name a subclass of pytorch_lightning.Callback."),
+        ("Neither", "which is neither an analysis nor a callback; name a subclass of bertsecrets.Analysis or of"),
         ("Fine,+callbacks.mine.evaluation=tset", "callbacks.mine.evaluation is 'tset', which task"),
         ("Fine,+callbacks.mine.mode=zero", "Unknown key 'callbacks.mine.mode'"),
     ],

@@ -6,7 +6,7 @@ could then give different numbers.
 
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from bertsecrets.ablation.settings import BF16, FP32, Precision
+from bertsecrets.analysis import Autocast
 from bertsecrets.models.encoder import Encoder
-
-Context = Callable[[], AbstractContextManager[Any]]
 
 _WIDE = 256
 """Smallest hidden size for which bf16 and oneDNN are used.
@@ -71,12 +70,12 @@ def _is_by_intel() -> bool:
     return "GenuineIntel" in (listed.read_text("utf-8") if listed.is_file() else platform.processor())
 
 
-def why_not_bf16(encoder: Encoder, context: Context, unscreened: str | None = None) -> str | None:
+def why_not_bf16(encoder: Encoder, autocast: Autocast, unscreened: str | None = None) -> str | None:
     """Why passes in bf16 beside those of the trainer are out of the question; None if they are not.
 
     Args:
         encoder: The model, on its device.
-        context: Context manager of the trainer's passes.
+        autocast: Context manager of the trainer's passes.
         unscreened: Why the sweep cannot be screened, as a part of a sentence; None if it can.
     """
     if unscreened is not None:
@@ -84,7 +83,7 @@ def why_not_bf16(encoder: Encoder, context: Context, unscreened: str | None = No
     weight = next(encoder.base.parameters())
     if weight.dtype != torch.float32:
         return f"the model's weights are {str(weight.dtype).removeprefix('torch.')}"
-    with context():
+    with autocast():
         if torch.is_autocast_enabled(weight.device.type):
             return (
                 "the trainer's passes are "
@@ -95,31 +94,31 @@ def why_not_bf16(encoder: Encoder, context: Context, unscreened: str | None = No
     return None if weight.device.type == "cpu" else "this accelerator has no bf16"
 
 
-def in_bf16(context: Context, device: str) -> Context:
+def in_bf16(autocast: Autocast, device: str) -> Autocast:
     """The context of a pass in bf16 on this type of device: weights and inputs of products are rounded, the rest is
     fp32.
     """
-    return _within(context, lambda: torch.autocast(device, torch.bfloat16))
+    return _within(autocast, lambda: torch.autocast(device, torch.bfloat16))
 
 
-def by_onednn(context: Context) -> Context:
+def by_onednn(autocast: Autocast) -> Autocast:
     """The context of a pass with linear layers in fp32 by oneDNN, except where gradients are needed."""
-    return _within(context, OneDnnLinear)
+    return _within(autocast, OneDnnLinear)
 
 
-def can_use_onednn(encoder: Encoder, context: Context) -> bool:
+def can_use_onednn(encoder: Encoder, autocast: Autocast) -> bool:
     """Whether the trainer's passes have linear layers in fp32 that oneDNN can compute."""
-    with context():
-        autocast = torch.is_autocast_enabled("cpu")
+    with autocast():
+        autocasts = torch.is_autocast_enabled("cpu")
     # An operator without a public name: another version of PyTorch may lack it.
     available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return available and not autocast and _is_plain_fp32(next(encoder.base.parameters()))
+    return available and not autocasts and _is_plain_fp32(next(encoder.base.parameters()))
 
 
-def _within(context: Context, inner: Context) -> Context:
+def _within(autocast: Autocast, inner: Autocast) -> Autocast:
     @contextmanager
     def both() -> Iterator[None]:
-        with context(), inner():
+        with autocast(), inner():
             yield
 
     return both

@@ -1,29 +1,39 @@
 """Attention to special tokens, or from them, blocked in all heads at once: does the model need it?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.ablation.seeds import verdicts_over_seeds
+from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import Judging, judge
+from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.special_tokens import special_token_ids
 from bertsecrets.grid import Shown
 from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.metrics import Predictions, decide
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.experiment import Experiment
+from bertsecrets.results.progress import progress_over
+from bertsecrets.settings import typed
 from bertsecrets.statistics.intervals import stderr_of_width
 from bertsecrets.statistics.replicates import effects_over_seeds, noise_of_errors
 
 Direction = Literal["to", "from"]
 DIRECTIONS: dict[Direction, str] = {"to": "redirect", "from": "isolate"}
 """What is blocked, and the override mode that does it."""
+
+
+_SETTING = "analysis.block_attention.tokens"
 
 
 @torch.no_grad()
@@ -109,3 +119,62 @@ class Blocking(Experiment):
     title = "Attention to and from special tokens blocked"
     shown = Shown(compared=False, reads_task=True)
     presenter = "bertsecrets.present.special_tokens:BLOCKING"
+
+
+class BlockAttention(Analysis):
+    """Test whether the model needs attention to special tokens, and what these tokens gather.
+
+    A pass of the whole model with nothing blocked, and one for each token and direction.
+
+    Args:
+        ablation: How effects are judged; its ``evaluation`` and ``max_examples`` choose the examples.
+        tokens: The special tokens, of ``sep`` and ``cls``.
+
+    Raises:
+        UserError: If a token is unknown or missing in the tokenizer, or the task has no labels.
+    """
+
+    without_labels = "the effect of blocking attention cannot be scored"
+
+    @typed
+    def __init__(
+        self,
+        ablation: AblationSettings | None = None,
+        tokens: Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1, description="a list of sep and cls")] = (
+            "sep",
+        ),
+    ) -> None:
+        self.settings = ablation or AblationSettings.read("ablation", {})
+        super().__init__(self.settings.evaluation, self.settings.max_examples)
+        self.tokens = tuple(dict.fromkeys(tokens))
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        special_token_ids(context.data.tokenizer, self.tokens, _SETTING)
+
+    def run(self, context: Context) -> Iterator[Findings]:
+        encoder, device, task = context.encoder, context.device, context.task
+        batches = context.batches(self.max_examples)
+        ids = special_token_ids(context.data.tokenizer, self.tokens, _SETTING)
+        blocked: list[tuple[str, Direction]] = [(token, direction) for token in self.tokens for direction in DIRECTIONS]
+        collected = [Predictions().to(device) for _ in range(1 + len(blocked))]
+        none = torch.zeros(0, device=device)
+        for predictions in collected:
+            # A process without a batch takes part in the gathering, too.
+            predictions.update(none.long(), none.new_zeros(0, task.num_outputs), none)
+        with progress_over(len(batches), "blocked attention", visible=context.progress) as advance:
+            for on_host in batches:
+                batch = on_host.to(device)
+                assert batch.label_B is not None
+                with context.autocast():
+                    logits = [encoder.model(**batch.inputs()).logits]
+                    logits += [blocked_logits(encoder, batch, ids[token], direction) for token, direction in blocked]
+                for predictions, logits_BC in zip(collected, logits, strict=True):
+                    predictions.update(batch.index_B, logits_BC, batch.label_B)
+                advance()
+        outcomes = [predictions.collected() for predictions in collected]
+        clean_N, *blocked_answers = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
+        label_N = outcomes[0][2].double().numpy()
+        paired = PairedPredictions(label_N, clean_N, np.stack(blocked_answers))
+        rows = judged(task.metrics[0], paired, blocked, self.settings.judging())
+        yield Findings(Blocking(), rows=rows)

@@ -10,16 +10,20 @@ from torch import Tensor, nn
 
 from bertsecrets.ablation.engine import Engine, EnginePass
 from bertsecrets.ablation.plan import Plan, every_head
-from bertsecrets.ablation.replacements import Replacements
+from bertsecrets.ablation.replacements import DISABLING, Replacements, check_references, prepare
 from bertsecrets.ablation.rows import EarlyHeads
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.float64 import float64_device
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.measures.base import Measure, Passed
+from bertsecrets.measures.base import MaxExamples, Measure, Passed
 from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import describe
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.progress import progress_over
 from bertsecrets.statistics.student import ratio_limits
 
 DIRECT, TOTAL, UNDONE = "direct", "total", "undone"
@@ -213,3 +217,43 @@ def take_effects(
         measure.take(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))
         if progress is not None:
             progress(1)
+
+
+class EffectsOfHeads(Analysis):
+    """Disable each head with and without the reaction of later layers.
+
+    Args:
+        ablation: How heads are disabled; its ``mode`` and ``evaluation`` are used.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If the task has no labels, or the model's family cannot be started in the middle of a pass.
+    """
+
+    without_labels = DISABLING
+
+    def __init__(self, ablation: AblationSettings | None = None, max_examples: MaxExamples = None) -> None:
+        self.settings = ablation or AblationSettings.read("ablation", {})
+        super().__init__(self.settings.evaluation, max_examples)
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        check_references(context, self.settings)
+
+    def run(self, context: Context) -> Iterator[Findings]:
+        layers, heads = context.encoder.num_layers, context.encoder.num_heads
+        plan = Plan(self.settings.mode, layers, heads, tuple(every_head(layers, heads)))
+        measure = DirectEffects(layers, heads, plan.mode).to(float64_device(context.device))
+        replacements, batches = prepare(context, plan, self.settings), context.batches(self.max_examples)
+        with progress_over(len(batches), "direct and total effects", visible=context.progress) as advance:
+            take_effects(
+                context.model,
+                batches,
+                measure,
+                replacements=replacements,
+                max_tokens=self.settings.max_tokens,
+                context=context.autocast,
+                progress=advance,
+            )
+        grid = measure.compute()
+        yield Findings(measure, [grid], measure.found(grid, context.model))

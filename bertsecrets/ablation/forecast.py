@@ -20,7 +20,7 @@ from bertsecrets.ablation.replacements import FIT_BATCH
 from bertsecrets.ablation.scoring import CLASS_METRICS
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
-from bertsecrets.ablation.subject import Subject
+from bertsecrets.analysis import Context
 from bertsecrets.attention.hooks import eager_execution
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
@@ -210,7 +210,7 @@ class Forecast:
 
 
 def forecast(
-    subject: Subject,
+    context: Context,
     plan: Plan,
     settings: AblationSettings,
     precision: Precision | None,
@@ -219,7 +219,7 @@ def forecast(
     """Predict the time of a sweep from that of a few forward passes; the same on all processes.
 
     Args:
-        subject: The model and its examples; a part of this process's first batch is the probe.
+        context: The model and its examples; a part of this process's first batch is the probe.
         plan: What is disabled.
         settings: Those of the sweep.
         precision: Of a screened sweep; None to choose by processor.
@@ -228,21 +228,21 @@ def forecast(
     Raises:
         UserError: If ``precision`` is ``bf16-mixed`` and bf16 is out of the question.
     """
-    encoder, context = subject.encoder, subject.context
+    encoder, autocast = context.encoder, context.autocast
     # An exact sweep takes a pass for each draw of other examples.
     draws = settings.draws if ModeNeed.DONORS in find_mode(plan.mode).needs else 1
-    reason = why_not(subject.task, plan, encoder)
+    reason = why_not(context.task, plan, encoder)
     device = next(encoder.base.parameters()).device
-    no_bf16 = None if precision == FP32 else why_not_bf16(encoder, context, reason)
+    no_bf16 = None if precision == FP32 else why_not_bf16(encoder, autocast, reason)
     by_processor, by_onednn_here = preferred(encoder)
     # All processes must decide alike: by the most tokens, and by what suits every processor.
     # A maximum also serves as "any".
     shared = Reduced(torch.zeros(4, dtype=torch.float64), "max").to(float64_device(device))
     here = [
-        _nominal_seconds(encoder, _tokens(subject, settings.max_examples)),
+        _nominal_seconds(encoder, _tokens(context, settings.max_examples)),
         by_processor == FP32,
         not by_onednn_here,
-        _fit_evaluations(subject, plan, settings),
+        _fit_evaluations(context, plan, settings),
     ]
     shared.update(torch.tensor(here, dtype=torch.float64, device=float64_device(device)))
     nominal, any_fp32, any_without, fit = shared.compute().tolist()
@@ -250,14 +250,14 @@ def forecast(
         check_bf16(no_bf16)
     if precision is None:
         precision = FP32 if any_fp32 or no_bf16 is not None else BF16
-    uses_onednn = (not any_without if onednn is None else onednn) and can_use_onednn(encoder, context)
+    uses_onednn = (not any_without if onednn is None else onednn) and can_use_onednn(encoder, autocast)
     arithmetic = Arithmetic(precision, no_bf16, uses_onednn)
-    contexts = {"trainer": context}
+    contexts = {"trainer": autocast}
     if uses_onednn:
-        contexts["onednn"] = by_onednn(context)
+        contexts["onednn"] = by_onednn(autocast)
     if precision == BF16:
-        contexts["bf16"] = in_bf16(context, device.type)
-    seconds = dict(zip(contexts, _seconds(subject, settings.max_examples, [*contexts.values()]), strict=True))
+        contexts["bf16"] = in_bf16(autocast, device.type)
+    seconds = dict(zip(contexts, _seconds(context, settings.max_examples, [*contexts.values()]), strict=True))
     fp32 = seconds["onednn" if uses_onednn else "trainer"]
     pairs = pair_evaluations(encoder, plan)
     # Slopes take a forward and a backward pass for each logit but one.
@@ -266,7 +266,7 @@ def forecast(
     if precision == BF16:
         active = _ACTIVE * seconds["bf16"] / fp32 + _AGAIN + settings.audit
     return Forecast(
-        examples=len(subject.positions(settings.max_examples)),
+        examples=len(context.positions(settings.max_examples)),
         variants=len(plan.variants),
         measured=Times(
             fp32 * draws * (1 + pairs),
@@ -279,7 +279,7 @@ def forecast(
             nominal * fit,
         ),
         reason=reason,
-        metric=subject.task.metrics[0],
+        metric=context.task.metrics[0],
         needed=settings.judging().alpha,
         family=max(Counter(variant.kind for variant in plan.variants).values()),
         arithmetic=arithmetic,
@@ -295,52 +295,52 @@ def check_bf16(reason: str | None) -> None:
         )
 
 
-def _fit_evaluations(subject: Subject, plan: Plan, settings: AblationSettings) -> float:
+def _fit_evaluations(context: Context, plan: Plan, settings: AblationSettings) -> float:
     """The cost of fitting outputs to labels, in forward passes over this process's examples; 0 in modes without a
     fit.
     """
-    examples = sum(len(spec.positions) for spec in subject.batches(settings.max_examples).sampler)
+    examples = sum(len(spec.positions) for spec in context.batches(settings.max_examples).sampler)
     if ModeNeed.FITTED_OUTPUTS not in find_mode(plan.mode).needs or not examples:
         return 0.0
     heads = sorted({head for variant in plan.variants for head in variant.heads})
     alone = replace(plan, variants=tuple(Variant(str(head), HEAD.name, (head,)) for head in heads))
     # Each process fits all heads. Without gradients of weights, a backward pass takes as long as a forward one.
-    return 2 * settings.optimal_steps * FIT_BATCH / examples * pair_evaluations(subject.encoder, alone)
+    return 2 * settings.optimal_steps * FIT_BATCH / examples * pair_evaluations(context.encoder, alone)
 
 
-def announce(work: str, subject: Subject, evaluations: float, max_examples: int | None = None) -> None:
+def announce(work: str, context: Context, evaluations: float, max_examples: int | None = None) -> None:
     """Say in one line how long work on all processes takes, predicted as for a sweep.
 
     Args:
         work: What is done, as the beginning of a sentence.
-        subject: The model and the examples.
+        context: The model and the examples.
         evaluations: What the work costs, in forward passes over the examples.
         max_examples: Size of the random sample of them; None for all.
     """
-    [seconds] = _seconds(subject, max_examples, [subject.context])
+    [seconds] = _seconds(context, max_examples, [context.autocast])
     _log.info(f"{work}: about {duration(evaluations * seconds)}.")
 
 
 def _seconds(
-    subject: Subject, max_examples: int | None, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
+    context: Context, max_examples: int | None, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
 ) -> list[float]:
     """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes of a
     batch.
     """
-    device = next(subject.encoder.base.parameters()).device
+    device = next(context.encoder.base.parameters()).device
     slowest = Reduced(torch.zeros(len(contexts), dtype=torch.float64), "max").to(float64_device(device))
-    for batch in subject.batches(max_examples):
-        spent = _seconds_per_token(subject.encoder.model, batch.to(device), contexts)
+    for batch in context.batches(max_examples):
+        spent = _seconds_per_token(context.encoder.model, batch.to(device), contexts)
         spent_C = torch.tensor(spent, dtype=torch.float64, device=float64_device(device))
-        slowest.update(_tokens(subject, max_examples) * spent_C)
+        slowest.update(_tokens(context, max_examples) * spent_C)
         break
     return [float(seconds) for seconds in slowest.compute().view(-1)]
 
 
-def _tokens(subject: Subject, max_examples: int | None) -> int:
+def _tokens(context: Context, max_examples: int | None) -> int:
     """Tokens of this process's batches, padding included."""
-    lengths = subject.split.lengths
-    batches = subject.batches(max_examples)
+    lengths = context.split.lengths
+    batches = context.batches(max_examples)
     return sum(len(spec.positions) * max(lengths[at] for at in spec.positions) for spec in batches.sampler)
 
 

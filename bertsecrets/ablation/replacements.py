@@ -13,16 +13,20 @@ from torch import Tensor
 from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.subject import Batches, Reference, Subject
+from bertsecrets.analysis import Batches, Context, Reference
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.override import mean_head_outputs, peak_head_outputs
 from bertsecrets.data.batch import Batch
+from bertsecrets.data.sources import TRAIN
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
+
+DISABLING = "the effect of disabling a head cannot be scored"
+"""What analyses that disable heads cannot do without labels."""
 
 NEAREST = 32
 """Donors of an example are drawn among this many reference examples of the most similar length."""
@@ -95,13 +99,19 @@ def check_embedder_mode(settings: AblationSettings) -> None:
         )
 
 
+def check_references(context: Context, settings: AblationSettings) -> None:
+    """Raise UserError if replacements cannot be fitted for lack of labels."""
+    if ModeNeed.FITTED_OUTPUTS in find_mode(settings.mode).needs and context.source is not None:
+        context.source.labels(TRAIN)
+
+
 def prepare(
-    subject: Subject, plan: Plan, settings: AblationSettings, *, saved: Path | None = None, fingerprint: str = ""
+    context: Context, plan: Plan, settings: AblationSettings, *, saved: Path | None = None, fingerprint: str = ""
 ) -> Replacements:
     """Prepare the replacements of a plan's mode.
 
     Args:
-        subject: The model, the examples that are judged, and those that replacements come from.
+        context: The model, the examples that are judged, and those that replacements come from.
         plan: What is disabled, and how.
         settings: ``reference_examples``, ``draws``, ``optimal_steps`` and ``seed``.
         saved: File of fitted optimal outputs: read if they have this ``fingerprint``, else written.
@@ -113,30 +123,30 @@ def prepare(
     needs = find_mode(plan.mode).needs
     if not needs & OF_REFERENCES:
         return Replacements()
-    assert isinstance(subject.split, EncodedSplit)
-    reference = subject.reference(settings.reference_examples)
+    assert isinstance(context.split, EncodedSplit)
+    reference = context.reference(settings.reference_examples)
     if ModeNeed.DONORS in needs:
-        return Replacements(donors=Donors(reference, subject.split, settings.draws, settings.seed))
-    network = subject.encoder.model
+        return Replacements(donors=Donors(reference, context.split, settings.draws, settings.seed))
+    network = context.encoder.model
     device = next(network.parameters()).device
     with evaluating(network):
         if not needs & {ModeNeed.FITTED_OUTPUTS}:
             outputs = peak_head_outputs if ModeNeed.PEAK_OUTPUTS in needs else mean_head_outputs
-            with subject.context():
-                return Replacements(outputs(network, _Inputs(reference.batches(subject.batch_size), device)))
+            with context.autocast():
+                return Replacements(outputs(network, _Inputs(reference.batches(context.batch_size), device)))
         constants_LHd = None if saved is None else _read(saved, fingerprint)
         if constants_LHd is None:
             heads = sorted({head for variant in plan.variants for head in variant.heads})
             steps = settings.optimal_steps
-            with progress_over(steps, "fitting optimal outputs", visible=subject.progress) as advance:
+            with progress_over(steps, "fitting optimal outputs", visible=context.progress) as advance:
                 constants_LHd = optimal_head_outputs(
                     network,
-                    list(_apart(reference, subject.split).batches(FIT_BATCH)),
+                    list(_apart(reference, context.split).batches(FIT_BATCH)),
                     heads,
                     steps=steps,
                     seed=settings.seed,
                     max_tokens=settings.max_tokens,
-                    context=subject.context,
+                    context=context.autocast,
                     progress=advance,
                 )
             if saved is not None:

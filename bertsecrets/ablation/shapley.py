@@ -2,25 +2,34 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import nn
 
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import Outcomes, Parts
+from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
 from bertsecrets.ablation.plan import Head, Plan, cumulative
+from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
+from bertsecrets.ablation.rows import Worth
 from bertsecrets.ablation.scoring import Array, scores
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid, Shown
+from bertsecrets.measures.base import MaxExamples
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import metric_label
+from bertsecrets.results.progress import progress_over
+from bertsecrets.results.run import CHECKPOINT
+from bertsecrets.settings import typed
 
 LOSS = "loss"
 PERMUTATIONS = 20
@@ -172,3 +181,78 @@ def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array)
     count_LHC = torch.full((layers, heads, worth_PKC.shape[-1]), len(order_P))
     columns = Shapley(metric).columns
     return HeadGrid.from_sums(Shapley.name, columns, fall_PLHC.sum(0), fall_PLHC.square().sum(0), count_LHC)
+
+
+class ShapleyHeads(Analysis):
+    """Estimate the Shapley value of every head from random orders of disabling all of them.
+
+    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps the worths of
+    finished orders and the finished batches of the current one until it is done; an interrupted one can be resumed,
+    also with more orders.
+
+    Args:
+        ablation: How heads are disabled; its ``mode``, ``seed`` and ``evaluation`` are used.
+        permutations: Number of random orders.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If there are fewer than two permutations, or the task has no labels.
+    """
+
+    without_labels = DISABLING
+
+    @typed
+    def __init__(
+        self,
+        ablation: AblationSettings | None = None,
+        permutations: Annotated[
+            int, Field(ge=2, description="a whole number from 2, for errors to be estimated")
+        ] = PERMUTATIONS,
+        max_examples: MaxExamples = 128,
+    ) -> None:
+        self.settings = ablation or AblationSettings.read("ablation", {})
+        super().__init__(self.settings.evaluation, max_examples)
+        self.permutations = permutations
+
+    def check(self, context: Context) -> None:
+        super().check(context)
+        check_references(context, self.settings)
+
+    def run(self, context: Context) -> Iterator[Findings]:
+        mode, task = self.settings.mode, context.task
+        layers, heads = context.encoder.num_layers, context.encoder.num_heads
+        drawn = orders(layers, heads, self.permutations, self.settings.seed)
+        plans = [plan_of(order, mode, layers, heads) for order in drawn]
+        batches = context.batches(self.max_examples)
+        kept: KeptOrders | None = None
+        parts: list[Parts | None] = [None] * len(plans)
+        if context.output is not None and context.stage == CHECKPOINT:
+            batch = context.split[context.positions(self.max_examples)]
+            tensors = (batch.input_ids_BS, batch.attention_mask_BS, batch.label_B)
+            examples = [None if tensor is None else tensor.tolist() for tensor in tensors]
+            key = [*context.key, task.name, examples, *self.settings.model_dump().items()]
+            identity = fingerprint(context.model, plans[0], key)
+            kept = KeptOrders(context.output.folder / Shapley.name, identity, writes=context.is_first)
+            parts = [kept.parts(index) for index in range(len(plans))]
+        missing = len(plans) if kept is None else sum(kept.worths(index) is None for index in range(len(plans)))
+        total = sum(len(spec.positions) for spec in batches.sampler) * missing * layers * heads
+        with progress_over(total, "Shapley values", visible=context.progress, unit="variant·example") as advance:
+            worth_PKC = take_worths(
+                context.model,
+                plans,
+                parts,
+                lambda: batches,
+                task,
+                kept,
+                replacements=prepare(context, plans[0], self.settings),
+                max_tokens=self.settings.max_tokens,
+                context=context.autocast,
+                progress=advance,
+            )
+        experiment, count = Shapley(task.metrics[0]), len(context.positions(self.max_examples))
+        rows = [
+            Worth(column.name, float(whole), float(none), mode, count)
+            for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
+        ]
+        grid = value_grid(task.metrics[0], drawn, worth_PKC)
+        yield Findings(experiment, [grid], rows, finish=None if kept is None else lambda *_: kept.clear())

@@ -3,12 +3,13 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, why_not_bf16
 from bertsecrets.ablation.exact import exact_sweep
@@ -36,33 +37,36 @@ from bertsecrets.ablation.plan import (
 )
 from bertsecrets.ablation.planner import FEWEST as FEWEST_OF_A_PILOT
 from bertsecrets.ablation.planner import Pilot, plan_power
-from bertsecrets.ablation.replacements import prepare
-from bertsecrets.ablation.rows import ABLATION, Power, Swept
+from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
+from bertsecrets.ablation.rows import Power, Swept
+from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.screening import Screening, screened_sweep, why_not
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings
 from bertsecrets.ablation.similar_heads import head_distances, similar_groups, with_controls
 from bertsecrets.ablation.spared import spared_heads
-from bertsecrets.ablation.subject import Subject
 from bertsecrets.ablation.sublayers import sublayer_differences
+from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.modes import OF_REFERENCES, ModeNeed, find_mode
 from bertsecrets.attention.parts import check_parts
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
-from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.files import in_command
+from bertsecrets.results.files import in_command, write_text
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.verdicts import INCONCLUSIVE
+from bertsecrets.settings import Meaning
 
 _log = logging.getLogger(__name__)
 
 _TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 60
 """Sizes and number of the sweeps that are simulated after each sweep: a second's worth."""
+
+_HOW_MUCH = Meaning(conditions="alone")
 
 SIMILAR_GROUPS = "similar_groups"
 _OF_COMPONENTS: dict[str, Callable[..., list[Variant]]] = {
@@ -96,19 +100,9 @@ class Judged:
     made: Sequence[Any] = ()
     parts: Parts | None = None
 
-    experiment: ClassVar[Experiment] = Disabling()
-
-    def rows(self, run: Run, stage: str, step: int) -> list[dict[str, Any]]:
-        """A row of the ablation table for each metric and variant."""
-        identity = {
-            "run": run.name,
-            "model": run.model,
-            "task": run.task,
-            "init": run.init,
-            "stage": stage,
-            "step": step,
-            "evaluation": self.evaluation,
-        }
+    def rows(self, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """A row of the ablation table for each metric and variant, with further columns that are the same in all."""
+        identity = {**identity, "evaluation": self.evaluation}
         return judged_rows(self.outcomes, self.task, identity, self.settings.judging())
 
     def beside(self, rows: Sequence[dict[str, Any]], stage: str) -> list[Any]:
@@ -140,39 +134,67 @@ class Judged:
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return [Power(self.outcomes.plan.mode, **plan_power(pilot, repeats=_REPEATS, times=_TIMES).record())]
 
-    def write(self, run: Run, stage: str, step: int) -> list[HeadGrid]:
-        """Write tables, rows and outcomes to a run's folder; return the grids to log to W&B."""
-        rows, mode = self.rows(run, stage, step), self.outcomes.plan.mode
-        run.folder.mkdir(parents=True, exist_ok=True)
-        run.ablation_table().append(AblationTable.from_rows(rows)).write(run.ablation_path)
-        # Sweeps of one step may differ in their mode.
-        run.write_rows(ABLATION, stage, step, self.beside(rows, stage), mode=mode)
-        self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
-        if self.parts is not None:
-            self.parts.clear()
+    def findings(self, stage: str) -> Findings:
+        """Everything that a run's folder takes: grids, rows, the ablation table and the outcomes."""
+        rows, mode = self.rows({}), self.outcomes.plan.mode
         grids = judged_grids(self.outcomes.plan, rows)
-        run.declare(Disabling(tuple(column for grid in grids for column in grid.described)).declaration())
-        run.add(*(run.rows(grid, stage, step) for grid in grids))
-        return tracked_grids(self.outcomes.plan, rows)
+
+        def finish(run: Run, stage: str, step: int) -> None:
+            identity: dict[str, Any] = {"run": run.name, "model": run.model, "task": run.task, "init": run.init}
+            identity |= {"stage": stage, "step": step}
+            run.ablation_table().append(AblationTable.from_rows([{**row, **identity} for row in rows])).write(
+                run.ablation_path
+            )
+            self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
+            if self.parts is not None:
+                self.parts.clear()
+
+        return Findings(
+            Disabling(tuple(column for grid in grids for column in grid.described)),
+            grids,
+            self.beside(rows, stage),
+            # Sweeps of one step may differ in their mode.
+            equal={"mode": mode},
+            tracked=tracked_grids(self.outcomes.plan, rows),
+            finish=finish,
+        )
 
 
-class Sweep:
-    """Disable parts of a model in turn and judge what that does to its score.
+class DisableAnalysis(Analysis):
+    """Disable parts of a model in turn and judge which effects on its score are more than noise.
+
+    No random number is drawn. Any number of processes gives the results of one.
 
     Args:
         plans: What to disable, of ``PLANS``: each head, each layer, every head of a layer but one, each attention
             sublayer, feed-forward sublayer or block, the groups that the settings name, the first heads of a ranking,
             random groups, or groups of heads with similar maps (each head alone, each group, each group but one, and
             random groups of the same size). ``ablation.components`` replaces plans of components.
-        settings: How it is disabled, and how the effect is judged.
+        ablation: How it is disabled, and how the effect is judged.
+        every_n_validations: Sweep at every n-th validation and at the last; 0: only at the last.
         limit: Seconds. A sweep is exact, or screened where that takes too long, and left out if even that is predicted
-            to take longer than this. None: every sweep is run.
+            to take longer than this. None: every sweep is run, those during training exactly.
 
     Raises:
         UserError: If there is no plan, or a plan does not exist or lacks its settings.
     """
 
-    def __init__(self, plans: Sequence[str], settings: AblationSettings, limit: float | None = None) -> None:
+    without_labels = DISABLING
+
+    def __init__(
+        self,
+        plans: Annotated[Sequence[str], Field(min_length=1), _HOW_MUCH] = ("heads", "layers"),
+        ablation: AblationSettings | None = None,
+        every_n_validations: Annotated[
+            int, Field(ge=0, description="a whole number from 1, or 0 for the last validation only"), _HOW_MUCH
+        ] = 0,
+        limit: Annotated[
+            float | None, Field(gt=0, description="a positive number of seconds, or null"), _HOW_MUCH
+        ] = None,
+    ) -> None:
+        settings = ablation or AblationSettings.read("ablation", {})
+        super().__init__(settings.evaluation)
+        self.every_n_validations = every_n_validations
         for plan in plans:
             if plan not in PLANS:
                 raise UserError(f"Unknown disabling plan '{plan}'; {choices(str(plan), PLANS)}.")
@@ -228,8 +250,14 @@ class Sweep:
                 variants += random_groups(*size, settings.group_size, settings.group_count, settings.seed)
         return variants
 
-    def check(self, encoder: Encoder) -> None:
-        """Raise UserError if the plans do not fit a model, before any pass."""
+    def check(self, context: Context) -> None:
+        super().check(context)
+        check_references(context, self.settings)
+        judged = judged_metrics(context.task)
+        for metric in context.task.metrics:
+            if metric not in judged and context.is_first:
+                _log.info(f"Disabled heads are judged by {' and '.join(judged)}, not by {metric}.")
+        encoder = context.encoder
         if SIMILAR_GROUPS in self.plans and encoder.num_layers * encoder.num_heads < 2:
             raise UserError(
                 "The model has one attention head, so there are no groups of heads with similar maps; use "
@@ -239,12 +267,11 @@ class Sweep:
         if plan is not None and any(variant.parts for variant in plan.variants):
             check_parts(encoder)
 
-    def check_bf16(self, encoder: Encoder, task: Task, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Raise UserError if bf16 is asked for and out of the question; the model is on its device."""
+    def check_on_device(self, context: Context) -> None:
         if self.settings.precision == BF16:
-            plan = self._plan_before_passes(encoder)
-            unscreened = None if plan is None else why_not(task, plan, encoder)
-            check_bf16(why_not_bf16(encoder, context, unscreened))
+            plan = self._plan_before_passes(context.encoder)
+            unscreened = None if plan is None else why_not(context.task, plan, context.encoder)
+            check_bf16(why_not_bf16(context.encoder, context.autocast, unscreened))
 
     def _plan_before_passes(self, encoder: Encoder) -> Plan | None:
         """The plan without groups of similar heads, which a pass over the data finds; None if there is nothing else."""
@@ -258,20 +285,20 @@ class Sweep:
         mode = self.settings.mode if any(variant.heads for variant in variants) else "zero"
         return Plan(mode, encoder.num_layers, encoder.num_heads, tuple(variants))
 
-    def plan(self, subject: Subject) -> Plan:
+    def plan(self, context: Context) -> Plan:
         """What is disabled of a model."""
-        encoder = subject.encoder
+        encoder = context.encoder
         variants = self.variants(encoder)
         if SIMILAR_GROUPS in self.plans:
             # Heads of groups may be in the plan already.
-            variants = list({variant.name: variant for variant in (*variants, *self._similar(subject))}.values())
+            variants = list({variant.name: variant for variant in (*variants, *self._similar(context))}.values())
         return self._plan_of(encoder, variants)
 
-    def _similar(self, subject: Subject) -> list[Variant]:
-        encoder, settings = subject.encoder, self.settings
-        batches = subject.batches(settings.similarity_examples)
-        with progress_over(len(batches), "comparing heads", visible=subject.progress) as advance:
-            distance_HH = head_distances(encoder.model, batches, context=subject.context, progress=lambda: advance(1))
+    def _similar(self, context: Context) -> list[Variant]:
+        encoder, settings = context.encoder, self.settings
+        batches = context.batches(settings.similarity_examples)
+        with progress_over(len(batches), "comparing heads", visible=context.progress) as advance:
+            distance_HH = head_distances(encoder.model, batches, context=context.autocast, progress=lambda: advance(1))
         similar = similar_groups(distance_HH, encoder.num_heads, settings.group_size)
         if not similar:
             raise UserError(
@@ -279,30 +306,30 @@ class Sweep:
             )
         return with_controls(similar, encoder.num_heads, settings.group_count, settings.seed)
 
-    def run(
-        self, subject: Subject, run: Run | None = None, key: Sequence[object] | None = None, *, timed: bool = True
-    ) -> Judged | None:
-        """Run the sweep, on all processes; None if only its forecast is wanted, or it takes too long.
+    def run(self, context: Context) -> Iterator[Findings]:
+        judged = self.judged(context)
+        if judged is not None:
+            yield judged.findings(context.stage)
 
-        Args:
-            subject: The model and the examples.
-            run: The run that the results are for.
-            key: What the outcomes depend on beside the model, the plan and the settings, such as the precision:
-                finished batches are kept in the run's folder, and an interrupted sweep is resumed. None to keep
-                nothing.
-            timed: Whether to predict the time of the sweep and choose by it how to sweep; else it is exact.
+    def judged(self, context: Context) -> Judged | None:
+        """Sweep and judge the effects; None if only the plan is asked for, or the sweep would take too long.
+
+        An interrupted sweep of a finished model is resumed from the batches in the run's folder.
 
         Raises:
             UserError: If the plan does not fit the model, an example has no label, or logits are not finite.
         """
-        plan, settings = self.plan(subject), self.settings
+        plan, settings = self.plan(context), self.settings
         identity, folder = "", None
-        if run is not None and key is not None:
-            dependencies = [*key, subject.task.name, subject.evaluation, settings.max_examples, *self._replacing()]
-            identity, folder = fingerprint(subject.model, plan, dependencies), run.folder / "ablation"
-        decision: Decision | None = Decision("exact", len(subject.positions(settings.max_examples)), Arithmetic())
-        if timed:
-            decision = self._decide(subject, plan, run, identity)
+        # A sweep during training has another model each time: nothing of it is kept.
+        if context.output is not None and context.stage == CHECKPOINT:
+            names = [context.task.name, context.evaluation]
+            dependencies = [*context.key, *names, settings.max_examples, *self._replacing()]
+            identity, folder = fingerprint(context.model, plan, dependencies), context.output.folder / "ablation"
+        decision: Decision | None = Decision("exact", len(context.positions(settings.max_examples)), Arithmetic())
+        # Without a run, and with embeddings, sweeps are exact: there is nothing to decide.
+        if context.output is not None and not isinstance(context.model, SentenceEmbedder):
+            decision = self._decide(context, plan, identity)
         if settings.plan_only or decision is None:
             return None
         arithmetic = decision.arithmetic
@@ -317,31 +344,31 @@ class Sweep:
         parts = None if folder is None else Parts(folder / "parts", name)
         saved = None if folder is None else folder / "optimal.safetensors"
         options: dict[str, Any] = {
-            "replacements": prepare(subject, plan, settings, saved=saved, fingerprint=identity),
+            "replacements": prepare(context, plan, settings, saved=saved, fingerprint=identity),
             "max_tokens": settings.max_tokens,
-            "context": subject.context,
+            "context": context.autocast,
         }
         if decision.kind == "exact" and arithmetic.onednn:
-            options["context"] = by_onednn(subject.context)
-        batches = subject.batches(decision.examples)
+            options["context"] = by_onednn(context.autocast)
+        batches = context.batches(decision.examples)
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plan.variants)
         made: list[Any] = []
         started = time.monotonic()
-        with progress_over(total, "disabling", visible=subject.progress, unit="variant·example") as options["progress"]:
+        with progress_over(total, "disabling", visible=context.progress, unit="variant·example") as options["progress"]:
             if decision.kind == "exact":
-                outcomes = exact_sweep(subject.model, plan, batches, parts=parts, **options)
+                outcomes = exact_sweep(context.model, plan, batches, parts=parts, **options)
             else:
-                outcomes, record = screened_sweep(subject.model, plan, batches, screening, parts=parts, **options)
+                outcomes, record = screened_sweep(context.model, plan, batches, screening, parts=parts, **options)
                 made.append(replace(record, **asdict(arithmetic)))
         if parts is not None and parts.loaded:
             _log.info(f"Resumed an interrupted sweep: {parts.loaded} batches were already finished.")
         seconds = None if parts is not None and parts.loaded else time.monotonic() - started
-        made.append(Swept(plan.mode, find_mode(plan.mode).words, **self._sample(subject, outcomes), seconds=seconds))
-        return Judged(outcomes, subject.task, subject.evaluation, settings, made, parts)
+        made.append(Swept(plan.mode, find_mode(plan.mode).words, **self._sample(context, outcomes), seconds=seconds))
+        return Judged(outcomes, context.task, context.evaluation, settings, made, parts)
 
-    def _sample(self, subject: Subject, outcomes: Outcomes) -> dict[str, Any]:
+    def _sample(self, context: Context, outcomes: Outcomes) -> dict[str, Any]:
         """Which part of the examples was swept, and the budget if that was why; empty if all were."""
-        whole, count = len(subject.split), len(outcomes.index_N)
+        whole, count = len(context.split), len(outcomes.index_N)
         if count == whole:
             return {}
         budget = self.settings.budget if count < (self.settings.max_examples or whole) else None
@@ -358,7 +385,7 @@ class Sweep:
         ]
         return [getattr(self.settings, name) for name in ["reference_examples", *names_of_mode]]
 
-    def _decide(self, subject: Subject, plan: Plan, run: Run | None, identity: str) -> Decision | None:
+    def _decide(self, context: Context, plan: Plan, identity: str) -> Decision | None:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
         settings = self.settings
         # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps
@@ -367,13 +394,14 @@ class Sweep:
         open_choice = self.limit is not None or (identity and settings.layer is None)
         wish = settings.sweep or implied or (None if open_choice else "exact")
         wishes = [wish, settings.budget, settings.precision]
-        path = None if run is None or not identity else run.folder / "ablation" / f"decision-{identity[:16]}.json"
+        folder = context.run.folder
+        path = folder / "ablation" / f"decision-{identity[:16]}.json" if identity else None
         begun = json.loads(path.read_text("utf-8")) if path is not None and path.is_file() else {}
         resumed = begun.get("asked") == wishes
         # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if settings.layer is not None else None
         predicted = forecast(
-            subject,
+            context,
             plan,
             settings,
             begun["arithmetic"]["precision"] if resumed else settings.precision or alike,
@@ -386,13 +414,13 @@ class Sweep:
             decision = Decision(begun["kind"], begun["examples"], arithmetic)
         else:
             decision = predicted.decide(wish, budget, self.limit)
-            if run is not None and path is not None:
-                run.write_json(path, {"asked": wishes, **asdict(decision)})
+            if path is not None and context.is_first:
+                write_text(path, json.dumps({"asked": wishes, **asdict(decision)}))
         seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m "
-                f"bertsecrets analyze checkpoint={in_command(run.folder) if run else '<run folder>'} analysis=disable, "
+                f"bertsecrets analyze checkpoint={in_command(folder)} analysis=disable, "
                 "with ablation.budget=10min for an answer in that time."
             )
             return None

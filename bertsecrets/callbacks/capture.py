@@ -86,8 +86,7 @@ class CaptureMaps(pl.Callback, Experiment):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking:
-            assert isinstance(pl_module, SequenceClassifier)
-            self._write(trainer, pl_module, current_step(trainer, pl_module))
+            self._write(trainer, pl_module, current_step(trainer))
 
     def _prepare(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         data = trainer.datamodule  # type: ignore[attr-defined]

@@ -164,7 +164,7 @@ class MeasureHeads(pl.Callback):
         if not due:
             return
         assert isinstance(pl_module, SequenceClassifier)
-        step, stage = current_step(trainer, pl_module), stage_of(trainer)
+        step, stage = current_step(trainer), stage_of(trainer)
         measures = [measure for _, measure in due]
         compared = self.compare_with if last else ()
         # The weights of the last validation again: its numbers stand.

@@ -10,11 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from bertsecrets.ablation.sweep import DisableAnalysis
+from bertsecrets.analysis import Findings, without_errors
 from bertsecrets.attention.gates import gated
-from bertsecrets.callbacks.disable import DisableHeads
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
+from bertsecrets.callbacks.run_analysis import analyses_of, keep
 from bertsecrets.callbacks.train_gates import TrainGates, gates_of
-from bertsecrets.callbacks.trainer_state import data_of, shows_progress
+from bertsecrets.callbacks.trainer_state import data_of, is_last_validation, shows_progress
 from bertsecrets.data.module import TaskData
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
@@ -44,7 +45,7 @@ class FixedGates(nn.Module):
         return self.gate_LH
 
 
-class PruneFirst(HeadAnalysis):
+class PruneFirst(pl.Callback):
     """Remove heads when fine-tuning begins, until ``keep`` are left.
 
     Checkpoints hold which heads are gone, and a loaded checkpoint has them cut off at its output projections.
@@ -73,7 +74,7 @@ class PruneFirst(HeadAnalysis):
         examples: _Count = 256,
         seed: Annotated[int, Field(ge=0, description="a whole number from 0")] = 0,
     ) -> None:
-        super().__init__(run)
+        self.run = run
         self.keep = keep
         columns: dict[str, Array] = {}
         for folder in tables:
@@ -88,10 +89,10 @@ class PruneFirst(HeadAnalysis):
         self._gated = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
         callbacks: Sequence[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        if any(isinstance(callback, (DisableHeads, TrainGates)) for callback in callbacks):
+        disables = any(isinstance(analysis, DisableAnalysis) for analysis in analyses_of(trainer))
+        if disables or any(isinstance(callback, TrainGates) for callback in callbacks):
             raise UserError(
                 "Heads that are removed before fine-tuning cannot be disabled or gated in the same training; leave out "
                 "callbacks.disable and callbacks.gates."
@@ -163,8 +164,11 @@ class PruneFirst(HeadAnalysis):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self.teardown(trainer, pl_module, "fit")
 
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
-        data, gate_LH = data_of(trainer), gates_of(module, FixedGates).gate_LH.detach().cpu()
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking or not is_last_validation(trainer):
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        data, gate_LH = data_of(trainer), gates_of(pl_module, FixedGates).gate_LH.detach().cpu()
         facts = (int(gate_LH.sum()), gate_LH.numel(), data.task.metrics[0], data.evaluation_names[0])
         rows = [Removed(self.name, score_label(self.name), *facts)]
-        return Result(FirstPruned(), without_errors(FirstPruned(), gate_LH[..., None]), rows=rows)
+        keep(trainer, self.run, [Findings(FirstPruned(), [without_errors(FirstPruned(), gate_LH[..., None])], rows)])

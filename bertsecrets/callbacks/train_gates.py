@@ -8,9 +8,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from bertsecrets.ablation.sweep import DisableAnalysis
+from bertsecrets.analysis import Findings, without_errors
 from bertsecrets.attention.gates import gated
-from bertsecrets.callbacks.disable import DisableHeads
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
+from bertsecrets.callbacks.run_analysis import analyses_of, keep
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
@@ -22,7 +23,7 @@ from bertsecrets.results.run import Run
 Kind = TypeVar("Kind", bound=nn.Module)
 
 
-class TrainGates(HeadAnalysis):
+class TrainGates(pl.Callback):
     """Multiply every head by a gate during fine-tuning, with a penalty on the expected number of open gates.
 
     One draw of the gates for each batch while training, deterministic gates in validation. Checkpoints hold the gates,
@@ -54,7 +55,7 @@ class TrainGates(HeadAnalysis):
     ) -> None:
         # Settings out of range are refused here, before any model is loaded.
         HardConcrete(1, 1, temperature, low, high, initial)
-        super().__init__(run)
+        self.run = run
         self.penalty = penalty
         self.warmup = warmup
         self.learning_rate = learning_rate
@@ -62,14 +63,13 @@ class TrainGates(HeadAnalysis):
         self._open = ExitStack()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
         assert isinstance(pl_module, SequenceClassifier)
         if isinstance(trainer.strategy, SHARDED):
             raise UserError(
                 "The gates callback needs whole weights, and this strategy shards them; use trainer.strategy=ddp "
                 "instead."
             )
-        if any(isinstance(callback, DisableHeads) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+        if any(isinstance(analysis, DisableAnalysis) for analysis in analyses_of(trainer)):
             raise UserError(
                 "Heads cannot be disabled while their gates are learned; leave callbacks.disable out and run "
                 "analyze.py checkpoint=<run> analysis=disable afterwards."
@@ -94,13 +94,13 @@ class TrainGates(HeadAnalysis):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._open.close()
 
-    def is_due(self, trainer: pl.Trainer) -> bool:
-        return True
-
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
-        gates = gates_of(module, HardConcrete)
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        gates = gates_of(pl_module, HardConcrete)
         value_LHC = torch.stack((gates.deterministic(), gates.open_probability()), -1).detach()
-        return Result(LearnedGates(), without_errors(LearnedGates(), value_LHC))
+        keep(trainer, self.run, [Findings(LearnedGates(), [without_errors(LearnedGates(), value_LHC)])])
 
     def _penalty_at(self, trainer: pl.Trainer) -> float:
         rise = self.warmup * float(trainer.estimated_stepping_batches)

@@ -25,9 +25,12 @@ def stage_of(trainer: pl.Trainer) -> str:
     return TRAINING if trainer.state.fn == TrainerFn.FITTING else CHECKPOINT
 
 
-def current_step(trainer: pl.Trainer, module: SequenceClassifier) -> int:
+def current_step(trainer: pl.Trainer) -> int:
     """Optimiser steps that the model was trained for; for a finished checkpoint, in its own training."""
-    return trainer.global_step if stage_of(trainer) == TRAINING else int(module.record.get("step", trainer.global_step))
+    module = trainer.lightning_module
+    if stage_of(trainer) == TRAINING or not isinstance(module, SequenceClassifier):
+        return trainer.global_step
+    return int(module.record.get("step", trainer.global_step))
 
 
 def is_last_validation(trainer: pl.Trainer) -> bool:

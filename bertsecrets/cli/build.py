@@ -17,8 +17,10 @@ from pytorch_lightning.strategies import ParallelStrategy
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
+from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.rows import know_rows
@@ -111,13 +113,14 @@ def make_watcher(settings: RunSettings, **arguments: Any) -> list[pl.Callback]:
 
 
 def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.Callback]:
-    """The callbacks of ``conf/callbacks`` or ``conf/analysis``, including a user's own Lightning callbacks.
+    """What runs the analyses of ``conf/callbacks`` or ``conf/analysis``, and the Lightning callbacks among them.
 
     Args:
         sections: ``_target_`` sections by name, checked.
-        offered: Arguments passed to each callback that accepts them.
+        offered: Arguments passed to each constructor that accepts them; findings go to ``run``.
     """
-    return _make_all("callbacks", sections, **offered)
+    made = zip(sections, _make_all("callbacks", sections, **offered), strict=True)
+    return [RunAnalysis(one, offered["run"], name) if isinstance(one, Analysis) else one for name, one in made]
 
 
 def _make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> list[Any]:

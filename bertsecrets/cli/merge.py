@@ -14,8 +14,8 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.rows import Screened, found, only
 from bertsecrets.ablation.screening import COUNTS, LEVEL, missed_bound
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.sweep import Judged
-from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.ablation.sweep import DisableAnalysis, Judged
+from bertsecrets.analysis import record
 from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.finish import present
 from bertsecrets.data.task import Task, task_from_config
@@ -43,7 +43,7 @@ _SHARED = ("task", "model", "data", "checkpoint", "trained", "evaluation", "init
 _SAME = ("task", "model.name", "data.limit_train", "data.limit_eval", "trainer.precision")
 """Settings in which parts may not differ; folders may, as the parts may come from different machines."""
 
-_DISABLES = DisableHeads.__name__
+_DISABLES = DisableAnalysis.__name__
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,8 @@ def merge_runs(config: DictConfig) -> AblationTable:
     run = _Merged(run_folder(), *identity, recorded=recorded)
     made = [screening_of(parts, outcomes)] if outcomes.is_screened else []
     judged = Judged(outcomes, first.task, first.rows[0]["evaluation"], first.settings, made)
-    judged.write(run, first.rows[0]["stage"], first.step)
+    stage = first.rows[0]["stage"]
+    record(run, [judged.findings(stage)], stage, first.step)
     write_telling(
         run.folder / "ablation",
         {head: example for part in parts for head, example in read_telling(part.run.folder / "ablation").items()},

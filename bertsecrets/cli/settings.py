@@ -383,34 +383,30 @@ def _watch_keys(keys: CommonKeys, name: str, section: Section) -> WatchKeys:
 def _read_callbacks(
     group: str, sections: Mapping[str, Section | None], task: Task, scored: Sequence[str], **offered: Any
 ) -> dict[str, Section]:
-    """The callbacks by name; those of this package, and all analyses, are built once for a run that does not exist, to
-    check them.
+    """The analyses and callbacks by name; all analyses, and callbacks of this package, are built once for a run that
+    does not exist, to check them.
 
     ``scored`` names the sets whose metrics the run logs.
     """
     from pytorch_lightning import Callback
 
-    from bertsecrets.callbacks.head_analysis import HeadAnalysis
+    from bertsecrets.analysis import Analysis
     from bertsecrets.results.experiment import Experiment
 
     offered["run"] = Run(Path(), "", "", task.name, "", writes=False)
     for name, section in _without_null(sections).items():
         section_key = f"{group}.{name}"
         target = check_arguments(section_key, section, offered)
-        if not (inspect.isclass(target) and issubclass(target, Callback)):
+        if not (inspect.isclass(target) and issubclass(target, (Analysis, Callback))):
             raise UserError(
-                f"{section_key}._target_ is {section['_target_']}, which is not a callback; name a subclass of "
-                "pytorch_lightning.Callback."
+                f"{section_key}._target_ is {section['_target_']}, which is neither an analysis nor a callback; name "
+                "a subclass of bertsecrets.Analysis or of pytorch_lightning.Callback."
             )
-        if is_of_this_package(target) or issubclass(target, HeadAnalysis):
+        if is_of_this_package(target) or issubclass(target, Analysis):
             _check_evaluation(f"{section_key}.evaluation", section.get("evaluation"), task)
-            callback = _tried(
-                section_key, functools.partial(make, section, **accepted_arguments(target, section, offered))
-            )
-            if isinstance(callback, HeadAnalysis):
-                _tried(section_key, callback.check_run)
-            if isinstance(callback, Experiment):
-                _tried(section_key, callback.check)
+            made = _tried(section_key, functools.partial(make, section, **accepted_arguments(target, section, offered)))
+            if isinstance(made, Experiment):
+                _tried(section_key, made.check_declaration)
     _check_monitors(group, _without_null(sections), task, scored)
     return _without_null(sections)
 

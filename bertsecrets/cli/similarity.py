@@ -11,11 +11,10 @@ from torch import nn
 from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.replacements import check_embedder_mode
-from bertsecrets.ablation.subject import Subject
-from bertsecrets.ablation.sweep import SIMILAR_GROUPS, Sweep
+from bertsecrets.ablation.sweep import SIMILAR_GROUPS, DisableAnalysis
+from bertsecrets.analysis import Context, Findings, record
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.capture import CaptureMaps
-from bertsecrets.callbacks.disable import DisableHeads
 from bertsecrets.cli.build import make_data, make_loggers, trusted_classes
 from bertsecrets.cli.finish import closing, present
 from bertsecrets.cli.rows import know_rows
@@ -89,17 +88,24 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     # Similarities from 0 to 1.
     pairs = [replace(example, label=label) for example, label in zip(examples, similarity_N.tolist(), strict=True)]
     split = SentencePairs(pairs, tokenizer, model.max_length)
-    subject = Subject.of_split(model, task, split, data.config.eval_batch_size, evaluation, settings.keys.progress)
+    context = Context.of_split(
+        model,
+        task,
+        split,
+        data.config.eval_batch_size,
+        evaluation,
+        progress=settings.keys.progress,
+        output=run,
+        key=(model.pooling, model.max_length),
+    )
     keep_results()
     loggers = make_loggers(settings, run)
     with closing(loggers):
-        judged = sweep.run(subject, run, [model.pooling, model.max_length], timed=False)
+        judged = sweep.judged(context)
         assert judged is not None
-        judged.write(run, CHECKPOINT, 0)
         moved = cosine_change(judged.outcomes)
-        if moved is not None:
-            run.declare(CosineChange().declaration())
-            run.add(run.rows(moved, CHECKPOINT, 0))
+        found = [judged.findings(CHECKPOINT), *([] if moved is None else [Findings(CosineChange(), [moved])])]
+        record(run, found, CHECKPOINT, 0)
         scores = _scores(judged.outcomes, task, data, evaluation, time.monotonic() - started)
         present(run, scores, loggers, report=settings.report, trusted=trusted_classes(settings))
     return {evaluation: scores.sets[evaluation].model}
@@ -121,7 +127,7 @@ def _task(settings: AnalyzeSettings) -> Task:
     return task.model_copy(update={"metrics": ("spearman", *further_metrics), "label_range": (0.0, 1.0)})
 
 
-def _sweep(settings: AnalyzeSettings) -> Sweep:
+def _sweep(settings: AnalyzeSettings) -> DisableAnalysis:
     """The chosen sweep, or that of every head and layer.
 
     Raises:
@@ -136,11 +142,11 @@ def _sweep(settings: AnalyzeSettings) -> Sweep:
             "Screened, budgeted and merely planned sweeps are not available for a sentence-embedding model; leave out "
             "ablation.sweep, ablation.precision, ablation.budget and ablation.plan_only."
         )
-    sweep = Sweep(("heads", "layers"), ablation)
+    sweep = DisableAnalysis(ablation=ablation)
     for name, section in settings.callbacks.items():
         kind = load_target(f"analysis.{name}", section)
-        if kind is DisableHeads:
-            sweep = make(section, run=Run(Path(), "", "", "", "", writes=False), ablation=ablation).sweep
+        if kind is DisableAnalysis:
+            sweep = make(section, ablation=ablation)
         elif kind is not CaptureMaps:
             raise UserError(f"analysis.{name} is not available for a sentence-embedding model{wish}")
     for measure in settings.measures:

@@ -12,15 +12,19 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from transformers.activations import ACT2CLS
 
+from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance import alpha_beta
-from bertsecrets.measures.base import Measure, Passed
+from bertsecrets.importance.rows import Propagation
+from bertsecrets.measures.base import MaxExamples, Measure, Passed
 from bertsecrets.models.encoder import Encoder, check_adapter, describe, requiring_gradients
 from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.results.progress import progress_over, reported
 
 Rule = Literal["z", "alpha_beta"]
 
@@ -266,6 +270,39 @@ def _layer_norm(
     if weight is not None:
         result = result * weight
     return result if bias is None else result + bias
+
+
+class RelevanceOfHeads(Analysis):
+    """Propagate the relevance of the answer's logit down to the heads: one forward and one backward pass of each
+    example.
+
+    Args:
+        ablation: Its ``evaluation`` is used.
+        consider_attention: Whether attention weights take part, see :func:`head_relevance`.
+        rule: How an output's relevance is shared among its inputs, see the same function.
+        max_examples: A random sample of this many examples; None for all.
+
+    Raises:
+        UserError: If the model has a part that relevance propagation does not know.
+    """
+
+    def __init__(
+        self,
+        ablation: AblationSettings | None = None,
+        consider_attention: bool = False,
+        rule: Rule = "z",
+        max_examples: MaxExamples = None,
+    ) -> None:
+        super().__init__(None if ablation is None else ablation.evaluation, max_examples)
+        self.consider_attention = consider_attention
+        self.rule = rule
+
+    def run(self, context: Context) -> Iterator[Findings]:
+        encoder, batches = context.encoder, context.batches(self.max_examples)
+        with progress_over(len(batches), "relevance", visible=context.progress) as advance:
+            grid = take_relevance(context.model, reported(batches, advance), self.consider_attention, self.rule)
+        how = Propagation(self.rule, self.consider_attention)
+        yield Findings(Relevance(encoder.num_layers, encoder.num_heads), [grid], [how])
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from bertsecrets.ablation.outcomes import Parts, fingerprint
 from bertsecrets.ablation.plan import Plan, Variant
+from bertsecrets.analysis import Context
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.sets import HeadSet
 from bertsecrets.results.components import GROUP
@@ -37,6 +38,11 @@ class Finished:
         self.writes = writes
         self._loaded = 0
         self._parts: list[Parts] = []
+
+    @classmethod
+    def of(cls, context: Context, name: str) -> "Finished":
+        """What an interrupted analysis of this model finished, in a folder of this name in the run's folder."""
+        return cls(context.run.folder / name, [*context.key, context.task.name], writes=context.is_first)
 
     @property
     def loaded(self) -> int:

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.errors import UserError
 from bertsecrets.keys import TrainerSettings, top_level
 from bertsecrets.models.spec import RANDOM_INIT
@@ -21,7 +21,11 @@ _APART = top_level(lambda meaning: not meaning.tells_apart)
 
 _ALONE = {
     section: {name for name, meaning in meanings(declared).items() if meaning.conditions == "alone"}
-    for section, declared in (("ablation", AblationSettings), ("callbacks", DisableHeads), ("analysis", DisableHeads))
+    for section, declared in (
+        ("ablation", AblationSettings),
+        ("callbacks", DisableAnalysis),
+        ("analysis", DisableAnalysis),
+    )
 }
 """Settings that say how something is computed, or how much, by section: they tell apart only runs that differ in
 nothing else.

@@ -66,7 +66,7 @@ class Experiment:
             self.name, self.title, f"{kind.__module__}:{kind.__qualname__}", self.columns, self.shown, self.presenter
         )
 
-    def check(self) -> None:
+    def check_declaration(self) -> None:
         """Raise UserError unless it has a name, a title and columns that a run's folder can take."""
         kind = type(self).__name__
         for attribute in ("name", "title"):

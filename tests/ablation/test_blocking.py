@@ -1,9 +1,6 @@
 """Blocked attention: against the library's own masks, judged by hand, and refused where it makes no sense."""
 
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,22 +9,19 @@ from data.tasks import task
 from data.toy import pairs, wordpiece
 from families import tiny_model
 
-from bertsecrets.ablation.blocking import blocked_logits, judged, over_seeds
+from bertsecrets.ablation.blocking import BlockAttention, blocked_logits, judged, over_seeds
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.ablation.verdicts import Judging
-from bertsecrets.callbacks.block_attention import BlockAttention
+from bertsecrets.analysis import Context, find
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.run import Run
 
 SEP = 3
 TEXTS = [("The cat, a dog.", "He sat."), ("No marks here", "none"), ("the", "dog")]
@@ -78,22 +72,14 @@ def test_effects_are_changes_of_the_score_with_verdicts_by_hand() -> None:
     assert (unchanged.change.value, unchanged.change.n) == (0, 400)
 
 
-def a_trainer(data: TaskData) -> Any:
-    precision = SimpleNamespace(forward_context=nullcontext)
-    return SimpleNamespace(
-        datamodule=data, precision_plugin=precision, is_global_zero=True, progress_bar_callback=None, loggers=[]
-    )
-
-
-def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
+def test_the_analysis_scores_every_example_once() -> None:
     data = TaskData(task("demo_nli"), SourceConfig(source="demo"), wordpiece())
     data._examples["validation"] = pairs(30)
     torch.manual_seed(1)
     model = tiny_model("bert").eval()
     model.resize_token_embeddings(len(wordpiece()))
-    module = SequenceClassifier(model, data.task, OptimizerConfig(learning_rate=1e-3), data.evaluation_names)
-    callback = BlockAttention(Run(tmp_path, "run", "tiny", "demo", "pretrained"), tokens=["sep", "cls"])
-    rows = callback.take(a_trainer(data), module).rows
+    (found,) = find(BlockAttention(tokens=["sep", "cls"]), Context.of_data(model, data, progress=False))
+    rows = found.rows
     batches = list(data.evaluation_loader("val"))
     with torch.no_grad():
         right = sum((model(**batch.inputs()).logits.argmax(-1) == batch.label_B).sum().item() for batch in batches)
@@ -109,11 +95,10 @@ def test_the_callback_scores_every_example_once(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
-    run = Run(tmp_path, "run", "tiny", "demo", "pretrained")
     (tmp_path / "dev.conllu").write_text("")
     data = TaskData(task("treebank"), SourceConfig(source="conllu", root=str(tmp_path)), wordpiece())
     with pytest.raises(UserError, match="Task 'treebank' has no labels"):
-        BlockAttention(run).setup(a_trainer(data), None, "validate")  # type: ignore[arg-type]
+        BlockAttention().check(Context.of_split(tiny_model("bert"), data.task, EncodedSplit([], wordpiece(), 8), 4))
 
 
 def blocked(*deltas: float, width: float = 0.02) -> list[Blocked]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ablation.analyses import CLASSES, trainer_of
+from ablation.analyses import analysed
 from ablation.test_replacements import model_of_tokens, split_of
 from ablation.test_shapley import three_heads
 from families import CONFIGS, HEADS, tiny_batch, tiny_model
@@ -16,18 +16,13 @@ from scipy import stats
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
-from bertsecrets.ablation.direct import DirectEffects, DirectEngine, take_effects
+from bertsecrets.ablation.direct import DirectEffects, DirectEngine, EffectsOfHeads, take_effects
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.rows import EarlyHeads
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.callbacks.direct_effects import EffectsOfHeads
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 
 
 def effects(model: Any, mode: str = "zero") -> HeadGrid:
@@ -200,13 +195,8 @@ def test_effects_around_zero_have_no_ratio() -> None:
 
 def test_the_analysis_writes_both_effects(tmp_path: Path) -> None:
     model: nn.Module = model_of_tokens()
-    module = SequenceClassifier(model, CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)  # type: ignore[arg-type]
-    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
-    analysis = EffectsOfHeads(run, AblationSettings(mode="zero"))
-    with torch.inference_mode():
-        analysis.on_validation_epoch_end(trainer_of(split_of([3, 9, 4, 4, 12, 7])), module)
-    (declaration,) = run.declarations()
-    view = MeasureView(run, declaration)
+    analysis = EffectsOfHeads(AblationSettings(mode="zero"))
+    view = analysed(analysis, model, split_of([3, 9, 4, 4, 12, 7]), tmp_path)
     early = view.fact(EarlyHeads)
     assert early is not None
     assert early.direct is not None

@@ -18,7 +18,7 @@ from bertsecrets.ablation.optimal import optimal_head_outputs
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.replacements import NEAREST, Donors, Replacements, prepare
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.subject import Reference, SplitBatches, Subject
+from bertsecrets.analysis import Context, Reference, SplitBatches
 from bertsecrets.attention.donors import donor_positions
 from bertsecrets.attention.override import HeadEdit, mean_head_outputs, override, peak_head_outputs
 from bertsecrets.data.batch import Batch
@@ -98,7 +98,7 @@ def test_a_sweep_with_donors_does_not_depend_on_its_batches() -> None:
 @pytest.mark.parametrize(("mode", "outputs"), [("mean", mean_head_outputs), ("peak", peak_head_outputs)])
 def test_constants_are_those_of_the_reference_examples(mode: str, outputs: Callable[..., torch.Tensor]) -> None:
     model, judged, others = model_of_tokens(), split_of([3, 9, 4]), split_of([4, 12, 7], start=2)
-    subject = Subject.of_split(model, TASK, judged, 2, progress=False, reference=others)
+    subject = Context.of_split(model, TASK, judged, 2, progress=False, reference=others)
     constants_LHd = prepare(subject, heads_plan(mode), AblationSettings.read("ablation", {"mode": mode})).constants_LHd
     assert constants_LHd is not None
     with torch.no_grad():
@@ -123,7 +123,7 @@ def test_one_batch_of_reference_examples_is_in_memory_at_a_time(
 
     monkeypatch.setattr(SplitBatches, "__iter__", batches)
     model, judged, others = model_of_tokens(), split_of([3, 9]), split_of([4, 12, 7, 5, 6, 8], start=2)
-    subject = Subject.of_split(model, TASK, judged, 1, progress=False, reference=others)
+    subject = Context.of_split(model, TASK, judged, 1, progress=False, reference=others)
     prepare(subject, heads_plan(mode), AblationSettings.read("ablation", {"mode": mode}))
     assert len(read) == passes * 6
     # That of the step before, while the next is read.
@@ -177,7 +177,7 @@ def test_optimal_outputs_work_in_inference_mode_and_are_kept_on_disk(tmp_path: P
     def prepared(fingerprint: str = "a", reference: EncodedSplit = others) -> torch.Tensor:
         with torch.inference_mode():
             replacements = prepare(
-                Subject.of_split(model, TASK, judged, 32, progress=False, reference=reference),
+                Context.of_split(model, TASK, judged, 32, progress=False, reference=reference),
                 heads_plan("optimal"),
                 settings,
                 saved=tmp_path / "optimal.safetensors",

@@ -40,7 +40,7 @@ from bertsecrets.ablation.screening import (
     why_not,
 )
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
-from bertsecrets.ablation.subject import Subject
+from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
@@ -619,7 +619,7 @@ def test_arithmetic_follows_the_processor_or_the_settings(
     monkeypatch.setattr(forecast_module, "_seconds_per_token", lambda *args: [1.0] * len(args[2]))
     monkeypatch.setattr(forecast_module, "preferred", lambda _: (BF16, True))
     split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
-    subject = Subject.of_split(model, task("demo_sentiment"), split, 4)
+    subject = Context.of_split(model, task("demo_sentiment"), split, 4)
     built = forecast_module.forecast(subject, plan_of(model), AblationSettings(), precision, asked)
     assert built.arithmetic == expected
 
@@ -631,7 +631,7 @@ def test_a_forecast_corrects_for_the_variants_of_one_kind() -> None:
     layers, heads = encoder.num_layers, encoder.num_heads
     both = Plan("zero", layers, heads, (*every_head(layers, heads), *every_layer(layers, heads)))
     split = EncodedSplit([Example(0, ("the cat",), 0)], wordpiece(), 16)
-    subject = Subject.of_split(model, task("demo_sentiment"), split, 4)
+    subject = Context.of_split(model, task("demo_sentiment"), split, 4)
     built = forecast_module.forecast(subject, both, AblationSettings(), FP32)
     assert (built.variants, built.family) == (layers * heads + layers, layers * heads)
 

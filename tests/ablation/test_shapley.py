@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ablation.analyses import CLASSES, trainer_of
+from ablation.analyses import CLASSES, analysed
 from ablation.test_replacements import split_of
 from data.toy import wordpiece
 from families import HEADS, LAYERS, tiny_model
@@ -16,22 +16,18 @@ from references import metric_value
 from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
 
+from bertsecrets.ablation.direct import EffectsOfHeads
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.rows import Worth
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import KeptOrders, orders, plan_of, take_worths, value_grid, worths
+from bertsecrets.ablation.shapley import KeptOrders, ShapleyHeads, orders, plan_of, take_worths, value_grid, worths
+from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.callbacks.direct_effects import EffectsOfHeads
-from bertsecrets.callbacks.relevance import RelevanceOfHeads
-from bertsecrets.callbacks.shapley import ShapleyHeads
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
+from bertsecrets.importance.relevance import RelevanceOfHeads
 
 
 def three_heads() -> BertForSequenceClassification:
@@ -112,7 +108,7 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
     model = tiny_model("bert")
     torch.manual_seed(1)
     model.resize_token_embeddings(len(wordpiece()))
-    module = SequenceClassifier(model.train(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
+    model.train()
     split = split_of([3, 9, 4, 4, 12, 7])
     runs: list[int] = []
     run_batch = Engine.run
@@ -126,29 +122,20 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
 
     monkeypatch.setattr(Engine, "run", counted)
 
-    def analysis(folder: str) -> ShapleyHeads:
-        run = Run(tmp_path / folder, "run", "tiny", "toy", "pretrained")
-        return ShapleyHeads(run, AblationSettings(mode="zero"), permutations=4, max_examples=None)
-
+    analysis = ShapleyHeads(AblationSettings(mode="zero"), permutations=4, max_examples=None)
     with pytest.raises(KeyboardInterrupt):
-        analysis("a").on_validation_epoch_end(trainer_of(split), module)
+        analysed(analysis, model, split, tmp_path / "a")
     # Six batches for each of four orders: the first order is finished, and two batches of the second.
     files = [path.relative_to(tmp_path / "a" / "shapley") for path in (tmp_path / "a" / "shapley").rglob("*.*")]
     assert sorted((len(path.parts), path.suffix) for path in files) == [(1, ".npy"), *[(2, ".safetensors")] * 2]
     (worths_file,) = (tmp_path / "a" / "shapley").glob("*.npy")
     assert np.load(worths_file).shape == (LAYERS * HEADS + 1, 2)
-    resumed = analysis("a")
-    resumed.on_validation_epoch_end(trainer_of(split), module)
+    views = [analysed(analysis, model, split, tmp_path / "a")]
     assert runs == [*[1] * 8, -1, *[1] * 16]
     assert not (tmp_path / "a" / "shapley").exists()
-    whole = analysis("b")
-    whole.on_validation_epoch_end(trainer_of(split), module)
-    assert module.model.training
+    views.append(analysed(analysis, model, split, tmp_path / "b"))
+    assert model.training
     assert not (tmp_path / "b" / "shapley").exists()
-    views = []
-    for run in (resumed.run, whole.run):
-        (declaration,) = run.declarations()
-        views.append(MeasureView(run, declaration))
     np.testing.assert_allclose(views[0].value("loss"), views[1].value("loss"), atol=1e-7)
     worths_found = views[0].found(Worth)
     assert [(worth.quantity, worth.mode, worth.examples) for worth in worths_found] == [
@@ -179,14 +166,13 @@ def test_worths_of_an_order_are_kept_in_place_of_its_batches(tmp_path: Path) -> 
     assert not (tmp_path / "kept").exists()
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
-    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
-    bare = trainer_of(split_of([3]), Task(name="bare", metrics=(), texts=1))
+def test_mistakes_are_one_sentence() -> None:
+    bare = Context.of_split(tiny_model("bert"), Task(name="bare", metrics=(), texts=1), split_of([3]), 1)
     with pytest.raises(
         UserError, match="Task 'bare' has no labels, so the effect of disabling a head cannot be scored"
     ):
-        ShapleyHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
+        ShapleyHeads().check(bare)
     with pytest.raises(UserError, match="Task 'bare' has no labels"):
-        EffectsOfHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
+        EffectsOfHeads().check(bare)
     # Relevance starts from the model's own answer.
-    RelevanceOfHeads(run).setup(bare, None, "validate")  # type: ignore[arg-type]
+    RelevanceOfHeads().check(bare)

@@ -24,11 +24,14 @@ from bertsecrets.ablation.arithmetic import can_use_onednn
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Screened, Swept, beside_table, found
 from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.ablation.verdicts import smallest_effects
-from bertsecrets.callbacks.disable import DisableHeads
+from bertsecrets.analysis import Context
+from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.task import Task
+from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
@@ -40,49 +43,41 @@ DEMO = task("demo_paraphrase")
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
 
-def callback(
-    tmp_path: Path,
-    plans: Sequence[str] = ("heads", "layers"),
-    every_n_validations: int = 0,
-    model: PreTrainedModel | None = None,
-    **settings: Any,
-) -> DisableHeads:
-    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
-    made = DisableHeads(run, AblationSettings.read("ablation", settings), plans, every_n_validations)
-    module = SequenceClassifier(
-        model or tiny_model("bert"), TASK, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0
-    )
-    made.setup(None, module, "validate")  # type: ignore[arg-type]
+def checked(
+    plans: Sequence[str] = ("heads", "layers"), model: PreTrainedModel | None = None, **settings: Any
+) -> DisableAnalysis:
+    made = DisableAnalysis(plans, AblationSettings.read("ablation", settings))
+    made.check(Context.of_split(model or tiny_model("bert"), TASK, EncodedSplit([], wordpiece(), 8), 4))
     return made
 
 
-def names(made: DisableHeads) -> list[str]:
-    return [variant.name for variant in made.sweep.variants(describe(tiny_model("bert")))]
+def names(made: DisableAnalysis) -> list[str]:
+    return [variant.name for variant in made.variants(describe(tiny_model("bert")))]
 
 
 def test_plans_can_be_combined(tmp_path: Path) -> None:
-    made = callback(tmp_path, plans=["layers", "heads", "cumulative"], layer=2, ranking=[[0, 1], [2, 3]])
+    made = checked(plans=["layers", "heads", "cumulative"], layer=2, ranking=[[0, 1], [2, 3]])
     assert names(made) == ["l02", "l02h00", "l02h01", "l02h02", "l02h03", "top-001", "top-002"]
 
 
 def test_components_replace_the_plans(tmp_path: Path) -> None:
-    made = callback(tmp_path, components=["layers", "ffn", "heads", "attention"], layer=[2])
+    made = checked(components=["layers", "ffn", "heads", "attention"], layer=[2])
     assert names(made) == ["l02h00", "l02h01", "l02h02", "l02h03", "l02-attention", "l02-ffn", "l02-block"]
 
 
 def test_groups_come_from_three_places(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("- [[0, 0], [1, 1]]\n")
-    made = callback(tmp_path, plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1], plan_file=str(path))
-    found = made.sweep.variants(describe(tiny_model("bert")))
+    made = checked(plans=["groups"], heads=[[0, 1], [2, 3]], layers=[0, 1], plan_file=str(path))
+    found = made.variants(describe(tiny_model("bert")))
     assert [len(variant.heads) for variant in found] == [2, 8, 2]
-    several = callback(tmp_path, plans=["groups"], heads=[[[0, 1]], [[2, 3], [1, 1]]])
-    assert [len(variant.heads) for variant in several.sweep.variants(describe(tiny_model("bert")))] == [1, 2]
+    several = checked(plans=["groups"], heads=[[[0, 1]], [[2, 3], [1, 1]]])
+    assert [len(variant.heads) for variant in several.variants(describe(tiny_model("bert")))] == [1, 2]
 
 
 def test_random_groups_have_their_size(tmp_path: Path) -> None:
-    made = callback(tmp_path, plans=["random"], group_size=3, group_count=5)
-    assert [len(variant.heads) for variant in made.sweep.variants(describe(tiny_model("bert")))] == [3] * 5
+    made = checked(plans=["random"], group_size=3, group_count=5)
+    assert [len(variant.heads) for variant in made.variants(describe(tiny_model("bert")))] == [3] * 5
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_random_groups_have_their_size(tmp_path: Path) -> None:
 )
 def test_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        callback(tmp_path, **settings)
+        checked(**settings)
 
 
 @pytest.mark.parametrize(("heads", "layers"), [(1, 1), (1, 2), (2, 1)])
@@ -144,15 +139,13 @@ def test_similar_heads_need_two(tmp_path: Path, heads: int, layers: int) -> None
     )
     model = BertForSequenceClassification(config)
     if heads * layers > 1:
-        assert callback(tmp_path, plans=["similar_groups"], model=model).sweep.plans == ("similar_groups",)
+        assert checked(plans=["similar_groups"], model=model).plans == ("similar_groups",)
         return
     with pytest.raises(
         UserError, match=r"The model has one attention head, so there are no groups of heads with similar"
     ):
-        callback(tmp_path, plans=["similar_groups"], model=model)
-    assert [v.name for v in callback(tmp_path, plans=["heads"], model=model).sweep.variants(describe(model))] == [
-        "l00h00"
-    ]
+        checked(plans=["similar_groups"], model=model)
+    assert [v.name for v in checked(plans=["heads"], model=model).variants(describe(model))] == ["l00h00"]
 
 
 def swept(
@@ -168,7 +161,7 @@ def swept(
     """
     run = Run(folder, "run", "tiny", DEMO.name, "pretrained")
     ablation = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100, **settings})
-    made = DisableHeads(run, ablation, every_n_validations=1, limit=limit)
+    made = RunAnalysis(DisableAnalysis(ablation=ablation, every_n_validations=1, limit=limit), run)
     source = SourceConfig(source="demo", limit_train=32, limit_eval=examples)
     data = TaskData(DEMO, source, wordpiece(), batch_size=16, max_length=32)
     module = SequenceClassifier(
@@ -337,7 +330,7 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
     # A pass over the 24 examples takes 100 s. A head, or a layer, costs the layers above it: 1.75 and 0.75 of three,
     # and none in the last, of which the first token decides. The fit takes the heads alone, 3 times 8 examples forwards
     # and backwards.
-    monkeypatch.setattr(forecast_module, "_seconds", lambda subject, most, contexts: [100.0] * len(contexts))
+    monkeypatch.setattr(forecast_module, "_seconds", lambda context, most, contexts: [100.0] * len(contexts))
     alone = (1.75 + 0.75) / 3
     sweep = 100 * (1 + 5 * alone)
     fit = 100 * 2 * (3 * 8 / 24) * 4 * alone
@@ -347,7 +340,7 @@ def test_a_fit_before_the_sweep_counts_too(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_processes_predict_the_same_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast_module, "_seconds", lambda subject, most, contexts: [100.0] * len(contexts))
+    monkeypatch.setattr(forecast_module, "_seconds", lambda context, most, contexts: [100.0] * len(contexts))
 
     class WithAnother(forecast_module.Reduced):
         """Beside another process, whose fit takes 36 passes over its own, fewer examples."""

@@ -18,13 +18,13 @@ from trainings import quiet_trainer, tiny_classifier
 import bertsecrets as bs
 import bertsecrets.present.gates as gates_presented
 import bertsecrets.present.pruning as presented
+from bertsecrets.ablation.sweep import DisableAnalysis
+from bertsecrets.analysis import Analysis
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.callbacks.disable import DisableHeads
-from bertsecrets.callbacks.fit_gates import FitGates
 from bertsecrets.callbacks.measures import MeasureHeads, Watched
-from bertsecrets.callbacks.prune import PruneHeads
 from bertsecrets.callbacks.prune_first import PruneFirst
+from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
@@ -34,7 +34,9 @@ from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.experiment import Pruning
+from bertsecrets.pruning.fit_gates import FitGates
 from bertsecrets.pruning.gates import fit_gates
+from bertsecrets.pruning.prune import PruneHeads
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.rows import PathGate, PathPoint, Pruned
 from bertsecrets.pruning.scores import SCORES, removal_sets
@@ -65,10 +67,11 @@ def a_module(data: TaskData, learning_rate: float = 1e-3) -> SequenceClassifier:
     )
 
 
-def validate(folder: Path, *callbacks: pl.Callback) -> SequenceClassifier:
-    data = some_data()
+def validate(folder: Path, *analyses: pl.Callback | Analysis) -> SequenceClassifier:
+    data, run = some_data(), a_run(folder)
+    callbacks = [RunAnalysis(one, run) if isinstance(one, Analysis) else one for one in analyses]
     module = a_module(data)
-    quiet_trainer(folder, [*callbacks], epochs=1).validate(module, datamodule=data, verbose=False)
+    quiet_trainer(folder, callbacks, epochs=1).validate(module, datamodule=data, verbose=False)
     return module
 
 
@@ -86,7 +89,7 @@ def pruned_of(run: Run) -> Pruned:
 def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     settings = PruneSettings(step=0.4, seeds=2, examples=16, keep=5, scores=["exact", "random"], latency_rounds=2)
-    module = validate(tmp_path, PruneHeads(run, settings))
+    module = validate(tmp_path, PruneHeads(settings))
     pruned = pruned_of(run)
     assert [(point.score, point.order, point.kept) for point in pruned.points] == [
         (score, seed, kept)
@@ -115,7 +118,7 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
 def test_sizes_lie_around_the_knee_of_the_training_examples(tmp_path: Path) -> None:
     settings = PruneSettings(step=0.5, seeds=1, examples=16, scores=["exact"], latency_rounds=0, save=False)
     run = a_run(tmp_path)
-    validate(tmp_path, PruneHeads(run, settings))
+    validate(tmp_path, PruneHeads(settings))
     removed = {
         score: [12 - point.kept for point in pruned_of(run).points if point.score == score]
         for score in ("exact", "random", "reversed")
@@ -139,7 +142,7 @@ def test_the_time_is_announced(
         return counted[-1]
 
     monkeypatch.setattr(PruningSearch, "evaluations", counting)
-    validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
+    validate(tmp_path, PruneHeads(settings))
     # By hand, of 3 layers of 4 heads whose last layer costs nothing, on 16 of 24 examples for the score: its sweep
     # takes 4 passes on them; then five sizes in three orders, of which one on these examples, too, each from the first
     # layer's 1.75 / 3 of a pass.
@@ -190,7 +193,7 @@ def test_an_interrupted_search_goes_on_from_its_finished_steps(
         step=0.5, seeds=1, examples=16, scores=["exact"], recovery_epochs=1, latency_rounds=0, save=False
     )
     whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
-    validate(whole, PruneHeads(a_run(whole), settings))
+    validate(whole, PruneHeads(settings))
     save = Finished.recovered
     calls: list[Path] = []
 
@@ -202,11 +205,11 @@ def test_an_interrupted_search_goes_on_from_its_finished_steps(
 
     monkeypatch.setattr(Finished, "recovered", recover)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        validate(interrupted, PruneHeads(a_run(interrupted), settings))
+        validate(interrupted, PruneHeads(settings))
     assert len(list((interrupted / "pruning").glob("model-*.safetensors"))) == 3
     monkeypatch.setattr(Finished, "recovered", save)
     with caplog.at_level("INFO"):
-        validate(interrupted, PruneHeads(a_run(interrupted), settings))
+        validate(interrupted, PruneHeads(settings))
     assert "Resumed an interrupted search: " in caplog.text
     assert pruned_of(a_run(interrupted)) == pruned_of(a_run(whole))
     assert not (interrupted / "pruning").exists()
@@ -215,10 +218,10 @@ def test_an_interrupted_search_goes_on_from_its_finished_steps(
 @pytest.mark.slow
 def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
     settings = PruneSettings(step=0.5, examples=16, scores=["exact"], recovery_epochs=2, learning_rate=1e-2, keep=1)
-    module = validate(tmp_path, PruneHeads(a_run(tmp_path), settings))
+    module = validate(tmp_path, PruneHeads(settings))
     points = pruned_of(a_run(tmp_path)).points
     plain = tmp_path / "plain"
-    validate(plain, PruneHeads(a_run(plain), PruneSettings(**{**settings.model_dump(), "recovery_epochs": 0})))
+    validate(plain, PruneHeads(PruneSettings(**{**settings.model_dump(), "recovery_epochs": 0})))
     before = pruned_of(a_run(plain)).points
     assert [point.kept for point in points] == [point.kept for point in before]
     assert all(point.loss != other.loss for point, other in zip(points, before, strict=True))
@@ -240,26 +243,26 @@ def test_recovery_trains_without_the_removed_heads(tmp_path: Path) -> None:
 )
 def test_pruning_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        validate(tmp_path, PruneHeads(a_run(tmp_path), PruneSettings.read("prune", settings)))
+        validate(tmp_path, PruneHeads(PruneSettings.read("prune", settings)))
 
 
 def test_scores_may_be_columns_that_the_same_command_measures(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     measured = MeasureHeads([Watched(lambda layers, heads: Offsets(layers, heads, offsets=[-1, 0]))], run)
     settings = PruneSettings(step=0.4, seeds=1, examples=16, keep=5, scores=["offsets/same"], latency_rounds=0)
-    validate(tmp_path, measured, PruneHeads(run, settings))
+    validate(tmp_path, measured, PruneHeads(settings))
     table = run.table()
     same_LH = table.grid("offsets", "same", CHECKPOINT, table.steps("offsets", "same", CHECKPOINT)[-1])[0]
     (kept_LH,) = [MeasureView(run, one).value("kept") for one in run.declarations() if one.name == Pruning.name]
     assert same_LH[kept_LH == 1].min() >= same_LH[kept_LH == 0].max()
     with pytest.raises(UserError, match="Unknown pruning score 'offsets/next'"):
-        validate(tmp_path, measured, PruneHeads(run, settings.model_copy(update={"scores": ["offsets/next"]})))
+        validate(tmp_path, measured, PruneHeads(settings.model_copy(update={"scores": ["offsets/next"]})))
 
 
 def test_gates_of_a_frozen_model_have_roles_and_a_path(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     data_before = a_module(some_data()).model.state_dict()
-    module = validate(tmp_path, FitGates(run, penalty=0.3, path=(0.01, 3.0), steps=40, fits=2, examples=32))
+    module = validate(tmp_path, FitGates(penalty=0.3, path=(0.01, 3.0), steps=40, fits=2, examples=32))
     for name, tensor in module.model.state_dict().items():
         assert torch.equal(tensor, data_before[name])
     assert all(parameter.requires_grad for parameter in module.model.parameters())
@@ -353,11 +356,11 @@ def test_a_larger_penalty_leaves_fewer_gates_open(tmp_path: Path) -> None:
             [],
             r"layers of model type 'albert' share one set of weights, so gates of single layers cannot be stored",
         ),
-        ("bert", [DisableHeads], r"Heads cannot be disabled while their gates are learned"),
+        ("bert", [DisableAnalysis()], r"Heads cannot be disabled while their gates are learned"),
     ],
 )
 def test_gate_mistakes_are_errors(tmp_path: Path, family: str, others: Sequence[Any], message: str) -> None:
-    callbacks = [TrainGates(a_run(tmp_path)), *(kind(a_run(tmp_path)) for kind in others)]
+    callbacks = [TrainGates(a_run(tmp_path)), *(RunAnalysis(one, a_run(tmp_path)) for one in others)]
     module = SequenceClassifier(tiny_model(family), TASK, OptimizerConfig(learning_rate=0.1), ("val",))
     with pytest.raises(UserError, match=message):
         callbacks[0].setup(quiet_trainer(tmp_path, callbacks, epochs=1), module, "fit")
@@ -367,7 +370,7 @@ def test_gates_of_another_model_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"have shape \[2, 4\], but the model has 3 layers of 4 heads"):
         _apply_gates(tiny_model("bert"), [[1.0] * 4] * 2, tmp_path)
     with pytest.raises(UserError, match=r"The path of penalties is \[0\.3, 0\.1\]; give different numbers"):
-        FitGates(a_run(tmp_path), path=(0.3, 0.1))
+        FitGates(path=(0.3, 0.1))
 
 
 def test_heads_removed_before_fine_tuning_stay_removed(tmp_path: Path) -> None:

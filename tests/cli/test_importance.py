@@ -20,8 +20,8 @@ ANALYSES = (
     "analysis=shapley",
     "analysis.shapley.permutations=3",
     "analysis.shapley.max_examples=null",
-    "+analysis.relevance._target_=bertsecrets.callbacks.relevance.RelevanceOfHeads",
-    "+analysis.direct_effect._target_=bertsecrets.callbacks.direct_effects.EffectsOfHeads",
+    "+analysis.relevance._target_=bertsecrets.importance.relevance.RelevanceOfHeads",
+    "+analysis.direct_effect._target_=bertsecrets.ablation.direct.EffectsOfHeads",
     "ablation.mode=resample",
     "ablation.reference_examples=40",
 )

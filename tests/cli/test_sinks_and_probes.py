@@ -19,7 +19,7 @@ def analysed(model: Path, folder: Path, *settings: str) -> tuple[Run, dict[str, 
         word for word in small(model, folder) if not word.startswith(("trainer.", "data.limit_train", "task.training"))
     ]
     words = ["checkpoint=initial", "analysis=sinks", "measure=[]", "analysis.sinks.attention=0.03", *kept, *settings]
-    words += ["+analysis.probes._target_=bertsecrets.callbacks.probes.TrainProbes", "+analysis.probes.epochs=1"]
+    words += ["+analysis.probes._target_=bertsecrets.probes.analysis.TrainProbes", "+analysis.probes.epochs=1"]
     words += ["+analysis.probes.probes=[attention,distances_words]", "+analysis.probes.replicates=50"]
     done = door("analyze", *words, "data.limit_train=40", "data.limit_eval=21")
     assert done.returncode == 0, done.stderr

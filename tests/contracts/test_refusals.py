@@ -1,18 +1,15 @@
 """Wrong settings of measures and analyses, in one table: each is refused in a sentence when it is read."""
 
-from pathlib import Path
-
 import pytest
 
-from bertsecrets.callbacks.block_attention import BlockAttention
-from bertsecrets.callbacks.probes import TrainProbes
-from bertsecrets.callbacks.shapley import ShapleyHeads
-from bertsecrets.callbacks.sinks import InterveneOnSinks
+from bertsecrets.ablation.blocking import BlockAttention
+from bertsecrets.ablation.shapley import ShapleyHeads
 from bertsecrets.errors import UserError
+from bertsecrets.importance.sinks.analysis import InterveneOnSinks
 from bertsecrets.measures.linguistic.word_features import Feature
 from bertsecrets.measures.linguistic.word_pairs import WordPair
 from bertsecrets.measures.shipped import shipped_measure, shipped_names
-from bertsecrets.results.run import Run
+from bertsecrets.probes.analysis import TrainProbes
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -89,11 +86,9 @@ def test_wrong_settings_of_a_measure_are_reported(name: str, wrong: dict[str, ob
         (TrainProbes, {"glove": "nowhere.txt"}, "analysis.probes.glove is 'nowhere.txt', which is not a file"),
     ],
 )
-def test_wrong_settings_of_an_analysis_are_reported(
-    kind: type, wrong: dict[str, object], message: str, tmp_path: Path
-) -> None:
+def test_wrong_settings_of_an_analysis_are_reported(kind: type, wrong: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        kind(Run(tmp_path, "run", "toy", "demo", "pretrained"), **wrong)
+        kind(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from families import HEADS, LAYERS, tiny_batch, tiny_model
 from torch import Tensor, nn
 
 import bertsecrets.importance.relevance as relevance_module
-from bertsecrets.callbacks.relevance import RelevanceOfHeads
 from bertsecrets.errors import UserError
 from bertsecrets.importance import alpha_beta
-from bertsecrets.importance.relevance import head_relevance
+from bertsecrets.importance.relevance import RelevanceOfHeads, head_relevance
 from bertsecrets.importance.rows import Propagation
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder

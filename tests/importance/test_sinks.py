@@ -1,7 +1,6 @@
 """Sink heads: norms and effects against naive loops, kinds by hand, and the pass over a model."""
 
 import logging
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.subject import Subject
+from bertsecrets.analysis import Context, find, record
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.callbacks.sinks import InterveneOnSinks
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.module import TaskData
@@ -25,13 +23,12 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
+from bertsecrets.importance.sinks.analysis import InterveneOnSinks
 from bertsecrets.importance.sinks.experiment import by_intervention, by_norms
 from bertsecrets.importance.sinks.interventions import Sink, SinkEffects
 from bertsecrets.importance.sinks.norms import SinkNorms, output_grams
 from bertsecrets.importance.sinks.rows import Agreement, Limits, SinkHead
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
-from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import MeasureView
 
@@ -56,27 +53,16 @@ def model_of_tokens(attention: str | None = None) -> PreTrainedModel:
     return model
 
 
-def callback(folder: Path, **settings: Any) -> InterveneOnSinks:
-    built = InterveneOnSinks(Run(folder, "run", "tiny", "toy", "pretrained"), **settings)
-    built.loader = lambda trainer: batches()  # type: ignore[method-assign,assignment,return-value]
-    built.subject = lambda trainer, model: Subject.of_split(model, CLASSES, a_split(), 2)  # type: ignore[method-assign]
-    return built
-
-
-def grid_of(analysis: InterveneOnSinks, trainer: Any, model: PreTrainedModel) -> HeadGrid:
-    module = SequenceClassifier(model, CLASSES, OptimizerConfig(learning_rate=1e-3), ("val",))
-    grid = analysis.take(trainer, module).grid
-    assert grid is not None
-    return grid
-
-
-def trainer_of(task: Task) -> Any:
+def context_of(model: PreTrainedModel, task: Task = CLASSES, tokenizer: Any = None) -> Context:
     data = TaskData.__new__(TaskData)
-    data.tokenizer, data.task = wordpiece(), task
-    precision = SimpleNamespace(forward_context=nullcontext)
-    return SimpleNamespace(
-        datamodule=data, precision_plugin=precision, is_global_zero=True, progress_bar_callback=None, loggers=[]
-    )
+    data.tokenizer, data.task = tokenizer or wordpiece(), task
+    return Context.of_split(model, task, a_split(), 2, progress=False, source=data)
+
+
+def grid_of(model: PreTrainedModel, **settings: Any) -> HeadGrid:
+    (found,) = find(InterveneOnSinks(**settings), context_of(model))
+    (grid,) = found.grids
+    return grid
 
 
 def naive_norms(
@@ -118,9 +104,9 @@ def naive_norms(
     return numbers
 
 
-def test_norms_equal_a_naive_loop(tmp_path: Path) -> None:
+def test_norms_equal_a_naive_loop() -> None:
     model, eager = model_of_tokens(), model_of_tokens("eager")
-    grid = grid_of(callback(tmp_path, attention=1.0), trainer_of(CLASSES), model)
+    grid = grid_of(model, attention=1.0)
     with torch.no_grad():
         for layer, head in ((0, 1), (2, 3)):
             expected = [naive_norms(model, eager, batch, row, layer, head) for batch in batches() for row in range(2)]
@@ -145,10 +131,10 @@ def test_a_text_without_the_token_does_not_count() -> None:
     assert grid.value_LHC[0, :, 1].tolist() == pytest.approx([1.0] * HEADS)
 
 
-def test_effects_equal_a_run_for_each_head_and_text(tmp_path: Path) -> None:
+def test_effects_equal_a_run_for_each_head_and_text() -> None:
     model = model_of_tokens()
     limits = {"attention": 0.12, "tokens": ["sep", "cls"]}
-    grid = grid_of(callback(tmp_path, **limits), trainer_of(CLASSES), model)
+    grid = grid_of(model, **limits)
     checked = 0
     for token, ids in IDS.items():
         sink_LH = grid.column(f"{token}_attention") >= 0.12
@@ -180,12 +166,10 @@ def test_effects_equal_a_run_for_each_head_and_text(tmp_path: Path) -> None:
     assert not model.training
 
 
-def test_the_time_is_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_time_is_announced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("bertsecrets.ablation.forecast._seconds", lambda *_: [2.0])
     caplog.set_level(logging.INFO, "bertsecrets.ablation.forecast")
-    grid_of(callback(tmp_path, attention=1e-9), trainer_of(CLASSES), model_of_tokens())
+    grid_of(model_of_tokens(), attention=1e-9)
     # Each of 12 heads is a sink of both tokens: a pass of the model and two for each of 24.
     assert caplog.messages == ["Turning attention away from special tokens, 24 times on 4 examples: about 98 s."]
 
@@ -212,20 +196,13 @@ def test_kinds_by_intervention(cut: float, redirect: float, kind: str) -> None:
     assert by_intervention(cut, redirect, Limits()) == kind
 
 
-def test_the_callback_writes_table_declaration_and_sink_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsecrets.callbacks.head_analysis.is_last_validation", lambda trainer: True)
-    monkeypatch.setattr("bertsecrets.callbacks.head_analysis.stage_of", lambda trainer: "checkpoint")
-    monkeypatch.setattr("bertsecrets.callbacks.head_analysis.current_step", lambda trainer, module: 7)
-    trainer = trainer_of(CLASSES)
-    trainer.sanity_checking = False
-    module = SequenceClassifier(model_of_tokens(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
-    module.train()
-    built = callback(tmp_path, attention=0.12)
-    with torch.inference_mode():
-        built.on_validation_epoch_end(trainer, module)
-    assert module.model.training
-    (declaration,) = built.run.declarations()
-    view = MeasureView(built.run, declaration)
+def test_the_analysis_writes_table_declaration_and_sink_heads(tmp_path: Path) -> None:
+    model, built = model_of_tokens().train(), InterveneOnSinks(attention=0.12)
+    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
+    record(run, find(built, context_of(model)), "checkpoint", 7)
+    assert model.training
+    (declaration,) = run.declarations()
+    view = MeasureView(run, declaration)
     assert view.step == 7
     heads, attention = view.found(SinkHead), {token: view.value(f"{token}_attention") for token in IDS}
     expected = [(token, *head) for token in IDS for head in np.argwhere(attention[token] >= 0.12).tolist()]
@@ -246,14 +223,10 @@ def test_the_callback_writes_table_declaration_and_sink_heads(tmp_path: Path, mo
         assert agreement.changing + agreement.unchanged == len(change)
 
 
-def test_wrong_settings_are_reported(tmp_path: Path) -> None:
-    bare = Task(name="bare", metrics=(), texts=1)
-    trainer = trainer_of(bare)
-    trainer.datamodule.check_evaluation = lambda name: "val"
+def test_wrong_settings_are_reported() -> None:
+    bare = context_of(tiny_model("bert"), Task(name="bare", metrics=(), texts=1))
     with pytest.raises(UserError, match="Task 'bare' has no labels, so what turning attention away does"):
-        callback(tmp_path).setup(trainer, None, "validate")  # type: ignore[arg-type]
-    headless = trainer_of(CLASSES)
-    headless.datamodule.tokenizer = SimpleNamespace(sep_token_id=3, cls_token_id=None)
-    headless.datamodule.check_evaluation = lambda name: "val"
+        InterveneOnSinks().check(bare)
+    headless = context_of(tiny_model("bert"), tokenizer=SimpleNamespace(sep_token_id=3, cls_token_id=None))
     with pytest.raises(UserError, match=r"The tokenizer has no \[CLS\] token"):
-        callback(tmp_path).setup(headless, None, "validate")  # type: ignore[arg-type]
+        InterveneOnSinks().check(headless)

@@ -13,13 +13,14 @@ from families import HEADS, LAYERS, tiny_model
 from probes.treebanks import random_sentences
 from pytorch_lightning.callbacks import Callback, RichProgressBar
 
-from bertsecrets.callbacks.probes import TrainProbes
+from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.present.probes import PRESENTER
+from bertsecrets.probes.analysis import TrainProbes
 from bertsecrets.probes.experiment import Probes
 from bertsecrets.probes.rows import LABELS, Difference, HiddenState, Probed, ProbeScore, Structural
 from bertsecrets.results.rows import FINDINGS
@@ -47,7 +48,7 @@ def probed(folder: Path, root: Path, bar: Callback | None = None, **settings: An
     data = TaskData(words, SourceConfig(root=str(root)), wordpiece(), max_length=32)
     model = tiny_model("bert")
     module = SequenceClassifier(model, words, OptimizerConfig(learning_rate=0.1), ("validation",), {}, seed=0)
-    callback = TrainProbes(run, **{"epochs": 1, "replicates": 20, **settings})
+    callback = RunAnalysis(TrainProbes(**{"epochs": 1, "replicates": 20, **settings}), run)
     trainer = pl.Trainer(
         accelerator="cpu",
         callbacks=[callback] if bar is None else [callback, bar],

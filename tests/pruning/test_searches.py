@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from present.test_shrink import SEARCH as SHRINK
 
-import bertsecrets.shrinking.callback as shrinking
+import bertsecrets.shrinking.analysis as shrinking
 from bertsecrets.pruning.guarantee import Searches, digest_of
 from bertsecrets.pruning.rows import Attempt, Smaller
 from bertsecrets.pruning.settings import ShrinkSettings
@@ -70,7 +70,7 @@ def test_8_bit_weights_after_a_model_that_failed_are_a_search_of_their_own(
     """A fixed sequence ends with its first failure: what is tested after it spends more of the error."""
     search: Any = object.__new__(shrinking._Search)
     search.settings = ShrinkSettings.read("shrink", {"speedup": [1.5, 2.0], "export": ["int8"]})
-    search.speedups, search.model, search.context, search.number = [1.5, 2.0], None, nullcontext, 1
+    search.speedups, search.model, search.autocast, search.number = [1.5, 2.0], None, nullcontext, 1
     search.attempts, search.folders = [], []
     search.searches = SimpleNamespace(begin=lambda *, anew: 2)
     search.bar = lambda *_, **__: nullcontext(lambda *_: None)

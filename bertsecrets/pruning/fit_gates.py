@@ -1,19 +1,16 @@
 """Fit hard-concrete gates to a finished, frozen model."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-import pytorch_lightning as pl
 import torch
 from pydantic import Field
 
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result
-from bertsecrets.callbacks.trainer_state import data_of, shows_progress
+from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.pruning.experiment import CausalGates
 from bertsecrets.pruning.gates import HardConcrete, closed_heads, fit_gates
 from bertsecrets.pruning.resume import Finished
@@ -21,7 +18,6 @@ from bertsecrets.pruning.rows import GateFits, PathGate, PathPoint
 from bertsecrets.pruning.sets import evaluate_sets
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import Run
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +26,12 @@ _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, description="a num
 _LEVEL = 0.95
 
 
-class FitGates(HeadAnalysis):
-    """Fit gates to the frozen model when it is validated: pushed shut, pushed open, and along a path of penalties.
+class FitGates(Analysis):
+    """Fit gates to the frozen model: pushed shut, pushed open, and along a path of penalties.
 
     An interrupted analysis resumes from its finished fits.
 
     Args:
-        run: The run to write results to.
         penalty: Penalty for each expected open gate, with which gates are pushed shut; its negative pushes open.
         path: Penalties of the path, from the weakest; each fit starts from the one before. Empty for no path.
         steps: Steps of each fit.
@@ -55,7 +50,6 @@ class FitGates(HeadAnalysis):
 
     def __init__(
         self,
-        run: Run,
         penalty: _Positive = 0.01,
         path: Annotated[Sequence[_Positive], Field(description="a list of numbers above 0 in ascending order")] = (
             0.003,
@@ -75,7 +69,7 @@ class FitGates(HeadAnalysis):
     ) -> None:
         if list(path) != sorted(set(path)):
             raise UserError(f"The path of penalties is {list(path)}; give different numbers in ascending order.")
-        super().__init__(run, evaluation)
+        super().__init__(evaluation)
         self.penalty = penalty
         self.path = tuple(path)
         self.steps = steps
@@ -84,13 +78,11 @@ class FitGates(HeadAnalysis):
         self.examples = examples
         self.seed = seed
 
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
-        data, model, context = data_of(trainer), module.model, trainer.precision_plugin.forward_context
-        finished = Finished(
-            self.run.folder / "gates", [trainer.precision, data.task.name], writes=trainer.is_global_zero
-        )
+    def run(self, context: Context) -> Iterator[Findings]:
+        data, model = context.data, context.model
+        finished = Finished.of(context, "gates")
         fits = 2 * self.fits + len(self.path)
-        with progress_over(fits * self.steps, "fitting gates", visible=shows_progress(trainer), unit="step") as advance:
+        with progress_over(fits * self.steps, "fitting gates", visible=context.progress, unit="step") as advance:
 
             def fit(penalty: float, seed: int, start: HardConcrete | None = None) -> HardConcrete:
                 recipe = (penalty, seed, self.steps, self.learning_rate, self.examples)
@@ -108,7 +100,7 @@ class FitGates(HeadAnalysis):
                             steps=self.steps,
                             learning_rate=self.learning_rate,
                             seed=seed,
-                            context=context,
+                            context=context.autocast,
                             start=start,
                             progress=advance,
                         ).log_alpha_LH
@@ -117,7 +109,7 @@ class FitGates(HeadAnalysis):
                 if finished.loaded > before:
                     advance(self.steps)
                 gates = HardConcrete(*log_alpha_LH.shape)
-                gates.load(trainer.strategy.broadcast(log_alpha_LH), "fit")
+                gates.load(context.from_first(log_alpha_LH), "fit")
                 return gates.eval()
 
             directions = [
@@ -130,7 +122,9 @@ class FitGates(HeadAnalysis):
             for penalty in self.path:
                 path.append(fit(penalty, self.seed, path[-1] if path else None))
         sets = [closed_heads(gates) for gates in path] or [frozenset()]
-        results = evaluate_sets(model, sets, self.loader(trainer), data.task, context=context, parts=finished.parts)
+        results = evaluate_sets(
+            model, sets, context.batches(), data.task, context=context.autocast, parts=finished.parts
+        )
         if finished.loaded:
             _log.info(f"Resumed interrupted fits: {finished.loaded} steps were already finished.")
         metric = data.task.metrics[0]
@@ -148,7 +142,7 @@ class FitGates(HeadAnalysis):
                 for layer, gate_H in enumerate(gates().detach().cpu().tolist())
                 for head, gate in enumerate(gate_H)
             ]
-        return Result(CausalGates(), _grid(directions), finish=finished.clear, rows=rows)
+        yield Findings(CausalGates(), [_grid(directions)], rows, finish=lambda *_: finished.clear())
 
 
 def _grid(directions: Sequence[torch.Tensor]) -> HeadGrid:

@@ -9,18 +9,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from pydantic import TypeAdapter
-from torch import nn
 
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
-from bertsecrets.callbacks.trainer_state import data_of, shows_progress
+from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.encoder import describe
 from bertsecrets.present.shrink import attempt_in_words
 from bertsecrets.pruning.experiment import Shrinking
 from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, write_smaller
@@ -66,9 +61,8 @@ _PLAN = TypeAdapter(tuple[Kept, float])
 """What a model keeps, and its predicted speed-up."""
 
 
-class ShrinkModel(HeadAnalysis):
-    """Remove heads and neurons when a finished model is validated, and write the fastest model that is shown to be good
-    enough.
+class ShrinkModel(Analysis):
+    """Remove heads and neurons of a finished model, and write the fastest model that is shown to be good enough.
 
     Where none is, the one that failed is written, to a folder whose name says so.
 
@@ -77,7 +71,6 @@ class ShrinkModel(HeadAnalysis):
     takes up the models that it had made.
 
     Args:
-        run: The run to write results to.
         shrink: How fast, how made, and what must be shown.
 
     Raises:
@@ -87,28 +80,27 @@ class ShrinkModel(HeadAnalysis):
     without_labels = "the loss of a smaller model cannot be measured"
     learns = "Making a smaller model"
 
-    def __init__(self, run: Run, shrink: ShrinkSettings | None = None) -> None:
+    def __init__(self, shrink: ShrinkSettings | None = None) -> None:
         self.settings = shrink or ShrinkSettings.read("shrink", {})
-        super().__init__(run, self.settings.evaluation)
+        super().__init__(self.settings.evaluation)
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
-        assert isinstance(pl_module, SequenceClassifier)
-        check_removable(describe(pl_module.model))
+    def check(self, context: Context) -> None:
+        super().check(context)
+        check_removable(context.encoder)
         if {"onnx", _INT8} & {*self.settings.export}:
             check_onnx(("onnx", "onnxscript", "onnxruntime"))
-        if trainer.world_size > 1:
+        if context.processes > 1:
             raise UserError(
-                f"A smaller model is made by one process, but there are {trainer.world_size}; set trainer.devices=1 "
+                f"A smaller model is made by one process, but there are {context.processes}; set trainer.devices=1 "
                 "and trainer.num_nodes=1."
             )
-        data, settings = data_of(trainer), self.settings
+        data, settings = context.data, self.settings
         check_class_loss("shrink", settings.max_class_loss, data.task)
         if data.task.is_regression:
             return
         split = data.evaluation[data.check_evaluation(self.evaluation)]
         count = len(data.encoded(split))
-        level = search_level(settings.confidence, _searches(self.run, data.encoded(split)).next())
+        level = search_level(settings.confidence, _searches(context.run, data.encoded(split)).next())
         _log.info(check_examples(count, settings.max_loss / 100, level))
         if settings.max_class_loss is not None:
             for label, number in enumerate(torch.bincount(data.labels(split)).tolist()):
@@ -116,10 +108,10 @@ class ShrinkModel(HeadAnalysis):
                 if number:
                     check_can_rule_out(what, number, "shrink.max_class_loss", settings.max_class_loss / 100, level)
 
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result:
+    def run(self, context: Context) -> Iterator[Findings]:
         # Lightning validates in inference mode, whose tensors cannot take part in a backward pass.
         with torch.inference_mode(False), torch.no_grad():
-            search = _Search(trainer, module.model, self.settings, self.run)
+            search = _Search(context, self.settings)
             shrunk = search.found()
         written = shrunk.written
         kept_LH = torch.zeros(search.encoder.num_layers, search.encoder.num_heads)
@@ -127,7 +119,7 @@ class ShrinkModel(HeadAnalysis):
             kept_LH[layer.layer, [int(head) for head in layer.heads.split()]] = 1
         grid = without_errors(Shrinking(), kept_LH[..., None], len(search.lengths))
         rows = [shrunk.search, *search.costs(), *(row for attempt in shrunk.attempts for row in attempt.rows)]
-        return Result(Shrinking(), grid, finish=partial(search.finish, shrunk), rows=rows)
+        yield Findings(Shrinking(), [grid], rows, finish=partial(search.finish, shrunk))
 
 
 def _searches(run: Run, examples: EncodedSplit) -> Searches:
@@ -137,21 +129,19 @@ def _searches(run: Run, examples: EncodedSplit) -> Searches:
 class _Search:
     """A search for smaller models: its data, the whole model's answers, and what is tried."""
 
-    def __init__(self, trainer: pl.Trainer, model: nn.Module, settings: ShrinkSettings, run: Run) -> None:
-        self.model, self.settings, self.run = model, settings, run
-        self.encoder = describe(model)
-        self.device = next(self.encoder.model.parameters()).device
-        self.data = data_of(trainer)
+    def __init__(self, context: Context, settings: ShrinkSettings) -> None:
+        self.model, self.settings = context.model, settings
+        self.encoder, self.device, self.data = context.encoder, context.device, context.data
         self.evaluation = self.data.check_evaluation(settings.evaluation)
-        self.context = trainer.precision_plugin.forward_context
-        self.bar = partial(progress_over, visible=shows_progress(trainer))
-        self.finished = Finished(run.folder / _RESUMED, [trainer.precision, self.data.task.name])
+        self.autocast = context.autocast
+        self.bar = partial(progress_over, visible=context.progress)
+        self.finished = Finished.of(context, _RESUMED)
         self.lengths = self.data.evaluation_dataset(self.evaluation).lengths
         self.length = settings.length or max(2, round(sum(self.lengths) / len(self.lengths)))
         self.table = self._timed()
         self.speedups = speedups_of(settings, self.table)
         self.whole = self._answers(self.encoder.model)
-        self.searches = _searches(run, self.data.evaluation_dataset(self.evaluation))
+        self.searches = _searches(context.run, self.data.evaluation_dataset(self.evaluation))
         self.number = 0
         self.attempts: list[Smaller] = []
         self.folders: list[Path] = []
@@ -161,7 +151,7 @@ class _Search:
         settings = self.settings
         with self.bar(settings.examples, "scoring heads and neurons", unit="example") as advance:
             batches = _counted(self.data.training_sample(settings.examples), advance)
-            scores = fisher_information(self.model, batches, context=self.context, seed=settings.seed)
+            scores = fisher_information(self.model, batches, context=self.autocast, seed=settings.seed)
         # Leaving out layers takes minutes, which a resumed search whose plans are made does without.
         planner = cache(partial(self._planner, scores))
         for speedup in self.speedups:
@@ -213,17 +203,17 @@ class _Search:
         neurons = zip(table.widths, table.neurons_W, strict=True)
         return [*heads, *(Cost("neurons", kept, float(cost)) for kept, cost in neurons)]
 
-    def finish(self, shrunk: Shrunk) -> None:
+    def finish(self, shrunk: Shrunk, run: Run, stage: str, step: int) -> None:
         """Write the fastest model that holds, or the first that failed, with its card; then remove what an interrupted
         search would take up."""
         made = self.folders[shrunk.written.attempt.attempt]
         # Weights made in inference mode could be neither trained nor exported.
         with torch.inference_mode(False):
-            smaller, folder = load_smaller(made), self.run.folder / shrunk.folder
+            smaller, folder = load_smaller(made), run.folder / shrunk.folder
             write_smaller(smaller, folder, self.data.tokenizer, self.settings.export, self.data.max_length)
             if shrunk.written.attempt.int8:
                 shutil.copyfile(made / _INT8_FILE, folder / _INT8_FILE)
-        write_text(folder / CARD, shrink_card(shrunk, self.run.name, self.data.task))
+        write_text(folder / CARD, shrink_card(shrunk, run.name, self.data.task))
         _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
         self.finished.clear()
 
@@ -245,7 +235,7 @@ class _Search:
         if self.settings.shape == "free":
             return partial(plan, scores)
         count = min(JUDGED, self.settings.examples)
-        answered = Answered(self.model, self.data.training_sample(count), self.context)
+        answered = Answered(self.model, self.data.training_sample(count), self.autocast)
         layers = self.encoder.num_layers
         with self.bar(layers * (layers + 1) // 2 - 1, "leaving out layers", unit="set") as advance:
             layer_sets = layers_in_turn(answered, advance)
@@ -295,7 +285,7 @@ class _Search:
                     lambda: self.data.training_sample(settings.examples),
                     lambda: self.data.training_sample(settings.distilled_on),
                     settings,
-                    context=self.context,
+                    context=self.autocast,
                     advance=advance,
                 )
             save_smaller(smaller, folder)
@@ -368,7 +358,7 @@ class _Search:
 
     def _answers(self, model: Callable[..., Any]) -> Answers:
         batches = self.data.evaluation_loader(self.evaluation)
-        return answers(model, batches, self.data.task, self.context, self.device)
+        return answers(model, batches, self.data.task, self.autocast, self.device)
 
 
 def _counted(batches: Iterable[Batch], advance: Callable[..., object]) -> Iterator[Batch]:

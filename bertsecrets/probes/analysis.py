@@ -1,41 +1,37 @@
-"""Train probes on the attention of a finished checkpoint."""
+"""Train probes on the attention of a frozen encoder."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import pytorch_lightning as pl
 import torch
 from pydantic import Field
-from pytorch_lightning.utilities import rank_zero_info
 
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
-from bertsecrets.callbacks.trainer_state import data_of, shows_progress
+from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.probes.experiment import Probes
 from bertsecrets.probes.rows import PROBES
 from bertsecrets.probes.sentences import Sentences
 from bertsecrets.probes.study import WITH_WORDS, Study, run_study
 from bertsecrets.probes.training import Recipe
 from bertsecrets.probes.vectors import glove_vectors
-from bertsecrets.results.run import Run
 from bertsecrets.settings import typed
+
+_log = logging.getLogger(__name__)
 
 _NUMBER = "a whole number from 1"
 
 
-class TrainProbes(HeadAnalysis):
+class TrainProbes(Analysis):
     """Train probes to find the syntactic head of each word in the attention of a frozen encoder.
 
     They are trained on the training split and scored on an evaluation set. If the task has no annotated training split,
     both are halves of the evaluation set. Only the first process trains.
 
     Args:
-        run: The run to write results to.
         probes: The probes to train, of ``PROBES``; right-branching needs no training and is always scored.
         control: Whether to train each probe on a control task as well.
         glove: Text file of word vectors; None for the encoder's own input embeddings.
@@ -52,7 +48,6 @@ class TrainProbes(HeadAnalysis):
     @typed
     def __init__(
         self,
-        run: Run,
         probes: Annotated[Sequence[str], Field(min_length=1, description=f"a list of {', '.join(PROBES)}")] = PROBES,
         control: bool = True,
         glove: Annotated[str | None, Field(min_length=1, description="the path of a text file, or null")] = None,
@@ -71,49 +66,50 @@ class TrainProbes(HeadAnalysis):
             raise UserError(
                 f"analysis.probes.glove is '{glove}', which is not a file; give a text file of word vectors."
             )
-        super().__init__(run, evaluation)
+        super().__init__(evaluation)
         self.probes = tuple(probes)
         self.control = control
         self.glove = None if glove is None else Path(glove)
-        self.recipe = Recipe(epochs, learning_rate, batch_size, seed, run.folder)
+        self.training = (epochs, learning_rate, batch_size, seed)
+        self.seed = seed
         self.punctuation = punctuation
         self.replicates = replicates
         self.study: Study | None = None
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
-        if trainer.is_global_zero:
+    def check(self, context: Context) -> None:
+        super().check(context)
+        if context.is_first:
             # Sentences that do not fit are reported before the long work begins.
-            self.study = self._study(trainer)
+            self.study = self._study(context)
 
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result | None:
+    def run(self, context: Context) -> Iterator[Findings]:
         if self.study is None:
-            return None
-        self.run.folder.mkdir(parents=True, exist_ok=True)
+            return
+        context.run.folder.mkdir(parents=True, exist_ok=True)
         # Validation runs in inference mode, in which nothing can be differentiated later.
         with torch.inference_mode(False):
-            rows, weight_LH2 = run_study(self.study, module.model)
-        grid = None if weight_LH2 is None else without_errors(Probes(), weight_LH2, len(self.study.train.rows))
-        return Result(Probes(), grid, rows=rows)
+            rows, weight_LH2 = run_study(self.study, context.model)
+        grids = [] if weight_LH2 is None else [without_errors(Probes(), weight_LH2, len(self.study.train.rows))]
+        yield Findings(Probes(), grids, rows)
 
-    def _study(self, trainer: pl.Trainer) -> Study:
-        data = data_of(trainer)
+    def _study(self, context: Context) -> Study:
+        data = context.data
         evaluation = data.evaluation_dataset(data.check_evaluation(self.evaluation))
         if not all(example.annotations for example in evaluation.examples):
             raise UserError(
                 f"Probes need annotated words, but the sentences of task '{data.task.name}' have none; use a treebank "
                 "(task=treebank data.root=<folder>), a demo task, or a spaCy pipeline (annotation=spacy)."
             )
-        scored = Sentences.of(evaluation, punctuation=self.punctuation, seed=self.recipe.seed)
+        scored = Sentences.of(evaluation, punctuation=self.punctuation, seed=self.seed)
         halves = not _has_training_split(data)
         if halves:
-            rank_zero_info(
+            _log.info(
                 f"Task '{data.task.name}' has no annotated training split: probes are trained on one half of the "
                 "sentences and scored on the other."
             )
-            train, scored = scored.halves(self.recipe.seed)
+            train, scored = scored.halves(self.seed)
         else:
-            train = Sentences.of(data.encoded(TRAIN), punctuation=self.punctuation, seed=self.recipe.seed)
+            train = Sentences.of(data.encoded(TRAIN), punctuation=self.punctuation, seed=self.seed)
         if not train.rows or not any(row.scored_W.any() for row in scored.rows):
             raise UserError(
                 f"Task '{data.task.name}' has too few annotated sentences of at most {data.max_length} tokens to train "
@@ -130,11 +126,11 @@ class TrainProbes(HeadAnalysis):
             probes=self.probes,
             control=self.control,
             vectors=vectors,
-            recipe=replace(self.recipe, progress=shows_progress(trainer)),
+            recipe=Recipe(*self.training, context.run.folder, progress=context.progress),
             replicates=self.replicates,
             punctuation=self.punctuation,
             eval_batch_size=data.config.eval_batch_size,
-            context=trainer.precision_plugin.forward_context,
+            context=context.autocast,
         )
 
 

@@ -1,22 +1,19 @@
-"""Prune a finished model: remove heads by a score, and return the smallest model with a guarantee."""
+"""Prune a model: remove heads by a score, and return the smallest model with a guarantee."""
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import nn
 
 from bertsecrets.ablation.forecast import announce
-from bertsecrets.callbacks.head_analysis import HeadAnalysis, Result, without_errors
-from bertsecrets.callbacks.measures import MeasureHeads
-from bertsecrets.callbacks.trainer_state import data_of, shows_progress
+from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import TRAIN
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import describe
 from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.export import write_smaller
@@ -41,15 +38,14 @@ _BATCHES = (1, 32)
 """Batch sizes of the measured latency."""
 
 
-class PruneHeads(HeadAnalysis):
-    """Remove heads when a finished model is validated, and write the smallest model with a guarantee to ``pruned/``.
+class PruneHeads(Analysis):
+    """Remove heads of a finished model, and write the smallest model with a guarantee to ``pruned/``.
 
     The heads are chosen on training examples and tested on an evaluation set, which chose neither them nor their order.
     An interrupted search resumes from its finished batches and recovered models. Any number of processes gives the
     results of one.
 
     Args:
-        run: The run to write results to.
         prune: Which heads go, how far, and what must be shown.
         origin: The analysed run, whose columns may serve as scores; None if the model is of no run.
 
@@ -60,19 +56,18 @@ class PruneHeads(HeadAnalysis):
     without_labels = "the loss of a smaller model cannot be measured"
     learns = "Choosing heads to remove"
 
-    def __init__(self, run: Run, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
+    def __init__(self, prune: PruneSettings | None = None, origin: Run | None = None) -> None:
         self.settings = prune or PruneSettings.read("prune", {})
-        super().__init__(run, self.settings.evaluation)
+        super().__init__(self.settings.evaluation)
         self.scores = with_controls(self.settings.scores)
         self.tables = [table_of(folder) for folder in self.settings.tables]
         self.origin = origin
 
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
-        assert isinstance(pl_module, SequenceClassifier)
-        encoder = describe(pl_module.model)
+    def check(self, context: Context) -> None:
+        super().check(context)
+        encoder = context.encoder
         check_settings(self.settings, encoder)
-        check_class_loss("prune", self.settings.max_class_loss, data_of(trainer).task)
+        check_class_loss("prune", self.settings.max_class_loss, context.task)
         if self.settings.save:
             try:
                 check_removable(encoder)
@@ -80,24 +75,23 @@ class PruneHeads(HeadAnalysis):
                 raise UserError(
                     f"{str(error).rstrip('.')}, or set prune.save=false to see the curves without writing a model."
                 ) from error
-        columns = {**_yet_to_be_measured(trainer), **self._columns()}
+        # Empty columns in place of those that the same command will measure.
+        columns = {**dict.fromkeys(context.promised, np.empty(0)), **self._columns(context.run)}
         for name in self.scores:
             if name not in CONTROLS:
                 find_score(name, columns)
 
-    def take(self, trainer: pl.Trainer, module: SequenceClassifier) -> Result | None:
-        data, settings, model = data_of(trainer), self.settings, module.model
+    def run(self, context: Context) -> Iterator[Findings]:
+        data, settings, model = context.data, self.settings, context.model
         evaluation = data.check_evaluation(settings.evaluation)
         # The first process may still be writing the columns that the same command measured.
-        trainer.strategy.barrier()
-        finished = Finished(
-            self.run.folder / "pruning", [trainer.precision, data.task.name], writes=trainer.is_global_zero
-        )
-        columns = self._columns()
-        searches = Searches.of(self.run, data.evaluation_dataset(evaluation), finished.folder / "search.json")
+        context.wait()
+        finished = Finished.of(context, "pruning")
+        columns = self._columns(context.run)
+        searches = Searches.of(context.run, data.evaluation_dataset(evaluation), finished.folder / "search.json")
         place = searches.next()
-        trainer.strategy.barrier()
-        if trainer.is_global_zero:
+        context.wait()
+        if context.is_first:
             place = searches.begin()
         search = PruningSearch(
             model,
@@ -108,9 +102,9 @@ class PruneHeads(HeadAnalysis):
             split=lambda: data.training_split(settings.examples),
             settings=settings.model_copy(update={"confidence": search_level(settings.confidence, place)}),
             columns=columns,
-            context=trainer.precision_plugin.forward_context,
+            context=context.autocast,
             finished=finished,
-            bar=partial(progress_over, visible=shows_progress(trainer), unit="set·example"),
+            bar=partial(progress_over, visible=context.progress, unit="set·example"),
         )
         lengths = data.evaluation_dataset(evaluation).lengths
         choosing, testing = min(settings.examples, len(data.encoded(TRAIN))), len(lengths)
@@ -119,25 +113,34 @@ class PruneHeads(HeadAnalysis):
         announce(
             f"Removing heads in the order of {len(self.scores)} scores, on {choosing:,} training examples and "
             f"{testing:,} others",
-            self.subject(trainer, model),
+            context,
             search.evaluations(choosing / testing) + timed / testing,
         )
         orders, selection = search.run()
         if finished.loaded:
             _log.info(f"Resumed an interrupted search: {finished.loaded} steps were already finished.")
-        if not trainer.is_global_zero:
-            return None
+        if not context.is_first:
+            return
         costs = cost(model, max(1, round(sum(lengths) / testing)))
-        timings = self._timings(trainer, model, selection, costs.length)
-        known, device = searches.folder is not None, module.device.type
+        timings = self._timings(context, selection, costs.length)
+        known, device = searches.folder is not None, context.device.type
         rows = found(orders, selection, columns, data.task, settings, place, known, costs, timings, device)
         finish = partial(self._finish, model, selection, data, finished)
-        return Result(Pruning(), _grid(model, selection), finish=finish, rows=rows)
+        yield Findings(Pruning(), [_grid(model, selection)], rows, finish=finish)
 
-    def _finish(self, model: nn.Module, selection: Selection, data: TaskData, finished: Finished) -> None:
+    def _finish(
+        self,
+        model: nn.Module,
+        selection: Selection,
+        data: TaskData,
+        finished: Finished,
+        run: Run,
+        stage: str,
+        step: int,
+    ) -> None:
         """Write the smaller model, then remove what an interrupted search would resume from."""
         if self.settings.save and selection.step is not None:
-            folder, models = self.run.folder / "pruned", selection.order.models
+            folder, models = run.folder / "pruned", selection.order.models
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
                 source = finished.load(model, models[selection.step]) if models else model
@@ -151,48 +154,35 @@ class PruneHeads(HeadAnalysis):
             _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
         finished.clear()
 
-    def _timings(self, trainer: pl.Trainer, model: nn.Module, selection: Selection, length: int) -> list[Timing]:
+    def _timings(self, context: Context, selection: Selection, length: int) -> list[Timing]:
         """Latencies of the models of the chosen order beside the whole one."""
-        encoder, rounds, timings = describe(model), self.settings.latency_rounds, list[Timing]()
+        encoder, rounds, timings = context.encoder, self.settings.latency_rounds, list[Timing]()
         try:
             check_removable(encoder)
         except UserError:
             return []
         if not rounds:
             return []
-        with progress_over(
-            len(selection.order.sets), "timing", visible=shows_progress(trainer), unit="model"
-        ) as advance:
+        with progress_over(len(selection.order.sets), "timing", visible=context.progress, unit="model") as advance:
             for attempt, heads in enumerate(selection.order.sets):
                 # Recovered models have the same shapes.
-                smaller = remove_heads(model, sorted(heads)).eval()
+                smaller = remove_heads(context.model, sorted(heads)).eval()
                 timings += compare_latency(encoder.model, smaller, length, _BATCHES, max(2, rounds), attempt)
                 advance()
         return timings
 
-    def _columns(self) -> dict[str, Array]:
+    def _columns(self, analysis: Run) -> dict[str, Array]:
         """The columns of the head tables at their last step: of ``prune.tables``, this analysis and the analysed run.
 
         Of the last two only those that cannot be computed on the examples that choose heads.
         """
         columns: dict[str, Array] = {}
-        for run in (self.run, *([] if self.origin is None else [self.origin])):
+        for run in (analysis, *([] if self.origin is None else [self.origin])):
             columns = {**columns_of(run), **columns}
         columns = {name: value_LH for name, value_LH in columns.items() if name not in measured_scores()}
         for run in reversed(self.tables):
             columns |= columns_of(run)
         return columns
-
-
-def _yet_to_be_measured(trainer: pl.Trainer) -> dict[str, Array]:
-    """Empty columns, by name, in place of those that the same command will measure."""
-    return {
-        f"{measure.name}/{column.name}": np.empty(0)
-        for callback in trainer.callbacks  # type: ignore[attr-defined]
-        if isinstance(callback, MeasureHeads)
-        for _, measure in callback.taken
-        for column in measure.columns
-    }
 
 
 def _grid(model: nn.Module, selection: Selection) -> HeadGrid:

@@ -1,0 +1,123 @@
+"""Run an analysis at validations: the one callback between Lightning and all analyses."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import nn
+
+from bertsecrets.analysis import Analysis, Context, Findings, find, record
+from bertsecrets.callbacks.measures import MeasureHeads
+from bertsecrets.callbacks.trainer_state import (
+    current_step,
+    data_of,
+    is_last_validation,
+    log_grids,
+    shows_progress,
+    stage_of,
+)
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.results.run import INITIAL, Run
+
+
+def keep(trainer: pl.Trainer, run: Run, found: Sequence[Findings]) -> None:
+    """Write findings to a run and log their grids; only the first process does so."""
+    if not trainer.is_global_zero:
+        return
+    stage, step = stage_of(trainer), current_step(trainer)
+    record(run, found, stage, step)
+    for findings in found:
+        if findings.moment is None:
+            log_grids(trainer, findings.logged, step, findings.experiment)
+
+
+def analyses_of(trainer: pl.Trainer) -> list[Analysis]:
+    """The analyses of a trainer's callbacks."""
+    callbacks: Sequence[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [callback.analysis for callback in callbacks if isinstance(callback, RunAnalysis)]
+
+
+class RunAnalysis(pl.Callback):
+    """Run an analysis at the validations at which it is due, write what it found to the run, and log its grids.
+
+    Training is not affected: the model returns to its mode, and the final weights equal those of a run without this
+    callback. Any number of processes gives the results of one.
+
+    Args:
+        analysis: The analysis.
+        run: The run to write results to.
+        name: Tells apart the validations that several callbacks have counted, in checkpoints; None for the name of the
+            analysis's class.
+        reference: The model before fine-tuning, for analyses that compare with it; None for the model as it is before
+            the first training step.
+
+    Raises:
+        UserError: If the analysis does not fit the task or the model; raised before training.
+    """
+
+    def __init__(
+        self, analysis: Analysis, run: Run, name: str | None = None, reference: nn.Module | None = None
+    ) -> None:
+        self.analysis = analysis
+        self.run = run
+        self.name = name or type(analysis).__name__
+        self.reference = reference
+        self._validations = 0
+
+    def context(self, trainer: pl.Trainer, module: pl.LightningModule) -> Context:
+        """What the analysis sees."""
+        assert isinstance(module, SequenceClassifier)
+        return Context.of_data(
+            module.model,
+            data_of(trainer),
+            self.analysis.evaluation,
+            autocast=trainer.precision_plugin.forward_context,
+            progress=shows_progress(trainer),
+            stage=stage_of(trainer),
+            output=self.run,
+            key=(trainer.precision,),
+            references={} if self.reference is None else {INITIAL: self.reference},
+            promised=tuple(
+                f"{measure.name}/{column.name}"
+                for callback in trainer.callbacks  # type: ignore[attr-defined]
+                if isinstance(callback, MeasureHeads)
+                for _, measure in callback.taken
+                for column in measure.columns
+            ),
+        )
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if self.reference is None and self.analysis.needs_reference:
+            # Copied before a checkpoint is restored: a resumed run needs the same reference.
+            assert isinstance(pl_module, SequenceClassifier)
+            self.reference = deepcopy(pl_module.model).requires_grad_(False)
+        if self.reference is not None:
+            self.reference.eval()
+        self.analysis.check(self.context(trainer, pl_module))
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.analysis.check_on_device(self.context(trainer, pl_module))
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.reference is not None:
+            self.reference = trainer.precision_plugin.convert_module(self.reference).to(pl_module.device)
+        self.analysis.check_on_device(self.context(trainer, pl_module))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
+        self._validations += 1
+        if self.analysis.is_due(self._validations, is_last_validation(trainer)):
+            keep(trainer, self.run, find(self.analysis, self.context(trainer, pl_module)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"validations": self._validations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._validations = state_dict["validations"]
+
+    @property
+    def state_key(self) -> str:
+        # Several analyses of one training count their validations apart.
+        return self._generate_state_key(name=self.name)
