@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
@@ -18,7 +18,7 @@ from bertsecrets.cli.similarity import analyze_similarity, is_embedder
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
 from bertsecrets.measures.base import Need
-from bertsecrets.models.checkpoint import Checkpoint, initial_checkpoint, load_checkpoint
+from bertsecrets.models.checkpoint import OUTPUTS, Checkpoint, initial_checkpoint, load_checkpoint
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_masked_lm, load_model
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
@@ -54,11 +54,14 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
     keys, task, spec = settings.keys, settings.task, settings.model
     if is_first_process():
         _log.info(f"Analysing {keys.checkpoint} ({spec.name} on {task.name}) in {displayed(folder)}")
-    path = None if keys.checkpoint == INITIAL else find_checkpoint(Path(str(keys.checkpoint)))
+    path = None if keys.checkpoint == INITIAL else find_checkpoint(str(keys.checkpoint), spec.revision)
     if keys.reference is None and _is_its_own_origin(path, spec):
         settings = _without_origin(settings)
     tokenizer, data = begin(settings)
     checkpoint, reference = load_models(settings, tokenizer)
+    for note in checkpoint.notes:
+        rank_zero_info(note)
+    data.remarks += checkpoint.notes
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
     check_model(checkpoint.model, settings.training["max_length"])
@@ -76,6 +79,8 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         trained = {"name": run.name, "init": init, "seed": seed}
         if path is not None and path.is_file():
             trained["folder"] = str(path.parent.parent.resolve())
+        if OUTPUTS in record:
+            trained[OUTPUTS] = record[OUTPUTS]
         if origin is not None:
             trained["layer_decay"] = origin.config().get("optimizer", {}).get("layer_decay", 1.0)
             trained["attention_dropout"] = origin.config()["model"].get("attention_dropout")
@@ -132,7 +137,7 @@ def load_models(
         UserError: If one of them cannot be loaded, or they or the tokenizer do not fit together.
     """
     keys, task, spec = settings.keys, settings.task, settings.model
-    path = None if keys.checkpoint in (None, INITIAL) else find_checkpoint(Path(str(keys.checkpoint)))
+    path = None if keys.checkpoint in (None, INITIAL) else find_checkpoint(str(keys.checkpoint), spec.revision)
     if path is None:
         checkpoint = initial_checkpoint(task, spec, keys.init, keys.seed)
     else:
@@ -163,8 +168,8 @@ def _is_its_own_origin(path: Path | None, spec: ModelSpec) -> bool:
     """Whether the model of a checkpoint's folder is the only one named, so that it is not known what it was fine-tuned
     from.
     """
-    folder = spec.folder()
-    return path is not None and path.is_dir() and folder is not None and folder.resolve() == path.resolve()
+    folder = spec.folder() or Path(spec.locate())
+    return path is not None and path.is_dir() and path.resolve() == folder.resolve()
 
 
 def _without_origin(settings: AnalyzeSettings) -> AnalyzeSettings:

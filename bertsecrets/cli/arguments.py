@@ -7,15 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.trainer_settings import trainer_arguments
+from bertsecrets.data.classes import all_classes
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.sources.base import ALL, HELD_OUT
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
-from bertsecrets.models.files import CONFIG
+from bertsecrets.models.files import ADAPTER, base_of, output_names
+from bertsecrets.models.spec import ModelSpec, model_folder
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import as_argument, quoted, read_yaml
 from bertsecrets.settings import CONF
@@ -376,7 +379,12 @@ def own_data(invocation: Invocation) -> list[str]:
     if split == ALL and section.get("path") is None and section.get("eval_path") is not None:
         # Nothing is trained, so that rows to evaluate are enough.
         moved = {"path": section["eval_path"], "eval_path": None}
+    outputs = None if invocation.config_name == "train" else _outputs(settings)
+    if outputs is not None and len(outputs) == 1:
+        section.setdefault("target", "scores")
     facts = inferred_task(SourceConfig.read("data", {"source": source, **section, **moved}), split)
+    if outputs is not None and "labels" in facts and "task.labels" not in settings:
+        facts["labels"] = all_classes(facts["labels"], outputs)
     added = {f"data.{key}": value for key, value in moved.items()}
     added |= {
         key: value for key, value in _leaves(facts, "task") if not {key, ".".join(key.split(".")[:2])} & settings.keys()
@@ -387,6 +395,23 @@ def own_data(invocation: Invocation) -> list[str]:
         *choice,
         *(f"{'++' if key.count('.') > 1 else ''}{key}={as_argument(value)}" for key, value in added.items()),
     ]
+
+
+def _outputs(settings: Mapping[str, Override]) -> Sequence[str] | None:
+    """The names of the outputs of the classifier that ``checkpoint`` names; None for a run, or another kind of
+    model.
+    """
+    folder = model_folder(str(settings["checkpoint"].value()), _revision(settings))
+    if folder is None:
+        return None
+    if "model.labels" in settings:
+        return ModelSpec.read("model", {"name": "own", "path": ".", "labels": settings["model.labels"].value()}).labels
+    return output_names(folder)
+
+
+def _revision(settings: Mapping[str, Override]) -> str | None:
+    override = settings.get("model.revision")
+    return None if override is None or override.value() is None else str(override.value())
 
 
 def with_data_of_a_run(invocation: Invocation) -> Invocation:
@@ -403,18 +428,27 @@ def with_data_of_a_run(invocation: Invocation) -> Invocation:
 
 
 def with_own_model(invocation: Invocation) -> Invocation:
-    """The command line, with the model of the Hugging Face folder that ``checkpoint`` names where no other model is
-    named.
+    """The command line, with the model that ``checkpoint`` names, a folder or a name of the hub, where no other model
+    is named: that itself, or of an adapter the model that it was trained on.
+
+    Raises:
+        UserError: If the hub does not give the model.
     """
     settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
     checkpoint = settings.get("checkpoint")
     if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():
         return invocation
-    if {"model", "model.path", "model.name", "experiment"} & settings.keys():
-        return invocation
-    folder = Path(str(checkpoint.value())).expanduser()
-    if not (folder / CONFIG).is_file() or run_of(str(checkpoint.value())) is not None:
-        return invocation
-    name = re.sub(r"[^\w.-]+", "_", folder.resolve().name).strip("._-") or "own"
-    added = ["model=folder", f"model.path={quoted(str(folder))}", f"model.name={quoted(name)}"]
-    return replace(invocation, overrides=[*invocation.overrides, *added])
+    # Only conf/model/folder.yaml has this key.
+    words = [f"++{word}" if word.startswith("model.labels=") else word for word in invocation.overrides]
+    name = str(checkpoint.value())
+    if {"model", "model.path", "model.name", "experiment"} & settings.keys() or run_of(name) is not None:
+        return replace(invocation, overrides=words)
+    folder = model_folder(name, _revision(settings))
+    if folder is None:
+        return replace(invocation, overrides=words)
+    path = name if not os.path.exists(os.path.expanduser(name)) else str(folder)
+    if (folder / ADAPTER).is_file():
+        path = base_of(folder)
+    short = re.sub(r"[^\w.-]+", "_", Path(name).expanduser().resolve().name).strip("._-") or "own"
+    added = ["model=folder", f"model.path={quoted(path)}", f"model.name={quoted(short)}"]
+    return replace(invocation, overrides=[*words, *added])

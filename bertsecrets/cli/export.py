@@ -39,7 +39,7 @@ def export_model(config: DictConfig) -> Path:
         check_upload(keys.push_to_hub)
     if keys.checkpoint in (None, INITIAL):
         raise UserError("export writes a fine-tuned model; give checkpoint=<run folder> or a .ckpt file.")
-    path = find_checkpoint(Path(str(keys.checkpoint)))
+    path = find_checkpoint(str(keys.checkpoint), settings.model.revision)
     if path.is_dir():
         raise UserError(f"checkpoint '{path}' is a Hugging Face folder already; export a run or a .ckpt file.")
     run = run_of(str(path))

@@ -18,12 +18,13 @@ from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.cli.last_checkpoint import RunGuard
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.settings import RunSettings
+from bertsecrets.data.classes import labels_setting
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
 from bertsecrets.keys import ReportSettings
-from bertsecrets.models.checkpoint import are_unnamed
+from bertsecrets.models.checkpoint import OUTPUTS
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.metrics import Predictions, better_order, decide, score
+from bertsecrets.models.metrics import Predictions, decide, other_classes, score
 from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.present import wandb as tracking
 from bertsecrets.present.console import print_summary
@@ -159,22 +160,12 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
 
 
 def _misnamed(module: SequenceClassifier, task: Task, prediction_N: Tensor, label_N: Tensor) -> list[str]:
-    """A warning, also logged, where the outputs of a model saved without names of classes seem to be in another
-    order.
-    """
-    names = [str(name) for name in (module.model.config.id2label or {}).values()]
-    if task.is_regression or not are_unnamed(names):
+    """A warning, also logged, where the outputs of somebody else's model seem to stand for other classes."""
+    outputs = module.record.get(OUTPUTS)
+    other = None if outputs is None else other_classes(prediction_N, label_N, task.labels, outputs)
+    if other is None:
         return []
-    order = better_order(prediction_N, label_N, len(task.labels))
-    if order is None:
-        return []
-    right = float((torch.tensor(order)[prediction_N] == label_N).double().mean())
-    meant = ", ".join(f"{name} for '{task.labels[place]}'" for name, place in zip(names, order, strict=True))
-    note = (
-        f"The model is right less often than the most frequent class, but for {right:.0%} of the examples if it means "
-        f"{meant}: its outputs seem to be in another order than the task's classes; write their names into id2label of "
-        "its config.json."
-    )
+    note = f"{other.sentence}; if these are its classes, set {labels_setting(other.outputs)}."
     _log.warning(note)
     return [note]
 

@@ -26,7 +26,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import score
 from bertsecrets.models.sentence_embedder import is_embedder_folder, load_embedder
-from bertsecrets.models.spec import INITIAL
+from bertsecrets.models.spec import INITIAL, find_checkpoint
 from bertsecrets.results.config_copy import write_config
 from bertsecrets.results.run import CHECKPOINT, Run
 from bertsecrets.results.scores import RunScores, SetScores, beats_constant
@@ -42,7 +42,7 @@ def is_embedder(settings: AnalyzeSettings) -> bool:
     checkpoint = settings.keys.checkpoint
     if checkpoint in (None, INITIAL) or not settings.task.is_labelled:
         return False
-    path = Path(str(checkpoint))
+    path = find_checkpoint(str(checkpoint), settings.model.revision)
     return path.is_dir() and is_embedder_folder(path)
 
 
@@ -56,7 +56,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     started = time.monotonic()
     task, ablation = _task(settings), settings.ablation
     sweep = _sweep(settings)
-    model, tokenizer = load_embedder(str(settings.keys.checkpoint))
+    model, tokenizer = load_embedder(str(settings.keys.checkpoint), settings.model.revision)
     data = make_data(settings, tokenizer)
     know_rows(settings, data, folder)
     check_attention(model)

@@ -1,4 +1,4 @@
-"""Load a fine-tuned model: from a Lightning checkpoint, a run folder or a plain Hugging Face folder."""
+"""Load a fine-tuned model: from a Lightning checkpoint, a run folder, a Hugging Face folder or an adapter's."""
 
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from bertsecrets.data.classes import match_classes, matched_sentence
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
+from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file
 from bertsecrets.models.loading import load_config, load_folder, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
@@ -23,19 +26,25 @@ _OF_TRAINING = ("callbacks", "epoch", "global_step", "loops", "lr_schedulers", "
 """What Lightning needs of a checkpoint to continue training."""
 
 
+OUTPUTS = "outputs"
+"""Key, in the record of a folder, of the class that each output of its model was taken for."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A fine-tuned model and the facts of its training.
 
     Args:
         model: On the CPU, in float32.
-        record: The run's facts; empty for a plain folder.
+        record: The run's facts; of a folder of somebody else's, the classes of its outputs (:data:`OUTPUTS`).
         path: The file or folder it came from.
+        notes: Sentences on how it was read.
     """
 
     model: PreTrainedModel
     record: dict[str, Any]
     path: Path
+    notes: tuple[str, ...] = ()
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -146,16 +155,7 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
         UserError: If the checkpoint belongs to another task or architecture, or cannot be read.
     """
     if path.is_dir():
-        model = load_folder(path, task.is_labelled, spec.family)
-        difference = config_difference(structure(model.config), structure(load_config(spec)))
-        if difference is not None:
-            raise UserError(
-                f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the "
-                "model it was made from, e.g. model=folder model.path=<folder>."
-            )
-        if task.is_labelled:
-            _check_head([str(label) for label in (model.config.id2label or {}).values()], task, path)
-        return Checkpoint(model.eval(), {}, path)
+        return _of_folder(path, task, spec)
     content = read_record(path)
     record = content[RECORD]
     if not task.is_labelled:
@@ -194,6 +194,77 @@ def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Che
     return Checkpoint(model.eval(), {"init": init, "seed": seed}, Path(INITIAL))
 
 
+def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
+    """The model of a folder of somebody else's, with its outputs in the order of the task's classes."""
+    notes = []
+    if is_file(path / ADAPTER):
+        outputs = adapter_outputs(path)
+        unnamed = tuple(f"LABEL_{output}" for output in range(outputs))
+        of_adapter = {"labels": unnamed if outputs > 1 else (), "label_range": None if outputs > 1 else (0.0, 1.0)}
+        base = load_model(spec, task.model_copy(update=of_adapter), "pretrained", seed=0)
+        model = merged(path, base, spec.name)
+        trained_on = base_of(path)
+        same = Path(trained_on).name == Path(spec.path).name
+        notes.append(
+            f"The adapter was merged into the weights of '{spec.path}', "
+            + ("which it was trained on." if same else f"but says that it was trained on '{trained_on}'.")
+        )
+    else:
+        model = load_folder(path, task.is_labelled, spec.family)
+        difference = config_difference(structure(model.config), structure(load_config(spec)))
+        if difference is not None:
+            raise UserError(
+                f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the "
+                "model it was made from, e.g. model=folder model.path=<folder>."
+            )
+    names = [str(name) for name in (model.config.id2label or {}).values()]
+    if task.is_labelled and len(names) != task.num_outputs:
+        raise UserError(
+            f"Model folder '{path}' has {len(names)} outputs ({', '.join(names)}), but task '{task.name}' needs "
+            f"{task.num_outputs} ({', '.join(task.labels) or 'a score'}); it was fine-tuned on another task."
+        )
+    record: dict[str, Any] = {}
+    if task.labels:
+        if spec.labels is not None and len(spec.labels) != len(names):
+            raise UserError(
+                f"model.labels names {len(spec.labels)} classes ({', '.join(spec.labels)}), but the model has "
+                f"{len(names)} outputs; name the class of each output in its order."
+            )
+        places = match_classes(task.labels, spec.labels or names)
+        reorder_outputs(model, places)
+        model.config.id2label = dict(enumerate(task.labels))
+        model.config.label2id = {label: place for place, label in enumerate(task.labels)}
+        record[OUTPUTS] = [task.labels[places.index(output)] for output in range(len(names))]
+        if (sentence := matched_sentence(task.labels, names, places)) is not None:
+            notes.append(sentence)
+    return Checkpoint(model.eval(), record, path, tuple(notes))
+
+
+@torch.no_grad()
+def reorder_outputs(model: PreTrainedModel, order: Sequence[int]) -> None:
+    """Put the outputs of a classifier into another order, in place: the new output ``i`` is the old ``order[i]``.
+
+    Raises:
+        UserError: If its head does not end in a linear map.
+    """
+    index = torch.tensor(order)
+    encoder = {id(module) for module in model.base_model.modules()}
+    maps = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Linear) and id(module) not in encoder and module.out_features == len(order)
+    ]
+    if list(order) == sorted(order):
+        return
+    if not maps:
+        raise UserError(
+            f"The outputs of {type(model).__name__} cannot be reordered, as its head does not end in a linear map; "
+            "give the task its classes in the model's order."
+        )
+    for parameter in maps[-1].parameters():
+        parameter.copy_(parameter[index.to(parameter.device)])
+
+
 def _apply_gates(model: PreTrainedModel, gates: Any, path: Path) -> None:
     """Multiply each head's columns of the output projection by its gate: the same logits without gates."""
     encoder = describe(model)
@@ -230,34 +301,3 @@ def _are_tensors(weights: object) -> bool:
     return isinstance(weights, dict) and all(
         isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in weights.items()
     )
-
-
-def _check_head(labels: list[str], task: Task, path: Path) -> None:
-    outputs, own = len(labels), ", ".join(labels)
-    if outputs != task.num_outputs:
-        raise UserError(
-            f"Model folder '{path}' has {outputs} outputs ({own}), but task '{task.name}' needs {task.num_outputs} "
-            f"({', '.join(task.labels) or 'a score'}); it was fine-tuned on another task."
-        )
-    if task.is_regression or are_unnamed(labels) or labels == list(task.labels):
-        return
-    lower, wanted = ([label.casefold() for label in names] for names in (labels, task.labels))
-    rename = "write the task's into id2label of its config.json"
-    if lower == wanted:
-        reason = f"the names differ only in case; {rename}"
-    elif sorted(lower) == sorted(wanted):
-        order = ",".join(task.labels[wanted.index(label)] for label in lower)
-        reason = f"the same names in another order, in which answers would be mislabelled; set task.labels=[{order}]"
-    else:
-        reason = (
-            f"other names; choose the task that it was fine-tuned on or, if they mean the same in this order, {rename}"
-        )
-    raise UserError(
-        f"The outputs of model folder '{path}' are called {own}, and the classes of task '{task.name}' "
-        f"{', '.join(task.labels)}: {reason}."
-    )
-
-
-def are_unnamed(labels: Sequence[str]) -> bool:
-    """Whether names of outputs are LABEL_0, LABEL_1, ..., as in models saved without any, which contradict nothing."""
-    return all(label.upper().startswith("LABEL_") for label in labels)

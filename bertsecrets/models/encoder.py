@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets.errors import UserError
 from bertsecrets.models.families import family_of
 from bertsecrets.models.families.base import AttentionSite, Family
 from bertsecrets.models.families.generic import generic_layout
+from bertsecrets.models.loading import check_encoder_kind
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 
 REMOVED_HEADS = "bertsecrets_kept_heads"
@@ -245,19 +245,12 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
             not a fast one or has more entries than the model.
     """
     network = unwrap(module)
-    kind = network.config.model_type
-    if getattr(network.config, "is_encoder_decoder", False):
-        raise UserError(
-            f"{type(network).__name__} is an encoder-decoder ('{kind}'); give an encoder such as BERT or RoBERTa."
-        )
+    check_encoder_kind(network.config, type(network).__name__)
     _check_single(network, _models_in(network))
     if any(parameter.is_meta for parameter in network.parameters()):
         raise UserError(
             "The model is on the device meta, where it has no numbers; load its weights, e.g. with from_pretrained."
         )
-    # BERT and its relatives have a causal head, too; a decoder has no masked one.
-    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        raise UserError(f"{type(network).__name__} is a decoder ('{kind}'); give an encoder such as BERT or RoBERTa.")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not tokenizer.is_fast:
         raise UserError(
             f"tokenizer is {type(tokenizer).__name__}; give the model's fast tokenizer, from AutoTokenizer."

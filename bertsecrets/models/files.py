@@ -1,6 +1,7 @@
 """Check the files of a model's folder before the library reads them."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,107 @@ from bertsecrets.errors import UserError
 
 CONFIG = "config.json"
 
+ADAPTER = "adapter_config.json"
+"""The file that makes a folder one of an adapter of PEFT."""
+
+MODULES = "modules.json"
+"""The file that makes a folder one of Sentence Transformers."""
+
 HEADS = "heads.json"
 """The file of a pruned model that lists the heads it has left."""
 
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
 _WEIGHTS = (_SAFE, f"{_SAFE}.index.json", _PICKLED, f"{_PICKLED}.index.json")
 """Where the library looks for weights, in this order."""
+
+
+_ADAPTED = "adapter_model.safetensors"
+
+_LAST_MAP = re.compile(r".*\b(?:classifier|score|out_proj)\.weight")
+"""Names of the last linear map of a classification head, among the tensors that an adapter holds."""
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether a folder holds a model of the library, an adapter, or one of Sentence Transformers."""
+    return any(is_file(folder / name) for name in (CONFIG, ADAPTER, MODULES))
+
+
+def trainer_checkpoint(folder: Path) -> Path | None:
+    """The best checkpoint in the output folder of a Trainer of the library, or the last if it did not choose; None
+    without any.
+    """
+    steps = {
+        int(path.name.rpartition("-")[2]): path
+        for path in folder.glob("checkpoint-*")
+        if path.name.rpartition("-")[2].isdigit() and holds_model(path)
+    }
+    if not steps:
+        return None
+    last = steps[max(steps)]
+    state = last / "trainer_state.json"
+    # The path of a folder that may have moved.
+    best = read_object(state).get("best_model_checkpoint") if is_file(state) else None
+    chosen = folder / Path(str(best).replace("\\", "/")).name
+    return chosen if chosen in steps.values() else last
+
+
+def base_of(folder: Path) -> str:
+    """The path or hub name of the model that an adapter was trained on.
+
+    Raises:
+        UserError: If the adapter's configuration does not name it.
+    """
+    base = read_object(folder / ADAPTER).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise UserError(
+            f"'{folder / ADAPTER}' does not name the model it was trained on (base_model_name_or_path); give that "
+            "model: model=folder model.path=<folder>."
+        )
+    return base
+
+
+def adapter_outputs(folder: Path) -> int:
+    """The number of outputs of the classification head in an adapter's folder.
+
+    Raises:
+        UserError: If it holds none, or its weights are missing or cannot be read.
+    """
+    # A slow import: configurations are checked without PyTorch.
+    from safetensors import safe_open
+
+    path = folder / _ADAPTED
+    if not is_file(path):
+        raise UserError(f"Adapter folder '{folder}' has no {_ADAPTED}; save the adapter again with save_pretrained.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            widths = [file.get_slice(name).get_shape()[0] for name in file.keys() if _LAST_MAP.fullmatch(name)]  # noqa: SIM118
+    # The reader's errors (truncation, another format) have no common base class.
+    except Exception as error:
+        raise UserError(f"Adapter weights '{path}' cannot be read ({error}); copy the adapter again.") from error
+    if not widths:
+        raise UserError(
+            f"Adapter '{folder}' holds no classification head; train it with task_type='SEQ_CLS', or merge it into its "
+            "model (merge_and_unload) and give the merged model's folder."
+        )
+    return int(min(widths))
+
+
+def output_names(folder: Path) -> list[str] | None:
+    """The names of the outputs of the classifier in a folder; None for any other model.
+
+    Raises:
+        UserError: If a file of the folder cannot be read.
+    """
+    if is_file(folder / ADAPTER):
+        return [f"LABEL_{output}" for output in range(adapter_outputs(folder))]
+    content = read_object(folder / CONFIG) if is_file(folder / CONFIG) else {}
+    if not any(str(name).endswith("ForSequenceClassification") for name in content.get("architectures") or ()):
+        return None
+    # The library leaves out what it has by default.
+    names = content.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    if not isinstance(names, dict) or not all(key.isdigit() for key in names):
+        return None
+    return [str(names[key]) for key in sorted(names, key=int)]
 
 
 def check_config_file(folder: Path) -> dict[str, Any]:

@@ -1,16 +1,25 @@
-"""The Hugging Face hub: whether it can be reached, and upload of a model's folder."""
+"""The Hugging Face hub: whether it can be reached, download and upload of a model's folder."""
 
 import functools
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from huggingface_hub import HfApi, constants, get_session, get_token
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import HfApi, constants, get_session, get_token, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from bertsecrets.errors import UserError
 
 _PATIENCE_S = 3.0
 _LONGEST_REASON = 200
+
+_EXPORTS = frozenset({"onnx", "openvino", "coreml", "tflite", "runs"})
+"""Folders of a repository with a model in other formats, or with logs."""
 
 
 @functools.cache
@@ -27,6 +36,71 @@ def hub_is_reachable() -> bool:
     except Exception:
         return False
     return True
+
+
+@functools.cache
+def hub_folder(name: str, revision: str | None = None) -> Path:
+    """The folder with the files of a model of the hub, downloaded first; offline, what the local cache has of it.
+
+    Args:
+        name: ``owner/name``, or the one word of a model without owner.
+        revision: A branch, a tag or a commit; None for the newest.
+
+    Raises:
+        UserError: If there is no such model or revision, it is gated, or the hub cannot be reached and the cache lacks
+            it.
+    """
+    if not hub_is_reachable():
+        try:
+            return Path(snapshot_download(name, revision=revision, local_files_only=True))
+        except (LocalEntryNotFoundError, HFValidationError) as error:
+            of_revision = "" if revision is None else f" in revision '{revision}'"
+            raise UserError(
+                f"'{name}' is not a folder, the hub cannot be reached, and the local cache has no model of this name"
+                f"{of_revision}; connect to the network, or give a local folder."
+            ) from error
+    try:
+        found = HfApi().model_info(name, revision=revision)
+        files = model_files([file.rfilename for file in found.siblings or ()])
+        return Path(snapshot_download(name, revision=found.sha, allow_patterns=files))
+    except GatedRepoError as error:
+        raise UserError(
+            f"The model '{name}' is gated; ask for access on its page {constants.ENDPOINT}/{name} and run "
+            "`hf auth login`, or give a local folder."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise UserError(
+            f"The model '{name}' has no revision '{revision}' on the hub; give a branch, a tag or a commit of it in "
+            "model.revision, or leave it out."
+        ) from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise UserError(
+            f"'{name}' is neither a folder nor a model of the hub that this login may read; check the spelling "
+            "(owner/name), or run `hf auth login` for a private one."
+        ) from error
+    # Which HTTP client the library uses, and so the class of an error of the line, depends on its version.
+    except Exception as error:
+        raise UserError(
+            f"The model '{name}' could not be downloaded from the hub ({_reason(error)}); try again, or give a local "
+            "folder."
+        ) from error
+
+
+def model_files(names: list[str]) -> list[str]:
+    """The files of a repository that loading a model reads: safetensors where there are any, and no exports to other
+    formats.
+
+    >>> model_files(["model.safetensors", "pytorch_model.bin", "onnx/config.json", "1_Pooling/config.json"])
+    ['model.safetensors', '1_Pooling/config.json']
+    """
+    paths = [PurePosixPath(name) for name in names]
+    own = [
+        path
+        for path in paths
+        if not any(part in _EXPORTS or part.startswith("checkpoint-") for part in path.parts[:-1])
+    ]
+    weights = ".safetensors" if any(path.suffix == ".safetensors" for path in own) else ".bin"
+    return [str(path) for path in own if path.suffix in (".json", ".txt", ".model", weights)]
 
 
 def check_upload(repo: str) -> None:

@@ -18,13 +18,12 @@ from transformers import (
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.families import set_family
 from bertsecrets.models.files import HEADS, check_weights, is_file
-from bertsecrets.models.hub import hub_is_reachable
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec, check_init
 from bertsecrets.settings import shown
 
@@ -140,12 +139,8 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
     """
     check_init(init)
     config = load_config(spec)
-    location, options = _location(spec)
-    if init != RANDOM_INIT and (folder := spec.folder()) is not None:
-        _check_whole(folder)
-        check_weights(folder)
     # The caller's random state must not depend on the number of new weights.
-    with _one_sentence(spec), quiet(), torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config.num_labels = task.num_outputs
         config.problem_type = "regression" if task.is_regression else "single_label_classification"
@@ -153,19 +148,12 @@ def load_model(spec: ModelSpec, task: Task, init: str, seed: int) -> PreTrainedM
             config.id2label = dict(enumerate(task.labels))
             config.label2id = {label: i for i, label in enumerate(task.labels)}
         if init == RANDOM_INIT:
-            model = AutoModelForSequenceClassification.from_config(config)
+            with _one_sentence(spec), quiet():
+                model = AutoModelForSequenceClassification.from_config(config)
             random_normal_(model, seed)
             return _ready(model, spec.family)
-        model, info = AutoModelForSequenceClassification.from_pretrained(
-            location,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            # A folder fine-tuned on another task has a head of another width; the encoder is checked below.
-            ignore_mismatched_sizes=True,
-            **options,
-        )
-    _check_complete(model, info, spec)
+        # A folder fine-tuned on another task has a head of another width; the encoder is checked.
+        model, _ = _loaded(AutoModelForSequenceClassification, spec, config, ignore_mismatched_sizes=True)
     return _ready(model, spec.family)
 
 
@@ -180,7 +168,6 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
         UserError: If there is no trained head, or the weights cannot be loaded.
     """
     config = load_config(spec)
-    location, options = _location(spec)
     advice = (
         "leave out the measures of the masked-language-model loss, or give a model with that head, such as "
         "google-bert/bert-base-uncased"
@@ -194,21 +181,13 @@ def load_masked_lm(spec: ModelSpec, init: str) -> PreTrainedModel:
             f"Model '{spec.name}' has no masked-language-model head: its type '{config.model_type}' (in '{spec.path}') "
             f"comes without one; {advice}."
         )
-    if (folder := spec.folder()) is not None:
-        _check_whole(folder)
-        check_weights(folder)
-    with _one_sentence(spec), quiet(), torch.random.fork_rng(devices=[]):
-        model, info = AutoModelForMaskedLM.from_pretrained(
-            location, config=config, dtype=torch.float32, output_loading_info=True, **options
-        )
-    prefix = model.base_model_prefix + "."
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith(prefix))
+    with torch.random.fork_rng(devices=[]):
+        model, missing = _loaded(AutoModelForMaskedLM, spec, config)
     if missing:
         raise UserError(
-            f"Model '{spec.name}' has no masked-language-model head: the weights in '{folder or spec.path}' lack "
+            f"Model '{spec.name}' has no masked-language-model head: the weights in '{spec.path}' lack "
             f"{len(missing)} of its tensors, e.g. {missing[0]}; {advice}."
         )
-    _check_complete(model, info, spec)
     ready = _ready(model, spec.family)
     ready.eval()
     return ready
@@ -227,18 +206,13 @@ def load_folder(folder: Path, with_head: bool = True, family: str | None = None)
     """
     spec = ModelSpec(name=folder.resolve().name or "folder", path=str(folder.resolve()))
     config = load_config(spec)
-    _check_whole(folder)
-    check_weights(folder)
-    location, options = _location(spec)
-    with _one_sentence(spec), quiet():
-        model, info = AutoModelForSequenceClassification.from_pretrained(
-            location, config=config, dtype=torch.float32, output_loading_info=True, **options
-        )
-    _check_complete(model, info, spec)
-    if with_head and info["missing_keys"]:
+    model, missing = _loaded(AutoModelForSequenceClassification, spec, config)
+    if with_head and missing:
+        kind = "".join(f", but a {name}" for name in (config.architectures or [])[:1])
         raise UserError(
-            f"Folder '{folder}' holds no fine-tuned classifier ({len(info['missing_keys'])} of its tensors are "
-            f"missing, e.g. {sorted(info['missing_keys'])[0]}); give a folder saved after fine-tuning."
+            f"Folder '{folder}' holds no fine-tuned classifier{kind} ({len(missing)} of a classifier's tensors are "
+            f"missing, e.g. {missing[0]}); fine-tune it first (python -m bertsecrets train model=folder "
+            "model.path=<folder>), or watch and measure its heads in Python (bs.measure, bs.head_view)."
         )
     return _ready(model, family)
 
@@ -296,7 +270,17 @@ def _check_whole(folder: Path) -> None:
         )
 
 
-def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpec) -> None:
+def _loaded(kind: Any, spec: ModelSpec, config: PreTrainedConfig, **options: Any) -> tuple[Any, list[str]]:
+    """A model of an auto class from weights whose encoder is whole, and the names of tensors that its head or pooler
+    lacks.
+    """
+    folder, common = _location(spec)
+    _check_whole(Path(folder))
+    check_weights(Path(folder))
+    with _one_sentence(spec), quiet():
+        model, info = kind.from_pretrained(
+            folder, config=config, dtype=torch.float32, output_loading_info=True, **common, **options
+        )
     prefix = model.base_model_prefix + "."
     mismatched = sorted(str(key[0]) for key in info["mismatched_keys"] if str(key[0]).startswith(prefix))
     if mismatched:
@@ -312,6 +296,7 @@ def _check_complete(model: PreTrainedModel, info: dict[str, Any], spec: ModelSpe
             "belong to another architecture."
         )
     check_placed(model, info, spec.name)
+    return model, sorted(info["missing_keys"])
 
 
 def check_placed(model: PreTrainedModel, info: dict[str, Any], name: str) -> None:
@@ -357,18 +342,26 @@ def quiet() -> Iterator[None]:
 
 
 def _location(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
-    """The folder or hub name, and the arguments with which the library reads it: nothing there is run as code."""
-    # Offline, the client would try each file again and again before it looks into its cache.
-    local = spec.folder() is not None or not hub_is_reachable()
-    return spec.locate(), {
-        "revision": spec.revision or "main",
-        "local_files_only": local,
-        # Left out, it makes the library ask on the terminal.
-        "trust_remote_code": False,
-    }
+    """The folder, and the arguments with which the library reads it: nothing there is run as code."""
+    # Left out, trust_remote_code makes the library ask on the terminal.
+    return spec.locate(), {"local_files_only": True, "trust_remote_code": False}
+
+
+def check_encoder_kind(config: PreTrainedConfig, name: str) -> None:
+    """Raise UserError if the model ``name`` is a decoder, or has one."""
+    advice = "give an encoder such as BERT or RoBERTa"
+    if getattr(config, "is_encoder_decoder", False):
+        raise UserError(
+            f"{name} is an encoder-decoder ('{config.model_type}'), whose heads are not analysed; {advice}."
+        )
+    # BERT and its relatives have a causal head, too; a decoder has no masked one.
+    kind = config.model_type
+    if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise UserError(f"{name} is a decoder ('{kind}'), whose heads are not analysed; {advice}.")
 
 
 def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
+    check_encoder_kind(config, f"Model '{spec.name}'")
     for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
         value = getattr(config, name, None)
         limit = 10 * _MOST if name == "vocab_size" else _MOST
@@ -393,7 +386,7 @@ def _check_config(config: PreTrainedConfig, spec: ModelSpec) -> None:
     if getattr(config, "quantization_config", None) is not None:
         raise UserError(
             f"The weights of model '{spec.name}' are quantized; give a folder with weights in float32, bfloat16 or "
-            "float16."
+            "float16: the model before quantization, or this one after model.dequantize() and model.save_pretrained()."
         )
 
 
@@ -402,14 +395,10 @@ def _one_sentence(spec: ModelSpec) -> Iterator[None]:
     """Turn the library's errors, which have no common base class, into a UserError."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         reason = " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
         reason = f"unknown {reason}" if isinstance(error, KeyError) else reason
-        if spec.folder() is not None:
-            advice = "give a folder made by save_pretrained: model.path=<folder>"
-        elif hub_is_reachable():
-            advice = "check the name (owner/name) and the revision, or give a local folder: model.path=<folder>"
-        else:
-            reason = "the hub cannot be reached, and it is not in the local cache"
-            advice = "connect to the network, or give a local folder: model.path=<folder>"
+        advice = "give a folder made by save_pretrained (model.path=<folder>), or a hub name (owner/name)"
         raise UserError(f"Model '{spec.name}' could not be loaded from '{spec.path}' ({reason}); {advice}.") from error

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -133,8 +134,7 @@ def score_logits(logits_NC: Tensor, label_N: Tensor, task: Task) -> dict[str, fl
 
 
 def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[int, ...] | None:
-    """The class that each output seems to stand for, where the answers are right less often than the most frequent
-    class would be.
+    """The class that each output seems to stand for, where that is another than the one it is taken for.
 
     Of all permutations of the outputs the one that is right most often, if it is right significantly more often than
     the answers as they are: the exact sign test of the examples that one of the two gets right (McNemar), times the
@@ -151,12 +151,49 @@ def better_order(prediction_N: Tensor, label_N: Tensor, classes: int) -> tuple[i
     _, order = linear_sum_assignment(count_CC.numpy(), maximize=True)
     right_N, permuted_N = prediction_N == label_N, torch.from_numpy(order)[prediction_N.long()] == label_N
     gained, lost = int((permuted_N & ~right_N).sum()), int((right_N & ~permuted_N).sum())
-    if int(right_N.sum()) >= int(count_CC.sum(0).max()) or not gained:
+    if not gained:
         return None
     p = binomtest(gained, gained + lost, alternative="greater").pvalue
     # The number of permutations of many classes is beyond what a float holds.
     significant = p == 0 or math.log(p) + math.lgamma(classes + 1) <= math.log(LEVEL)
     return tuple(int(place) for place in order) if significant else None
+
+
+@dataclass(frozen=True)
+class OtherClasses:
+    """Classes that the outputs of a model fit better.
+
+    Args:
+        outputs: The class of each output.
+        sentence: What speaks for them, without full stop.
+    """
+
+    outputs: list[str]
+    sentence: str
+
+
+def other_classes(
+    prediction_N: Tensor, label_N: Tensor, labels: Sequence[str], outputs: Sequence[str]
+) -> OtherClasses | None:
+    """The classes that a model's outputs seem to stand for by :func:`better_order`, None for those they are taken for.
+
+    Args:
+        prediction_N, label_N: Class indices.
+        labels: The classes in the order of these indices.
+        outputs: The class that each output of the model is taken for.
+    """
+    order = better_order(prediction_N, label_N, len(labels))
+    if order is None:
+        return None
+    now, then = (
+        float((answer_N == label_N).double().mean()) for answer_N in (prediction_N, torch.tensor(order)[prediction_N])
+    )
+    better = [labels[order[labels.index(label)]] for label in outputs]
+    return OtherClasses(
+        better,
+        f"The model is right for {now:.0%} of the examples if its outputs stand for {', '.join(outputs)}, in this "
+        f"order, and for {then:.0%} if they stand for {', '.join(better)}",
+    )
 
 
 class Predictions(Metric):

@@ -10,13 +10,10 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.files import CONFIG, check_weights, is_file, read_json, read_object
+from bertsecrets.models.files import CONFIG, MODULES, check_weights, is_file, read_json, read_object
 from bertsecrets.models.loading import check_placed, load_config, load_tokenizer, max_positions, quiet
-from bertsecrets.models.spec import ModelSpec
+from bertsecrets.models.spec import ModelSpec, find_checkpoint
 from bertsecrets.settings import shown
-
-MODULES = "modules.json"
-"""The file that makes a folder one of Sentence Transformers."""
 
 Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens"]
 """How token vectors become a sentence's: the first token's, their mean or maximum, or their sum over the root of their
@@ -105,8 +102,12 @@ def is_embedder_folder(folder: Path) -> bool:
     return any(_kind(module) == "Pooling" for module in _modules(folder))
 
 
-def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast]:
-    """A sentence-embedding model and its tokenizer from a Sentence Transformers folder.
+def load_embedder(folder: str | Path, revision: str | None = None) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast]:
+    """A sentence-embedding model of Sentence Transformers, or the body of a SetFit model, and its tokenizer.
+
+    Args:
+        folder: Its folder, or its name on the hub (``owner/name``).
+        revision: Of the model on the hub; None for the newest.
 
     Raises:
         UserError: If the folder is none, cannot be read, or has a module or a setting that changes embeddings in a way
@@ -117,7 +118,7 @@ def load_embedder(folder: str | Path) -> tuple[SentenceEmbedder, PreTrainedToken
     >>> model.pooling, model.max_length
     ('mean', 256)
     """
-    root = Path(folder)
+    root = find_checkpoint(folder, revision)
     if not is_file(root / MODULES):
         raise UserError(
             f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give one made by "

@@ -3,14 +3,15 @@
 import hashlib
 import importlib.util
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bertsecrets.errors import UserError, choices
-from bertsecrets.models.files import CONFIG, check_config_file, is_file
-from bertsecrets.settings import Meaning, Name, Settings
+from bertsecrets.models.files import check_config_file, holds_model, is_file, trainer_checkpoint
+from bertsecrets.settings import Meaning, Name, Settings, shown
 
 RANDOM_INIT = "random_normal"
 """Weights drawn at random: the baseline of Kovaleva et al. 2019."""
@@ -37,6 +38,15 @@ def check_init(init: str) -> None:
         raise UserError(f"Unknown init '{init}'; {choices(str(init), INITS)}.")
 
 
+def _in_order(labels: Any) -> Any:
+    """The names in the order of their numbers of a map from names to numbers; YAML reads some names as other values."""
+    if isinstance(labels, Mapping):
+        if set(labels.values()) != set(range(len(labels))):
+            raise ValueError("not the numbers of outputs")
+        labels = sorted(labels, key=lambda name: int(labels[name]))
+    return [name if isinstance(name, str) else shown(name) for name in labels] if isinstance(labels, list) else labels
+
+
 class ModelSpec(Settings):
     """A pre-trained model: the ``model`` section of the configuration.
 
@@ -49,6 +59,8 @@ class ModelSpec(Settings):
         family: The ``module:Class`` or ``file.py:Class`` of a :class:`~bertsecrets.models.families.base.Family`, or a
             model type whose family fits; None for that of the model's type.
         attention_dropout: Share of attention weights dropped in training; None for what the model's configuration says.
+        labels: The class that each output of a fine-tuned model stands for, in the order of the outputs, or class ->
+            number of its output; None to match the model's names with those of the task.
         objective: What the weights were trained for before any fine-tuning; None if unknown. Statements about
             pre-trained language models say so where they are judged on another kind of model.
     """
@@ -69,29 +81,34 @@ class ModelSpec(Settings):
     attention_dropout: float | None = Field(
         default=None, ge=0, lt=1, description="a number from 0 to below 1, or null for the model's own"
     )
+    labels: Annotated[Annotated[tuple[str, ...], Field(strict=False)] | None, BeforeValidator(_in_order)] = Field(
+        default=None, description="the class of each output, e.g. [bad,good] or {bad: 0, good: 1}, or null"
+    )
     objective: Annotated[Objective | None, Meaning(numbers=False)] = Field(
         default=None, description=f"{', '.join(get_args(Objective))}, or null"
     )
 
     def locate(self) -> str:
-        """The local folder (its weights checked) or the hub name.
+        """The local folder, that of a model of the hub in the local cache, with its weights checked.
 
         Raises:
-            UserError: If the package is not installed, the folder does not exist or is no model's, or the hash is
-                wrong.
+            UserError: If the package is not installed, the folder does not exist or is no model's, the hub does not
+                give the model, or the hash is wrong.
         """
         folder = self.folder()
         if folder is None:
-            return self.path
-        try:
-            exists, is_folder = folder.exists(), folder.is_dir()
-        except (OSError, ValueError) as error:
-            raise UserError(f"model.path '{self.path}' cannot be read ({error}); give a model's folder.") from error
-        if not is_folder:
-            reason = "is not a directory" if exists else "does not exist"
-            raise UserError(
-                f"Model folder '{folder}' {reason}; give a folder made by save_pretrained, or a hub name (owner/name)."
-            )
+            folder = _downloaded(self.path, self.revision)
+        else:
+            try:
+                exists, is_folder = folder.exists(), folder.is_dir()
+            except (OSError, ValueError) as error:
+                raise UserError(f"model.path '{self.path}' cannot be read ({error}); give a model's folder.") from error
+            if not is_folder:
+                reason = "is not a directory" if exists else "does not exist"
+                raise UserError(
+                    f"Model folder '{folder}' {reason}; give a folder made by save_pretrained, or a hub name "
+                    "(owner/name)."
+                )
         check_config_file(folder)
         if self.sha256 is not None:
             _check_hash(folder / "model.safetensors", self.sha256)
@@ -107,37 +124,81 @@ class ModelSpec(Settings):
                     "run pip install -e '.[demo]'."
                 )
             return Path(package.submodule_search_locations[0]) / self.path
-        folder = Path(self.path).expanduser()
-        # A path that cannot be a hub name ("owner/name"), or lies in a folder that is here, is a folder, even one that
-        # does not exist.
-        owner, _, name = self.path.partition("/")
-        is_name = bool(owner) and "/" not in name and not self.path.startswith((".", "~"))
-        if is_name and not (name and os.path.isdir(owner)) and not os.path.exists(folder):
-            return None
-        return folder
+        return None if _may_be_on_hub(self.path) else Path(self.path).expanduser()
 
 
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint file or Hugging Face folder at a path; of a run folder, the one that its report is about.
+def _may_be_on_hub(path: str) -> bool:
+    """Whether a path can be the name of a model of the hub: one that cannot, or lies in a folder that is here, is a
+    folder, even one that does not exist.
+    """
+    owner, _, name = path.partition("/")
+    is_name = bool(owner) and "/" not in name and not path.startswith((".", "~"))
+    return is_name and not (name and os.path.isdir(owner)) and not os.path.exists(path)
+
+
+def _is_on_hub(name: str) -> bool:
+    """Whether a checkpoint that is not here is meant to be one of the hub."""
+    return "/" in name and not name.endswith(".ckpt") and _may_be_on_hub(name)
+
+
+def _downloaded(name: str, revision: str | None) -> Path:
+    # A slow import that only models of the hub need.
+    from bertsecrets.models.hub import hub_folder
+
+    return hub_folder(name, revision)
+
+
+def model_folder(name: str, revision: str | None = None) -> Path | None:
+    """The folder of the model that a checkpoint's name stands for; None for a file, a run, or what is not there.
+
+    Args:
+        name, revision: As in :func:`find_checkpoint`.
 
     Raises:
-        UserError: If there is none.
+        UserError: If the hub does not give the model.
     """
+    path = Path(name).expanduser()
+    if not path.exists() and not _is_on_hub(name):
+        return None
+    found = find_checkpoint(name, revision) if not path.exists() else path
+    if not found.is_dir():
+        return None
+    return found if holds_model(found) else trainer_checkpoint(found)
+
+
+def find_checkpoint(name: str | Path, revision: str | None = None) -> Path:
+    """The checkpoint file or the model's folder at a path or of a name on the hub; of a run folder, the checkpoint that
+    its report is about, and of a Trainer's output folder its best one.
+
+    Args:
+        name: A path, or ``owner/name`` of a model of the hub.
+        revision: Of the model of the hub.
+
+    Raises:
+        UserError: If there is none, or the hub does not give it.
+    """
+    path = Path(name).expanduser()
     if is_file(path):
         return path
     if not path.exists():
-        raise UserError(
-            f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder or a Hugging Face folder."
-        )
-    if is_file(path / CONFIG):
+        if not _is_on_hub(str(name)):
+            raise UserError(
+                f"Checkpoint '{path}' does not exist; give a .ckpt file, a run folder, a folder with a model, or a hub "
+                "name (owner/name)."
+            )
+        path = _downloaded(str(name), revision)
+    if holds_model(path):
         return path
-    for name in (BEST, FINAL, LAST):
-        if is_file(path / "checkpoints" / name):
-            return path / "checkpoints" / name
-    raise UserError(
-        f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, a "
-        "run folder or a Hugging Face folder."
-    )
+    for file in (BEST, FINAL, LAST):
+        if is_file(path / "checkpoints" / file):
+            return path / "checkpoints" / file
+    saved = trainer_checkpoint(path)
+    if saved is None:
+        raise UserError(
+            f"Folder '{path}' holds neither a model (config.json) nor a run (checkpoints/{FINAL}); give a .ckpt file, "
+            "a run folder, a folder with a model, or a hub name (owner/name)."
+        )
+    return saved
 
 
 def _check_hash(weights: Path, expected: str) -> None:

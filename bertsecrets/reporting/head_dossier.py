@@ -4,7 +4,6 @@ tokens.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,7 +266,7 @@ def _load(run: Run) -> tuple[nn.Module, TaskData]:
     tokenizer = load_tokenizer(spec)
     data = TaskData.from_config(config["data"], task, tokenizer, config["task"]["training"], config["seed"])
     data.prepare_data()
-    return load_checkpoint(find_checkpoint(Path(source)), task, spec).model, data
+    return load_checkpoint(find_checkpoint(source, spec.revision), task, spec).model, data
 
 
 @dataclass(frozen=True)

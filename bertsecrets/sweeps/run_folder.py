@@ -116,7 +116,7 @@ def run_key(config: Mapping[str, Any]) -> str:
         file for path in data_paths(config) for file in (sorted(path.rglob("*")) if os.path.isdir(path) else [path])
     ]
     if isinstance(checkpoint, str) and checkpoint != INITIAL:
-        path = find_checkpoint(Path(checkpoint))
+        path = find_checkpoint(checkpoint, (config.get("model") or {}).get("revision"))
         read += sorted(path.iterdir()) if path.is_dir() else [path]
     try:
         for file in read:

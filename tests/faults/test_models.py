@@ -152,8 +152,8 @@ CONFIGS = [
     configured("dropout", "dropout probability has to be between 0 and 1", hidden_dropout_prob=7),
     configured("type-unknown", "model type `nope`", model_type="nope"),
     configured("type-number", "names no model_type", model_type=3),
-    configured("type-decoder", "belong to another architecture|could not be loaded", model_type="gpt2"),
-    configured("type-both", "could not be loaded|has no|expected", model_type="t5"),
+    configured("type-decoder", r"is a decoder \('gpt2'\), whose heads are not analysed", model_type="gpt2"),
+    configured("type-both", "could not be loaded|is an encoder-decoder", model_type="t5"),
     configured("quantized", "are quantized", quantization_config={"quant_method": "bitsandbytes"}),
 ]
 
@@ -288,6 +288,9 @@ ANALYSED = [
     analyses(
         "no-checkpoint", "holds neither a model", remove("checkpoints/final.ckpt", _LAST), words=analyze(checkpoint="r")
     ),
+    Case(
+        "analyze-hub-offline", analyze(checkpoint="owner/name"), "not a folder, the hub cannot be reached", seconds=10
+    ),
     Case("analyze-missing", analyze(checkpoint="gone"), "Checkpoint 'gone' does not exist"),
     Case("analyze-text", analyze(checkpoint="x.ckpt"), "cannot be read as a checkpoint", arrange=write("x.ckpt", "x")),
     Case(
@@ -337,30 +340,42 @@ ANALYSED = [
         arrange=run(fine_tuned_folder),
     ),
     Case(
-        "analyze-folder-in-capitals",
+        "analyze-folder-of-other-names",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        "are called NEGATIVE, POSITIVE, and the classes of task 'sst2' negative, positive: the names differ only in "
-        "case; write",
-        arrange=run(fine_tuned_folder, named_outputs("NEGATIVE", "POSITIVE")),
+        "Outputs of the model: NEG is 'negative', POSITIVE is 'positive'",
+        status=0,
+        arrange=run(fine_tuned_folder, named_outputs("NEG", "POSITIVE")),
     ),
     Case(
         "analyze-folder-in-another-order",
-        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        r"are called Positive, Negative, .*: the same names in another order, .* set "
-        r"task\.labels=\[positive,negative\]",
-        arrange=run(fine_tuned_folder, named_outputs("Positive", "Negative")),
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}", "model.labels": "[positive,negative]"}),
+        r"by their numbers LABEL_1 is 'negative', LABEL_0 is 'positive'",
+        status=0,
+        arrange=run(fine_tuned_folder, named_outputs("LABEL_0", "LABEL_1")),
     ),
     Case(
         "analyze-folder-of-other-classes",
         analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}"}),
-        "are called spam, ham, and the classes of task 'sst2' negative, positive: other names; choose the task",
+        r"Class 'negative' matches no output of the model alone: the data have negative, positive, the model spam, ham; "
+        r"name the class of each output in its order, e\.g\. model\.labels=",
         arrange=run(fine_tuned_folder, named_outputs("spam", "ham")),
+    ),
+    Case(
+        "analyze-names-of-three-outputs",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}", "model.labels": "[positive,negative,neutral]"}),
+        r"model\.labels names 3 classes .* but the model has 2 outputs",
+        arrange=run(fine_tuned_folder),
+    ),
+    Case(
+        "analyze-outputs-of-one-number",
+        analyze(checkpoint="hf", **_PLAIN, **{"model.path": "{model}", "model.labels": "{positive: 1, negative: 1}"}),
+        r"model\.labels is .*; expected the class of each output",
+        arrange=run(fine_tuned_folder),
     ),
     Case(
         "analyze-labels-in-another-order",
         analyze(**{"task.labels": "[positive,negative]"}),
-        r"was trained on the classes negative, positive, in this order, but task 'sst2' has positive, negative; leave "
-        r"task\.labels",
+        "The rows of .* are not those of the run in .*split 'validation': other texts or labels",
     ),
     Case(
         "labels-numbered-in-another-order",

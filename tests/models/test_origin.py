@@ -7,7 +7,7 @@ import pytest
 import torch
 from data.tasks import task
 from families import CONFIGS, LAYERS
-from transformers import AutoModelForSequenceClassification, PreTrainedModel, XLNetConfig
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, ReformerConfig
 
 from bertsecrets.errors import UserError
 from bertsecrets.models import hub
@@ -101,7 +101,9 @@ def test_dropout_of_attention_is_set_and_other_dropout_stays(family: str, tmp_pa
 
 
 def test_dropout_of_attention_that_a_model_does_not_have_is_refused(tmp_path: Path) -> None:
-    XLNetConfig(vocab_size=97, d_model=32, n_layer=2, n_head=4).save_pretrained(tmp_path)
+    ReformerConfig(
+        vocab_size=97, hidden_size=32, num_attention_heads=4, attn_layers=["local", "local"]
+    ).save_pretrained(tmp_path)
     given = {"name": "tiny", "path": str(tmp_path)}
     load_config(ModelSpec.read("model", given))
     with pytest.raises(UserError, match=r"attention_dropout is 0.0, but the configuration of model 'tiny' has neither"):

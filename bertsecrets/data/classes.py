@@ -1,0 +1,136 @@
+"""Match the classes of data with the outputs of a model by their names."""
+
+import re
+from collections.abc import Sequence
+
+from bertsecrets.errors import UserError
+from bertsecrets.results.files import copied
+from bertsecrets.settings import shown
+
+_SYNONYMS = {
+    "neg": "negative",
+    "pos": "positive",
+    "neu": "neutral",
+    "entail": "entailment",
+    "entails": "entailment",
+    "entailed": "entailment",
+    "contradict": "contradiction",
+    "contradicts": "contradiction",
+    "contradictory": "contradiction",
+    "nonentailment": "not entailment",
+    "yes": "true",
+    "no": "false",
+    "grammatical": "acceptable",
+    "ungrammatical": "unacceptable",
+    "not spam": "ham",
+}
+"""Common names of a class -> the one that stands for them all."""
+
+_UNNAMED = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
+"""What the library calls the outputs of a model that was saved without names: LABEL_0, LABEL_1, ..."""
+
+_NUMBER = re.compile(r"([+-]?\d+)(?:\.0+)?")
+"""A whole number, also as pandas writes it: 1.0."""
+
+
+def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
+    """The output of a model that stands for each class of the data.
+
+    Names are equal in any case, with common synonyms: ``NEGATIVE``, ``negative``, ``neg``. Whole numbers count the
+    outputs, from 0 or, where that is their range, from 1. Outputs without names (``LABEL_0``, ...) stand for as many
+    classes in their order.
+
+    Args:
+        names: The classes of the data.
+        outputs: Names of the model's outputs in their order.
+
+    Raises:
+        UserError: If a class has no output, or two classes have the same one.
+
+    >>> match_classes(["neg", "pos"], ["POSITIVE", "NEGATIVE"])
+    [1, 0]
+    >>> match_classes(["1.0", "2.0"], ["LABEL_0", "LABEL_1"]), match_classes(["ham", "spam"], ["LABEL_0", "LABEL_1"])
+    ([0, 1], [0, 1])
+    """
+    places = [_place(name, names, outputs) for name in names]
+    found = [place for place in places if place is not None]
+    if len(found) < len(names) or len(set(found)) < len(found):
+        unmatched = next(
+            name for name, place in zip(names, places, strict=True) if place is None or places.count(place) > 1
+        )
+        raise UserError(
+            f"Class {shown(unmatched)} matches no output of the model alone: the data have {', '.join(names)}, the "
+            f"model {', '.join(outputs)}; name the class of each output in its order, e.g. "
+            f"{labels_setting((*names, *outputs)[: len(outputs)])}."
+        )
+    return found
+
+
+def all_classes(names: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """The classes of the data, and those of the model's outputs that the data lack.
+
+    Raises:
+        UserError: As :func:`match_classes`.
+
+    >>> all_classes(["neg", "pos"], ["NEGATIVE", "NEUTRAL", "POSITIVE"])
+    ['neg', 'pos', 'NEUTRAL']
+    """
+    places = match_classes(names, outputs)
+    return [*names, *(output for place, output in enumerate(outputs) if place not in places)]
+
+
+def are_unnamed(outputs: Sequence[str]) -> bool:
+    """Whether outputs are called LABEL_0, LABEL_1, ..., as in models saved without names."""
+    return all(_UNNAMED.fullmatch(name) for name in outputs)
+
+
+def labels_setting(names: Sequence[str]) -> str:
+    """The setting that names the class of each output of a model, as a user types it.
+
+    >>> labels_setting(["bad", "not so bad"])
+    "model.labels='[bad,not so bad]'"
+    """
+    return f"model.labels={copied(list(names))}"
+
+
+def matched_sentence(names: Sequence[str], outputs: Sequence[str], places: Sequence[int]) -> str | None:
+    """The sentence that says which output is taken for each class; None where all are called the same, in the same
+    order.
+    """
+    if [outputs[place] for place in places] == list(names) and list(places) == sorted(places):
+        return None
+    pairs = ", ".join(f"{outputs[place]} is '{name}'" for name, place in zip(names, places, strict=True))
+    start = "The model does not name its classes; by their numbers" if are_unnamed(outputs) else "Outputs of the model:"
+    return f"{start} {pairs}."
+
+
+def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | None:
+    """The number of the output that stands for a class; None if none does, or several do."""
+    if unnamed := _UNNAMED.fullmatch(name.strip()):
+        return int(unnamed[1]) if int(unnamed[1]) < len(outputs) else None
+    normal, unnamed_outputs = _normal(name), are_unnamed(outputs)
+    equal = [place for place, output in enumerate(outputs) if _normal(output) == normal]
+    if equal:
+        return equal[0] if len(equal) == 1 else None
+    numbers = [int(other) for other in map(_normal, names) if _NUMBER.fullmatch(other)]
+    if not _NUMBER.fullmatch(normal):
+        return names.index(name) if unnamed_outputs and not numbers and len(names) == len(outputs) else None
+    if any(_NUMBER.fullmatch(_normal(output)) for output in outputs):
+        return None
+    first = 1 if min(numbers) == 1 and max(numbers) == len(outputs) else 0
+    place = int(normal) - first
+    return place if 0 <= place < len(outputs) else None
+
+
+def _normal(name: str) -> str:
+    """The common form of a class's name: lower case, spaces, one of several synonyms.
+
+    >>> _normal("Not_Entailment"), _normal("non-entailment"), _normal("4 stars"), _normal("1.0")
+    ('not entailment', 'not entailment', '4', '1')
+    """
+    text = " ".join(re.sub(r"[_\-\s]+", " ", name.strip()).casefold().split())
+    if number := _NUMBER.fullmatch(name.strip()):
+        return str(int(number[1]))
+    text = re.sub(r"^(\d+) stars?$", r"\1", text)
+    text = re.sub(r"^(?:non|no) (?=\w)", "not ", text)
+    return _SYNONYMS.get(text, text)
