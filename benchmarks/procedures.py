@@ -34,6 +34,7 @@ from bertsecrets.ablation.verdicts import (
     Judging,
     Verdicts,
     corrected_against_margin,
+    judge,
     judge_rises,
     judge_together,
     p_against_margin,
@@ -561,6 +562,62 @@ def of_means(scenario: str, count: int, simulations: int) -> dict[str, dict[str,
     return {"interval of the lowest head of a measure covers": covers, **rises}
 
 
+def groups_of(count: int, generator: np.random.Generator) -> Array:
+    """The group of each of ``count`` examples: groups of one to eight."""
+    return np.repeat(np.arange(count), generator.integers(1, 9, count))[:count]
+
+
+def grouped(loss: float, group_N: Array, flips: float, generator: np.random.Generator) -> PairedPredictions:
+    """Predictions of heads that lose ``loss``, where groups flip together: four in five of their examples, one way."""
+    right_N, of_group = generator.random(len(group_N)) < 0.5, 0.8
+    shape = (HEADS, int(group_N.max()) + 1)
+    lost_VK = generator.random(shape) < (flips / 2 + loss) / of_group * 2
+    won_VK = generator.random(shape) < flips / 2 / of_group * 2
+    moved_VN = np.where(right_N, lost_VK[:, group_N], won_VK[:, group_N]) & (
+        generator.random((HEADS, len(group_N))) < of_group
+    )
+    label_N = np.arange(len(group_N)) % 2
+    clean_N = np.where(right_N, label_N, 1 - label_N)
+    data = (label_N, clean_N, np.where(moved_VN, 1 - clean_N, clean_N))
+    return PairedPredictions(*(one.astype(np.float64) for one in data), group_N=group_N)
+
+
+def of_groups(scenario: str, count: int, simulations: int) -> dict[str, dict[str, float]]:
+    """What is promised where examples come in groups of one to eight that flip together.
+
+    Before, every example counted as independent.
+    """
+    judging = Judging(margin=MARGIN, resamples=2)
+    sums = np.zeros((5, 2))
+    for simulation in range(simulations):
+        generator = np.random.default_rng([simulation, count, 30])
+        group_N = groups_of(count, generator)
+        none, losing = (grouped(loss, group_N, FLIPS[scenario], generator) for loss in (0.0, MARGIN))
+        for way in range(2):
+            first, second = (one if way else replace(one, group_N=None) for one in (none, losing))
+            verdicts = judge("accuracy", first, judging)
+            change_VN = first.prediction_VN == first.label_N
+            rises = judge_rises(first.by_unit(-1.0 * change_VN + (first.clean_N == first.label_N)).T, judging)
+            sums[:, way] += [
+                ((verdicts.low <= 0) & (verdicts.high >= 0)).mean(),
+                ((verdicts.low_simultaneous <= 0) & (verdicts.high_simultaneous >= 0)).all(),
+                (verdicts.p_needed <= 0.05).any(),
+                (p_against_margin("accuracy", second, MARGIN) <= 0.05).mean(),
+                (rises.p_rise <= 0.05).any(),
+            ]
+    names = {
+        "interval of a head, examples in groups": 0.95,
+        "intervals of all heads together, examples in groups": 0.95,
+        "any head falsely needed, examples in groups": 0.05,
+        "a head that loses the margin is spared, examples in groups": 0.05,
+        "any head falsely said to raise the loss, examples in groups": 0.05,
+    }
+    return {
+        promise: {"before": before, "after": after, "nominal": nominal}
+        for (promise, nominal), (before, after) in zip(names.items(), (sums / simulations).tolist(), strict=True)
+    }
+
+
 def cost(heads: int = 144, count: int = 400, resamples: int = 10_000) -> dict[str, float]:
     """Seconds that judging a sweep takes, with its lower bounds and its curve."""
     layers = heads // 12
@@ -626,6 +683,7 @@ def simulated(simulations: int, only: str = "*") -> Iterator[dict[str, Any]]:
     cells += [(of_smaller_models, (scenario, count)) for scenario in SMALLER for count in (300, 400, 1000, 5000)]
     cells += [(of_correlations, (scenario, heads)) for scenario in DEPTHS for heads in (72, 144)]
     cells += [(of_means, (scenario, count)) for scenario in MEANS for count in COUNTS]
+    cells += [(of_groups, (scenario, count)) for scenario in SMALLER for count in (80, 400, 2000)]
     for part, arguments in cells:
         scenario, *several, examples = arguments
         if not fnmatch(part.__name__, only):

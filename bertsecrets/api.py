@@ -28,6 +28,7 @@ from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.attention.self_check import check_answers
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.example import Annotation, Example
+from bertsecrets.data.groups import with_groups
 from bertsecrets.data.module import sample_positions
 from bertsecrets.data.sampler import BucketedTrainSampler
 from bertsecrets.data.sentence_pairs import SentencePairs
@@ -291,6 +292,7 @@ def disable(
     plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "neurons", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
+    group: Sequence[Any] | None = None,
     reference_texts: Sequence[Text] | None = None,
     reference_labels: Sequence[int] | Sequence[float] | None = None,
     batch_size: int = 32,
@@ -312,6 +314,8 @@ def disable(
             one), or to leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
         metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default),
             and ``spearman``, which is the default of a sentence-embedding model.
+        group: What names the group of each text, such as its review: texts of one group are resampled and tested
+            together. None if all are independent.
         reference_texts: Texts from which the modes ``mean``, ``peak``, ``resample`` and ``optimal`` take their
             replacements; None for ``texts``; mode ``optimal`` needs others.
         reference_labels: Their labels, for mode ``optimal``.
@@ -356,12 +360,13 @@ def disable(
     if isinstance(unwrap(model), SentenceEmbedder):
         check_embedder_mode(ablation)
         longest = _longest(unwrap(model), max_length)
-        examples = _examples(model, tokenizer, labelled, None)
+        examples = _grouped(_examples(model, tokenizer, labelled, None), group)
         sentences = SentencePairs(examples, tokenizer, longest)  # type: ignore[arg-type]
         context = Context.of_split(model, task, sentences, _whole(batch_size, "batch_size"))
         check_answers(model, sentences[[0]].to(unwrap(model).device).inputs())
         return _disabled(context, plans, ablation)
     split = _encode(model, tokenizer, labelled, None, max_length, task.is_regression)
+    split.examples = _grouped(split.examples, group)
     check_answers(model, split[[0]].to(unwrap(model).device).inputs())
     references = split
     if reference_texts is not None:
@@ -559,6 +564,15 @@ def _annotations(
         return [() for _ in sentences]
     flat = iter(annotator.annotate([sentence for parts in sentences for sentence in parts]))
     return [tuple(next(flat) for _ in parts) for parts in sentences]
+
+
+def _grouped(examples: Sequence[Example], group: Sequence[Any] | None) -> Sequence[Example]:
+    if group is None:
+        return examples
+    names = list(group)
+    if len(names) != len(examples):
+        raise UserError(f"group has {len(names)} values for {len(examples)} texts; give one for each text.")
+    return with_groups(examples, names, "group")
 
 
 def _whole(value: int, name: str, least: int = 1) -> int:

@@ -66,5 +66,5 @@ def exact_sweep(
             clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
             if progress is not None:
                 progress(batch.size * len(plan.variants))
-        collected.update(batch.index_B, batch.label_B, clean_BC, logits_BVC)
+        collected.update(batch, batch.label_B, clean_BC, logits_BVC)
     return collected.outcomes()

@@ -42,7 +42,8 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
         identity: The columns run, model, task, init, stage, step and evaluation.
         judging: How effects are judged.
     """
-    count, paired = len(outcomes.label_N), outcomes.predictions(task)
+    paired = outcomes.predictions(task)
+    count = paired.count
     means = _mean_changes(outcomes, task, judging)
     settings = {name: getattr(judging, name) for name in ("level", "false_discovery_rate", "correction", "margin")}
     rows = []
@@ -52,7 +53,7 @@ def judged_rows(outcomes: Outcomes, task: Task, identity: Mapping[str, Any], jud
             variants = outcomes.plan.of_kind(kind)
             if not variants:
                 continue
-            if count < 2:
+            if paired.units < 2:
                 described = {**identity, **settings, "metric": metric}
                 rows += [{**_described(outcomes.plan, index, count), **described, **_UNDEFINED} for index in variants]
                 continue
@@ -87,14 +88,16 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
     """
     plan = outcomes.plan
     columns: dict[int, dict[str, float]] = {index: {} for index in range(len(plan.variants))}
-    if len(outcomes.label_N) < 2:
+    paired = outcomes.predictions(task)
+    if paired.units < 2:
         return columns
     numbers = {"loss": outcomes.losses(task)}
     if not task.is_regression:
         numbers["logit_margin"] = outcomes.logit_margins()
     for name, (clean_N, value_NV) in numbers.items():
         change_NV = value_NV.double().numpy() - clean_N.double().numpy()[:, None]
-        for index, (mean, low, high) in enumerate(zip(*mean_limits(change_NV, 1 - judging.level), strict=True)):
+        change_UV = paired.by_unit(change_NV.T).T
+        for index, (mean, low, high) in enumerate(zip(*mean_limits(change_UV, 1 - judging.level), strict=True)):
             change = {f"{name}_change": float(mean), f"{name}_low": float(low), f"{name}_high": float(high)}
             columns[index].update(change)
         if name != "loss":
@@ -104,7 +107,7 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
             variants = plan.of_kind(kind)
             if not variants:
                 continue
-            rises = judge_rises(change_NV[:, variants], judging)
+            rises = judge_rises(change_UV[:, variants], judging)
             for index, p, low, high in zip(
                 variants, rises.p_rise, rises.low_simultaneous, rises.high_simultaneous, strict=True
             ):
@@ -147,10 +150,10 @@ def selection_checks(outcomes: Outcomes, task: Task, rows: Sequence[dict[str, An
         seed: Seed of the splits.
     """
     heads = outcomes.plan.of_kind(HEAD)
-    # Two halves with two examples each.
-    if len(heads) < 2 or len(outcomes.label_N) < 4:
-        return []
     paired = outcomes.predictions(task).of(heads)
+    # Two halves with two examples each.
+    if len(heads) < 2 or paired.units < 4:
+        return []
     checks = []
     for metric in judged_metrics(task):
         p_bh = {row["variant"]: row["p_bh"] for row in HEAD.of(rows) if row["metric"] == metric}

@@ -45,6 +45,7 @@ class Outcomes:
         weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the
             inverse of the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
         estimate_NVC: In a screened sweep, the estimated logits of every pair.
+        group_N: Group of each example, int64; None where each is independent.
     """
 
     plan: Plan
@@ -54,6 +55,7 @@ class Outcomes:
     logits_NVC: Tensor
     weight_NV: Tensor | None = None
     estimate_NVC: Tensor | None = None
+    group_N: Tensor | None = None
 
     @property
     def is_screened(self) -> bool:
@@ -99,7 +101,8 @@ class Outcomes:
             unseen = Unseen((self.weight_NV == 0).sum(0).numpy(), (self.weight_NV > 1).sum(0).numpy())
         prediction_VN = torch.stack([decide(logits_NC, task) for logits_NC in self.logits_NVC.unbind(1)])
         numbers = (self.label_N, decide(self.clean_NC, task), prediction_VN)
-        return PairedPredictions(*(tensor.double().numpy() for tensor in numbers), unseen=unseen)
+        group_N = None if self.group_N is None else self.group_N.numpy()
+        return PairedPredictions(*(tensor.double().numpy() for tensor in numbers), unseen=unseen, group_N=group_N)
 
     def write(self, path: Path, task: Task) -> None:
         """Write the plan, the tensors and the losses to one safetensors file.
@@ -117,6 +120,8 @@ class Outcomes:
             "clean_loss": clean_N,
             "loss": loss_NV,
         }
+        if self.group_N is not None:
+            tensors["group"] = self.group_N
         if self.weight_NV is not None and self.estimate_NVC is not None:
             estimate_NV = _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1]
             tensors |= {
@@ -136,7 +141,7 @@ class Outcomes:
                 there = set(file.keys())
                 if "taken" in there:
                     raise UserError("it stopped early, with ablation.looks of an earlier version")
-                optional = [file.get_tensor(name) if name in there else None for name in _SCREENED]
+                optional = [file.get_tensor(name) if name in there else None for name in (*_SCREENED, "group")]
                 outcomes = cls(plan, *(file.get_tensor(name) for name in _TENSORS), *optional)
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, UserError) as error:
             raise UserError(
@@ -198,6 +203,7 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
             ("numbers of layers and heads", _size(first.plan), _size(other.plan)),
             ("examples", first.index_N.tolist(), other.index_N.tolist()),
             ("labels", first.label_N.tolist(), other.label_N.tolist()),
+            ("groups of examples", *(None if one.group_N is None else one.group_N.tolist() for one in (first, other))),
             ("number of classes", first.clean_NC.shape[1], other.clean_NC.shape[1]),
         ):
             if left != right:
@@ -229,7 +235,7 @@ def merge(parts: Mapping[str, Outcomes]) -> Outcomes:
         joined([getattr(part, name) for part in parts.values()]) for name in ("weight_NV", "estimate_NVC")
     )
     common = (first.index_N, first.label_N, first.clean_NC)
-    return Outcomes(plan, *common, logits_NVC, weight_NV, estimate_NVC)
+    return Outcomes(plan, *common, logits_NVC, weight_NV, estimate_NVC, first.group_N)
 
 
 class Collected(Metric):
@@ -237,6 +243,7 @@ class Collected(Metric):
 
     full_state_update = False
     index: list[Tensor]
+    group: list[Tensor]
     label: list[Tensor]
     clean: list[Tensor]
     logits: list[Tensor]
@@ -246,15 +253,17 @@ class Collected(Metric):
     def __init__(self, plan: Plan, *, screened: bool = False) -> None:
         super().__init__()
         self.plan = plan
-        self.names = (*_TENSORS, *(_SCREENED if screened else ()))
+        index, *values = _TENSORS
+        self.names = (index, "group", *values, *(_SCREENED if screened else ()))
         for name in self.names:
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, index_B: Tensor, *values: Tensor) -> None:
-        """Add a batch: index, labels, clean logits and variants' logits; in a screened sweep also weights and
-        estimates.
-        """
-        for name, value in zip(self.names, (index_B, *(value.float() for value in values)), strict=True):
+    def update(self, batch: Batch, *values: Tensor) -> None:
+        """Add a batch: labels, clean logits and variants' logits; in a screened sweep also weights and estimates."""
+        # An example without a group is one by itself.
+        group_B = batch.index_B if batch.group_B is None else batch.group_B
+        whole = (batch.index_B, group_B, *(value.float() for value in values))
+        for name, value in zip(self.names, whole, strict=True):
             getattr(self, name).append(value)
 
     def compute(self) -> tuple[Tensor, ...]:
@@ -270,7 +279,7 @@ class Collected(Metric):
         tensors = self.compute()
         # torchmetrics removes the dimensions of a tensor with one element.
         rows = (tensor.view(tensors[0].numel(), -1) for tensor in tensors)
-        index_N1, label_N1, clean_NC, logits_NX, *screened = rows
+        index_N1, group_N1, label_N1, clean_NC, logits_NX, *screened = rows
         shape = (len(index_N1), len(self.plan.variants), -1)
         weight_NV, estimate_NX = screened or (None, None)
         return Outcomes(
@@ -281,6 +290,7 @@ class Collected(Metric):
             logits_NX.view(shape),
             weight_NV,
             None if estimate_NX is None else estimate_NX.view(shape),
+            None if len(group_N1.unique()) == len(group_N1) else group_N1[:, 0],
         )
 
 

@@ -11,6 +11,7 @@ from bertsecrets.ablation.scoring import Array
 from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.statistics.clusters import Clusters, numbered
 from bertsecrets.statistics.replicates import intraclass_correlation
 
 _BLOCKS = 20
@@ -29,7 +30,7 @@ def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExam
     effect_HN = effects_on_losses(outcomes, task)
     if effect_HN is None:
         return []
-    share, stderr = share_over_examples(effect_HN)
+    share, stderr = share_over_examples(effect_HN, None if outcomes.group_N is None else numbered(outcomes.group_N))
     if not math.isfinite(stderr):
         return []
     reach = float(stats.t.ppf((1 + level) / 2, _BLOCKS - 1)) * stderr
@@ -45,7 +46,9 @@ def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
     partly estimates.
     """
     heads = outcomes.plan.of_kind(HEAD)
-    few = len(heads) < 2 or len(outcomes.index_N) < 2 * _BLOCKS
+    few = (
+        len(heads) < 2 or len(outcomes.index_N if outcomes.group_N is None else outcomes.group_N.unique()) < 2 * _BLOCKS
+    )
     if few or outcomes.is_screened:
         return None
     clean_N, loss_NV = outcomes.losses(task)
@@ -53,7 +56,7 @@ def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
     return effect_HN
 
 
-def share_over_examples(effect_HN: Array) -> tuple[float, float]:
+def share_over_examples(effect_HN: Array, cluster_N: Clusters | None = None) -> tuple[float, float]:
     """Share of the variance of effects that is over examples, with its standard error; NaN where undefined.
 
     An effect is the sum of a mean, a part of the head, a part of the example, and the rest, which differs by example
@@ -62,10 +65,12 @@ def share_over_examples(effect_HN: Array) -> tuple[float, float]:
 
     Args:
         effect_HN: Effects ``[heads, examples]``, e.g. rises of the loss.
+        cluster_N: The group of each example, which blocks keep together; None where each is independent.
     """
+    unit_N = np.arange(effect_HN.shape[1]) if cluster_N is None else cluster_N
     share = 1 - intraclass_correlation(effect_HN)
     without_B = np.array(
-        [1 - intraclass_correlation(np.delete(effect_HN, np.s_[block::_BLOCKS], axis=1)) for block in range(_BLOCKS)]
+        [1 - intraclass_correlation(effect_HN[:, unit_N % _BLOCKS != block]) for block in range(_BLOCKS)]
     )
     # Noise may take the variance between heads below 0.
     return min(1.0, share), float(np.sqrt((_BLOCKS - 1) * without_B.var()))

@@ -116,6 +116,11 @@ class Pilot:
                 f"'{first.name}' disabled heads on {count} examples; expected at least {FEWEST}, which show how often "
                 "a head changes a prediction: disable heads on more examples first."
             )
+        if first.group_N is not None:
+            raise UserError(
+                f"'{first.name}' has examples in groups (data.group), but a plan counts independent examples; "
+                "plan with a run without groups, and take as many groups as it says examples."
+            )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
         if metric in CLASS_METRICS:
             pairs = np.stack([sweep.discordant() for sweep in sweeps], 1)

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from bertsecrets.ablation.scoring import Array, Weights, influences, weighted_scores
+from bertsecrets.statistics.clusters import Clusters, by_cluster, cluster_sums, effective_count, numbered
 
 _EACH = 16
 """Up to this number, unseen changes are counted exactly; larger numbers are rounded up, by at most :data:`_ROUNDED`."""
@@ -65,17 +66,36 @@ class PairedPredictions:
         clean_N: Predictions of the unedited model, of the same kind.
         prediction_VN: Predictions of each variant.
         unseen: What a screened sweep left out; None if nothing: limits and tests of a margin allow for it.
+        group_N: The group of each example; examples of a group belong together, and only groups are independent. None
+            where every example is.
     """
 
     label_N: Array
     clean_N: Array
     prediction_VN: Array
     unseen: Unseen | None = field(default=None, kw_only=True)
+    group_N: NDArray[np.int64] | None = field(default=None, kw_only=True)
 
     @property
     def count(self) -> int:
         """Number of examples."""
         return len(self.label_N)
+
+    @property
+    def cluster_N(self) -> Clusters | None:
+        """The groups, numbered from 0; None where every example is independent."""
+        return None if self.group_N is None else numbered(self.group_N)
+
+    @property
+    def units(self) -> int:
+        """Number of examples, or of groups where there are any: what is independent."""
+        return self.count if self.group_N is None else len(np.unique(self.group_N))
+
+    @property
+    def unit_size(self) -> float:
+        """Examples of a unit: 1, or those of an average group, weighted by size."""
+        cluster_N = self.cluster_N
+        return 1.0 if cluster_N is None else self.count / effective_count(cluster_N)
 
     @property
     def both_VN(self) -> Array:
@@ -86,12 +106,24 @@ class PairedPredictions:
         """Those of some of the variants."""
         index, unseen = list(variants), self.unseen
         left = None if unseen is None else Unseen(unseen.left_V[index], unseen.audited_V[index])
-        return PairedPredictions(self.label_N, self.clean_N, self.prediction_VN[index], unseen=left)
+        return PairedPredictions(
+            self.label_N, self.clean_N, self.prediction_VN[index], unseen=left, group_N=self.group_N
+        )
+
+    def by_unit(self, value_XN: Array) -> Array:
+        """Numbers of each unit in place of those of each example, with the same mean (see :func:`by_cluster`)."""
+        cluster_N = self.cluster_N
+        return value_XN if cluster_N is None else by_cluster(value_XN, cluster_N)
 
     def discordant(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of examples that each variant loses, and wins, ``[V]`` each."""
         right_N, right_VN = self.clean_N == self.label_N, self.prediction_VN == self.label_N
         return (right_N & ~right_VN).sum(-1), (~right_N & right_VN).sum(-1)
+
+    def net_wins(self) -> NDArray[np.int64]:
+        """Examples that each variant wins less those that it loses, of each unit, ``[V, U]``."""
+        net_VN = 1 * (self.prediction_VN == self.label_N) - (self.clean_N == self.label_N)
+        return net_VN if self.cluster_N is None else cluster_sums(net_VN, self.cluster_N).astype(np.int64)
 
     def changes(self, metric: str) -> Array:
         """Change of the metric from the clean predictions to each variant's, ``[V]``."""
@@ -105,8 +137,6 @@ class PairedPredictions:
         return score_RV[:, 1:] - score_RV[:, :1]
 
     def influences(self, metric: str) -> Array:
-        """Influence of every example on these changes, ``[V, N]``; see
-        :func:`bertsecrets.ablation.scoring.influences`.
-        """
+        """Influence of every unit on these changes, ``[V, U]``; see :func:`bertsecrets.ablation.scoring.influences`."""
         influence_VN = influences(metric, self.label_N, self.both_VN)
-        return np.asarray(influence_VN[1:] - influence_VN[0])
+        return self.by_unit(influence_VN[1:] - influence_VN[0])

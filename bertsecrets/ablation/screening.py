@@ -357,7 +357,7 @@ def screened_sweep(
         assert share.batch.label_B is not None
         weight_BV = torch.where(sweep.sure_BV(share), 1.0, share.drawn_BV / screening.audit)
         collected.update(
-            share.batch.index_B,
+            share.batch,
             share.batch.label_B,
             share.clean_BC,
             share.logits_BVC,

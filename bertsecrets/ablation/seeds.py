@@ -190,7 +190,7 @@ def sweep_of(name: str, rows: Sequence[dict[str, Any]], outcomes: Outcomes, task
     paired = outcomes.predictions(task).of([index_of[row["variant"]] for row in rows])
     # What a screened sweep left out is not allowed for over seeds.
     data = (paired.label_N, paired.clean_N, paired.prediction_VN)
-    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy())
+    return RunSweep(*data, name=name, rows=rows, index_N=outcomes.index_N.numpy(), group_N=paired.group_N)
 
 
 def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
@@ -205,6 +205,11 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
             raise UserError(
                 f"Runs '{first.name}' and '{other.name}' disabled heads on different examples ({len(first.index_N)} "
                 f"and {len(other.index_N)}), so their seeds cannot be compared; repeat one with the other's examples."
+            )
+        if not np.array_equal(np.asarray(first.group_N), np.asarray(other.group_N)):
+            raise UserError(
+                f"Runs '{first.name}' and '{other.name}' group their examples differently, so their seeds cannot be "
+                "compared; repeat one with the other's data.group."
             )
     judging = Judging.of(first.rows[0])
     noise = noise_of_examples(np.stack([sweep.resampled_RV for sweep in sweeps]))

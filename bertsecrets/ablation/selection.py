@@ -15,7 +15,7 @@ _SPLITS = 200
 
 
 def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed: int) -> dict[str, Any]:
-    """Split the examples into two halves repeatedly; one half chooses the best variant, the other scores it.
+    """Split examples, or groups, into two halves repeatedly; one half chooses the best variant, the other scores it.
 
     The limits use the variance of R repeated splits that share examples, s^2 (1 / R + 1) for halves of equal size
     (Nadeau and Bengio 2003, equation 11).
@@ -40,14 +40,16 @@ def selection_check(metric: str, paired: PairedPredictions, p_V: Array, *, seed:
     Raises:
         UserError: If there are fewer than four examples.
     """
-    count = paired.count
-    if count < 4:
-        raise UserError(f"{count} examples are too few for a selection check; give at least four.")
+    units = paired.units
+    if units < 4:
+        what = "examples" if paired.group_N is None else "groups of examples"
+        raise UserError(f"{units} {what} are too few for a selection check; give at least four.")
     generator = np.random.default_rng([seed, 2])
     # Halves as weights: one call then scores all splits.
-    half_RN = np.zeros((_SPLITS, count), np.int8)
-    for row_N in half_RN:
-        row_N[generator.permutation(count)[: count // 2]] = 1
+    half_RU = np.zeros((_SPLITS, units), np.int8)
+    for row_U in half_RU:
+        row_U[generator.permutation(units)[: units // 2]] = 1
+    half_RN = half_RU if paired.cluster_N is None else half_RU[:, paired.cluster_N]
     # -inf: an undefined score is never the best one.
     change_RV, other_RV = (
         np.nan_to_num(paired.weighted_changes(metric, weight_RN), nan=-np.inf) for weight_RN in (half_RN, 1 - half_RN)

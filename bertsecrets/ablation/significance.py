@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import METRICS, Array, Score, memory_parts, moments, weighted_ranks
+from bertsecrets.statistics.clusters import Clusters, cluster_sums
 
 Flags = NDArray[np.bool_]
 
@@ -23,14 +24,15 @@ _SWAPS_OF_A_DRAW = 4
 def bootstrap_changes(metric: str, paired: PairedPredictions, resamples: int, generator: np.random.Generator) -> Array:
     """Change of the score from the clean predictions to each variant's under R resamples, ``[R, V]``.
 
-    Examples are drawn with replacement, the same ones for the clean predictions and all variants, so that common
-    variation cancels (Efron and Tibshirani 1993, chapter 8).
+    Examples, or groups where there are any, are drawn with replacement, the same ones for the clean predictions and all
+    variants, so that common variation cancels (Efron and Tibshirani 1993, chapter 8).
     """
-    count, changes = paired.count, []
-    for _, rows in memory_parts(resamples, count, _RESAMPLES_AT_ONCE):
+    units, changes = paired.units, []
+    cluster_N = slice(None) if paired.cluster_N is None else paired.cluster_N
+    for _, rows in memory_parts(resamples, paired.count, _RESAMPLES_AT_ONCE):
         # Counts of each example instead of lists of examples: scores then are weighted sums.
-        drawn_RN = generator.multinomial(count, np.full(count, 1 / count), size=rows)
-        changes.append(paired.weighted_changes(metric, drawn_RN))
+        drawn_RU = generator.multinomial(units, np.full(units, 1 / units), size=rows)
+        changes.append(paired.weighted_changes(metric, drawn_RU[:, cluster_N]))
     return np.concatenate(changes)
 
 
@@ -67,7 +69,7 @@ def swap_test(metric: str, paired: PairedPredictions, permutations: int, generat
     swaps are counted if there are at most ``permutations`` (exact); else that many random ones, including the observed
     pattern. Random patterns are the same for all variants. Correlations do not depend on
     location and scale, so predictions are standardised first; for Spearman's, ranks are taken over both predictions
-    together, which stay exchangeable.
+    together, which stay exchangeable. Examples of one group are swapped together.
     """
     features, score = METRICS[metric]
     label_N = of_label_N = paired.label_N
@@ -76,7 +78,7 @@ def swap_test(metric: str, paired: PairedPredictions, permutations: int, generat
         features = moments
         of_label_N = _ranks(label_N) if metric == "spearman" else label_N - label_N.mean()
     swaps = [
-        _Swaps.of(features(of_label_N, _pair(metric, paired.clean_N, prediction_N)))
+        _Swaps.of(features(of_label_N, _pair(metric, paired.clean_N, prediction_N)), paired.cluster_N)
         for prediction_N in paired.prediction_VN
     ]
     p_V = np.ones(len(swaps))
@@ -93,11 +95,11 @@ def swap_test(metric: str, paired: PairedPredictions, permutations: int, generat
             random.append(variant)
     if random:
         beyond_V = np.zeros(len(swaps))
-        for _, rows in memory_parts(permutations, len(label_N), _PATTERNS_AT_ONCE, _SWAPS_OF_A_DRAW):
-            # Swaps of all examples, also of unmoved ones, so that all variants share their patterns.
-            swap_RN = generator.integers(0, 2, size=(rows, len(label_N)), dtype=np.int8)
+        for _, rows in memory_parts(permutations, paired.units, _PATTERNS_AT_ONCE, _SWAPS_OF_A_DRAW):
+            # Swaps of all units, also of unmoved ones, so that all variants share their patterns.
+            swap_RU = generator.integers(0, 2, size=(rows, paired.units), dtype=np.int8)
             for variant in random:
-                beyond_V[variant] += swaps[variant].extreme(swap_RN[:, swaps[variant].moved_M], score).sum()
+                beyond_V[variant] += swaps[variant].extreme(swap_RU[:, swaps[variant].moved_M], score).sum()
         p_V[random] = (beyond_V[random] + 1) / (permutations + 1)
     return p_V
 
@@ -107,7 +109,7 @@ class _Swaps:
     """What swaps of the two predictions of examples do to the sums of features of both sides.
 
     Args:
-        moved_M: The M examples whose features differ between the sides.
+        moved_M: The M examples, or groups, whose features differ between the sides.
         difference_MF: By how much.
         total_PF: Sums of the features of either side.
         examples: Number of examples.
@@ -119,10 +121,12 @@ class _Swaps:
     examples: int
 
     @classmethod
-    def of(cls, feature_PNF: Array) -> "_Swaps":
-        moved_M = np.flatnonzero((feature_PNF[0] != feature_PNF[1]).any(-1))
-        difference_MF = feature_PNF[1, moved_M] - feature_PNF[0, moved_M]
-        return cls(moved_M, difference_MF, feature_PNF.sum(1), feature_PNF.shape[1])
+    def of(cls, feature_PNF: Array, cluster_N: Clusters | None) -> "_Swaps":
+        difference_UF = feature_PNF[1] - feature_PNF[0]
+        if cluster_N is not None:
+            difference_UF = cluster_sums(difference_UF.T, cluster_N).T
+        moved_M = np.flatnonzero((difference_UF != 0).any(-1))
+        return cls(moved_M, difference_UF[moved_M], feature_PNF.sum(1), feature_PNF.shape[1])
 
     def extreme(self, swap_RM: NDArray[np.integer[Any]], score: Score) -> Flags:
         """Which patterns of swaps of the moved examples change the score at least as much as the variant."""

@@ -129,7 +129,8 @@ class Judged:
         heads = [row for row in HEAD.of(rows) if row["metric"] == rows[0]["metric"]]
         undecided = any(row["verdict"] == INCONCLUSIVE for row in heads)
         enough = len(self.outcomes.label_N) >= FEWEST_OF_A_PILOT
-        if not undecided or not enough:
+        # A plan is for independent examples.
+        if not undecided or not enough or self.outcomes.group_N is not None:
             return []
         pilot = Pilot.of([sweep_of("", heads, self.outcomes, self.task)], rows)
         return [Power(self.outcomes.plan.mode, **plan_power(pilot, repeats=_REPEATS, times=_TIMES).record())]

@@ -21,6 +21,7 @@ from bertsecrets.ablation.scoring import (
 from bertsecrets.ablation.significance import bootstrap_changes, mcnemar_exact, swap_test
 from bertsecrets.errors import UserError
 from bertsecrets.results.verdicts import DISPENSABLE, INCONCLUSIVE, NEEDED
+from bertsecrets.statistics.clusters import cluster_sums, few_p, few_tail, signed_sums
 from bertsecrets.statistics.corrections import corrected
 from bertsecrets.statistics.intervals import (
     Limits,
@@ -172,7 +173,8 @@ def judge(metric: str, paired: PairedPredictions, judging: Judging) -> Verdicts:
     """Judge the change of score from the clean predictions to those of each variant.
 
     P-values come from McNemar's exact test for accuracy and from random swaps of predictions for every other metric;
-    intervals from :mod:`bertsecrets.statistics.intervals`. A variant is *dispensable* if a loss of the margin or more
+    intervals from :mod:`bertsecrets.statistics.intervals`. Where examples have groups, all are over groups
+    (:mod:`bertsecrets.statistics.clusters`). A variant is *dispensable* if a loss of the margin or more
     is ruled out, corrected for V variants (:mod:`bertsecrets.statistics.non_inferiority`: of the two one-sided tests of
     equivalence, the one against loss; the intervals are mid-p, it is not); else *needed* if a loss is shown
     (one-sided); else *inconclusive*. A variant's results do not depend on the other variants, except for the adjusted
@@ -233,7 +235,7 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> Pa
     """
     baseline, score_V = _scores(metric, paired)
     if metric == "accuracy":
-        p_V = mcnemar_exact(*paired.discordant())
+        p_V = mcnemar_exact(*paired.discordant()) if paired.group_N is None else signed_sums(paired.net_wins())
     else:
         p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
     loss_V = p_against_margin(metric, paired, judging.margin)
@@ -257,7 +259,7 @@ def p_of_mean_against_margin(metric: str, models: Sequence[PairedPredictions], m
     harm_SV = [_largest(metric, *pair)[0] for pair in zip(models, influence_SVN, strict=True)]
     delta_SV = [_defined_changes(metric, paired) for paired in models]
     test = influenced_loss(*(np.mean(part, axis=0) for part in (delta_SV, influence_SVN, harm_SV)))
-    return test(np.array(margin))
+    return _of_clusters(test, models[0])(np.array(margin))
 
 
 def p_against_margins(metric: str, paired: PairedPredictions, margin_M: Array) -> Array:
@@ -291,7 +293,7 @@ def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArra
     enumerated for accuracy, simulated for other metrics.
     """
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
-    if metric == "accuracy":
+    if metric == "accuracy" and paired.group_N is None:
         # Many variants share their counts, and so their p-values.
         counts = np.stack([*paired.discordant(), *(() if unseen is None else (unseen.left_V, unseen.audited_V))])
         (lost_U, won_U, *_), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
@@ -300,12 +302,18 @@ def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArra
         first_U = which_V = np.arange(len(paired.prediction_VN))
         influence_VN = paired.influences(metric)
         harm_V, _ = _largest(metric, paired, influence_VN)
-        test = influenced_loss(_defined_changes(metric, paired), influence_VN, harm_V)
+        test = _of_clusters(influenced_loss(_defined_changes(metric, paired), influence_VN, harm_V), paired)
     if unseen is not None:
         step = largest_flip(metric, paired.label_N, paired.clean_N)
         chance_VK, changes_K = unseen.chances_VK()
         test = with_unseen_losses(test, step, chance_VK[first_U], changes_K)
     return test, which_V.ravel()
+
+
+def _of_clusters(test: LossTest, paired: PairedPredictions) -> LossTest:
+    """The test with the degrees of freedom of few groups, where there are any."""
+    cluster_N = paired.cluster_N
+    return test if cluster_N is None else lambda size: few_p(test(size), cluster_N)
 
 
 def _scores(metric: str, paired: PairedPredictions) -> tuple[float, Array]:
@@ -394,21 +402,21 @@ class Rises:
     high_simultaneous: Array
 
 
-def judge_rises(change_NV: Array, judging: Judging) -> Rises:
+def judge_rises(change_UV: Array, judging: Judging) -> Rises:
     """Judge the rise of a mean over examples without each variant, such as the loss, with the max-t of
     :func:`judge_together`.
 
     By :func:`bertsecrets.statistics.student.mean_rises` over paired examples; limits are Student's.
 
     Args:
-        change_NV: Changes of each example.
+        change_UV: Changes of each example, or group (:meth:`PairedPredictions.by_unit`).
         judging: Level and correction.
     """
     generator = np.random.default_rng([0, 4])
     # A mean has no unseen event: its spread is seen in every example.
-    draw_VR = joint_draws(error_correlation((change_NV - change_NV.mean(0)).T, 0.0), generator)
-    _, low_V, high_V = mean_limits(change_NV, 2 * simultaneous_tail(draw_VR, 1 - judging.level))
-    return Rises(_over_variants(mean_rises(change_NV), draw_VR, judging), low_V, high_V)
+    draw_VR = joint_draws(error_correlation((change_UV - change_UV.mean(0)).T, 0.0), generator)
+    _, low_V, high_V = mean_limits(change_UV, 2 * simultaneous_tail(draw_VR, 1 - judging.level))
+    return Rises(_over_variants(mean_rises(change_UV), draw_VR, judging), low_V, high_V)
 
 
 def p_of_losses(delta_V: Array, p_V: Array) -> Array:
@@ -441,7 +449,7 @@ def change_limits(metric: str, paired: PairedPredictions) -> Tail:
     """
     limits, most, unseen = _unbounded_limits(metric, paired), _RANGE[metric], paired.unseen
     if unseen is not None and unseen.left_V.any():
-        if metric == "accuracy":
+        if metric == "accuracy" and paired.group_N is None:
             # Many variants share their counts, and limits at many tails take long.
             (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant()), axis=1, return_inverse=True)
             of_U = at_many_tails(paired_proportions(lost_U, won_U, paired.count), len(lost_U))
@@ -459,10 +467,12 @@ def change_limits(metric: str, paired: PairedPredictions) -> Tail:
 
 
 def _unbounded_limits(metric: str, paired: PairedPredictions) -> Tail:
-    if metric == "accuracy":
+    if metric == "accuracy" and paired.group_N is None:
         return paired_proportions(*paired.discordant(), paired.count)
     influence_VN = paired.influences(metric)
-    return influenced_change(_defined_changes(metric, paired), influence_VN, *_largest(metric, paired, influence_VN))
+    limits = influenced_change(_defined_changes(metric, paired), influence_VN, *_largest(metric, paired, influence_VN))
+    cluster_N = paired.cluster_N
+    return limits if cluster_N is None else lambda tail: limits(few_tail(tail, cluster_N))
 
 
 def _defined_changes(metric: str, paired: PairedPredictions) -> Array:
@@ -487,17 +497,18 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
         alpha: Level of the test, corrected for the number of variants.
         permutations: Number of random swaps.
     """
-    count, variants = paired.count, len(paired.prediction_VN)
-    if metric == "accuracy":
+    # Groups are worth fewer examples, each of which weighs more.
+    count, variants = round(paired.count / paired.unit_size), len(paired.prediction_VN)
+    if metric == "accuracy" and paired.group_N is None:
         lost_V, won_V = paired.discordant()
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
     # Random swaps need a p-value a little below alpha, as the observed order counts as one of them.
     alpha = _level_of_swaps(alpha, permutations)
     if alpha <= 0:
         return np.full(variants, np.nan)
-    variance_V = (paired.influences(metric) ** 2).mean(-1) / count
+    variance_V = (paired.influences(metric) ** 2).mean(-1) / paired.units
     if metric in CLASS_METRICS:
-        harm_V = np.full(variants, typical_harm(metric, paired.label_N, paired.clean_N))
+        harm_V = np.full(variants, typical_harm(metric, paired.label_N, paired.clean_N) * paired.unit_size)
     else:
         # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their
         # variance.
@@ -528,19 +539,22 @@ def _level_of_swaps(alpha: float, permutations: int) -> float:
 
 
 def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tuple[Array, Array]:
-    """The largest loss and gain that one example can make, ``[V]`` each.
+    """The largest loss and gain that one example, or a group of average size, can make, ``[V]`` each.
 
     Either the unedited model's prediction or the variant's may flip, to any class. Scores move as far as observed if
     enough of them move, else from the lowest to the highest.
     """
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
+    size = paired.unit_size
     if metric in CLASS_METRICS:
         clean = largest_flip(metric, label_N, clean_N)
-        flip_V = np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
+        flip_V = size * np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
         return flip_V, flip_V
-    largest_V2 = np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
-    observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / len(label_N)
-    many_V = (prediction_VN != clean_N).sum(-1) >= _FEW_MOVED
+    largest_V2 = size * np.tile(largest_moves(metric, label_N, clean_N), (len(prediction_VN), 1))
+    observed_V2 = np.stack([-influence_VN.min(-1), influence_VN.max(-1)], -1).clip(min=0) / paired.units
+    moved_VN = prediction_VN != clean_N
+    moved_VU = moved_VN if paired.cluster_N is None else cluster_sums(moved_VN, paired.cluster_N) > 0
+    many_V = moved_VU.sum(-1) >= _FEW_MOVED
     largest_V2 = np.where(many_V[:, None], observed_V2, largest_V2)
     return largest_V2[:, 0], largest_V2[:, 1]
 
@@ -551,8 +565,9 @@ def _check(paired: PairedPredictions) -> None:
         raise UserError(
             f"Predictions of shape {list(prediction_VN.shape)} cannot be judged; give [variants, examples]."
         )
-    if len(label_N) < 2:
-        raise UserError(f"{len(label_N)} examples are too few to judge a change by; give at least two.")
+    if paired.units < 2:
+        what = "examples" if paired.group_N is None else "groups of examples"
+        raise UserError(f"{paired.units} {what} are too few to judge a change by; give at least two.")
     if clean_N.shape != label_N.shape or prediction_VN.shape[1:] != label_N.shape:
         raise UserError(
             f"There are {len(label_N)} labels, {len(clean_N)} clean predictions and {prediction_VN.shape[1]} of each "

@@ -25,6 +25,7 @@ class Batch:
         label_B: Class indices (int64) or scores (float32); None in a split without labels.
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
         annotations: For each example its sentences' annotations, or an empty tuple.
+        group_B: Group of each example, int64; None where each is independent.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Batch:
         label_B: Tensor | None,
         weight: float = 1.0,
         annotations: tuple[tuple[Annotation, ...], ...] = (),
+        group_B: Tensor | None = None,
     ) -> None:
         self.input_ids_BS = input_ids_BS
         self.attention_mask_BS = attention_mask_BS
@@ -48,6 +50,7 @@ class Batch:
         self.label_B = label_B
         self.weight = weight
         self.annotations = annotations
+        self.group_B = group_B
 
     @property
     def size(self) -> int:

@@ -92,7 +92,9 @@ class Example:
 
     ``index`` is the row's position in its split, from 0. ``label`` is a class index, a score, or None in a split
     without labels. ``annotations`` has one entry per sentence, or is empty. A window of a longer document has the index
-    of the ``document``, and then its own ``index`` is its position among all windows.
+    of the ``document``, and then its own ``index`` is its position among all windows. Examples with the same ``group``,
+    a hash of what the column of groups holds, belong together, such as the sentences of one review; None without such a
+    column.
     """
 
     index: int
@@ -100,3 +102,4 @@ class Example:
     label: int | float | None
     annotations: tuple[Annotation, ...] = ()
     document: int | None = None
+    group: int | None = None

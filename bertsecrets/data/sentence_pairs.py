@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BatchSpec
-from bertsecrets.data.tokenization import EncodedSplit
+from bertsecrets.data.tokenization import EncodedSplit, group_tensor
 from bertsecrets.errors import UserError
 
 
@@ -70,4 +70,5 @@ class SentencePairs(Dataset[Batch]):
         labels = [example.label for example in examples if example.label is not None]
         batch.index_B = torch.tensor([example.index for example in examples])
         batch.label_B = torch.tensor(labels, dtype=torch.float32) if len(labels) == len(examples) else None
+        batch.group_B = group_tensor(examples)
         return batch

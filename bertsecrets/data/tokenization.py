@@ -128,6 +128,7 @@ class EncodedSplit(Dataset[Batch]):
             label_B=torch.tensor(labels, dtype=self.label_type) if len(labels) == len(examples) else None,
             weight=spec.weight,
             annotations=tuple(example.annotations for example in examples),
+            group_B=group_tensor(examples),
         )
 
     @staticmethod
@@ -136,6 +137,12 @@ class EncodedSplit(Dataset[Batch]):
         for i, row in enumerate(rows):
             tensor[i, : len(row)] = torch.tensor(row)
         return tensor
+
+
+def group_tensor(examples: Sequence[Example]) -> Tensor | None:
+    """The groups of some examples, int64; None unless each has one."""
+    groups = [example.group for example in examples if example.group is not None]
+    return torch.tensor(groups, dtype=torch.int64) if len(groups) == len(examples) else None
 
 
 def _tokenise(examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int) -> Iterator[Tokens]:

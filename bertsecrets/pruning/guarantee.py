@@ -95,7 +95,10 @@ def guarantee(
 
 def within(paired: PairedPredictions, member_N: NDArray[np.bool_]) -> PairedPredictions:
     """The predictions on some of the examples."""
-    return PairedPredictions(paired.label_N[member_N], paired.clean_N[member_N], paired.prediction_VN[:, member_N])
+    group_N = None if paired.group_N is None else paired.group_N[member_N]
+    return PairedPredictions(
+        paired.label_N[member_N], paired.clean_N[member_N], paired.prediction_VN[:, member_N], group_N=group_N
+    )
 
 
 def classes_of(paired: PairedPredictions) -> list[PairedPredictions]:

@@ -140,6 +140,7 @@ def evaluate_sets(
         paired.label_N,
         paired.clean_N,
         np.stack([paired.prediction_VN[index_of[heads]] if heads else paired.clean_N for heads in sets]),
+        group_N=paired.group_N,
         clean_loss=clean_loss,
         loss_V=np.array([loss_V[index_of[heads]] if heads else clean_loss for heads in sets]),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -36,10 +37,11 @@ Batches = Callable[[], Iterable[Batch]]
 
 @dataclass(frozen=True)
 class Answers:
-    """Predictions of a model on N labelled examples, in order of their index, float64."""
+    """Predictions of a model on N labelled examples, in order of their index, float64, and the examples' groups."""
 
     label_N: Array
     prediction_N: Array
+    group_N: NDArray[np.int64] | None = None
 
 
 def speedups_of(settings: ShrinkSettings, table: LatencyTable) -> list[float]:
@@ -132,7 +134,7 @@ def answers(
     model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Context, device: torch.device
 ) -> Answers:
     """Predictions on labelled examples of a model on this device, in evaluation mode."""
-    indices, labels, predictions = [], [], []
+    indices, labels, predictions, groups = [], [], [], []
     for batch in batches:
         assert batch.label_B is not None
         with context():
@@ -140,14 +142,17 @@ def answers(
         predictions.append(decide(logits_BC.float(), task).cpu().double())
         labels.append(batch.label_B.double())
         indices.append(batch.index_B)
+        groups += [] if batch.group_B is None else [batch.group_B]
     order_N = torch.cat(indices).argsort()
-    return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy())
+    group_N = torch.cat(groups)[order_N].numpy() if groups else None
+    return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy(), group_N)
 
 
 def paired(whole: Answers, smaller: Answers) -> SetResults:
     """The predictions of both models on the same examples."""
     predictions = (whole.label_N, whole.prediction_N, smaller.prediction_N[None])
-    return SetResults(*predictions, clean_loss=math.nan, loss_V=np.array([math.nan]))
+    nothing = math.nan
+    return SetResults(*predictions, group_N=whole.group_N, clean_loss=nothing, loss_V=np.array([nothing]))
 
 
 def metric_tests(

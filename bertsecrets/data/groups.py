@@ -1,0 +1,68 @@
+"""Examples that belong together, such as the sentences of one review: which they are, and where they seem to be."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from bertsecrets.data.example import Example
+from bertsecrets.errors import UserError
+from bertsecrets.settings import shown
+
+_MANY = 0.05
+"""Share of the rows that repeat a text from which intervals are noticeably too narrow."""
+
+
+def group_of(value: Hashable) -> int:
+    """The number of a group, from 0 to 2^63 - 1: a hash of what names it, which other rows do not change."""
+    return int.from_bytes(hashlib.blake2b(repr(value).encode(), digest_size=8).digest(), "big") >> 1
+
+
+def with_groups(examples: Sequence[Example], names: Sequence[Hashable], where: str) -> list[Example]:
+    """The examples with their groups.
+
+    Args:
+        examples: The examples.
+        names: What names the group of each.
+        where: Where the names come from, for messages.
+
+    Raises:
+        UserError: If a name is missing, all are the same, or two groups have the same pair of texts.
+    """
+    groups: dict[tuple[str, ...], Hashable] = {}
+    for example, name in zip(examples, names, strict=True):
+        if name is None or name == "" or name != name:
+            raise UserError(f"{where} is empty in row {example.index}; give every row a group.")
+        if len(example.texts) == 2 and groups.setdefault(example.texts, name) != name:
+            raise UserError(
+                f"{where} splits a pair: {shown(' / '.join(example.texts))} is in the groups "
+                f"{shown(groups[example.texts])} and {shown(name)}; give equal pairs one group, or remove repeats."
+            )
+    if len(examples) > 1 and len(set(names)) == 1:
+        raise UserError(
+            f"{where} holds {shown(names[0])} in all {len(examples):,} rows, so that no two are independent; name a "
+            "column that tells groups apart."
+        )
+    return [replace(example, group=group_of(name)) for example, name in zip(examples, names, strict=True)]
+
+
+def repeats(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
+    """A sentence if many examples without groups share a text, naming its column; None if few do.
+
+    Args:
+        examples: The examples that are judged.
+        columns: The name of each of their texts.
+    """
+    if not examples or examples[0].group is not None:
+        return None
+    shared: Mapping[str, int] = {
+        column: sum(count for count in Counter(one.texts[place] for one in examples).values() if count > 1)
+        for place, column in enumerate(columns)
+    }
+    column = max(shared, key=lambda name: shared[name])
+    if shared[column] < _MANY * len(examples):
+        return None
+    return (
+        f"Intervals may be too narrow: {shared[column]:,} of the {len(examples):,} rows share their '{column}' with "
+        f"another row; set data.group={column} to judge such rows together."
+    )
