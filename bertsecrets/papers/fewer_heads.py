@@ -372,7 +372,7 @@ def _all_fitted(models: Studied) -> list[_Fitted]:
 
 
 def _score(model: Model) -> float:
-    return float(next(iter(model.first_set["model"].values())))
+    return next(iter(model.first_set.model.values()))
 
 
 def _penalty(model: Model) -> float | None:

@@ -124,7 +124,7 @@ class Group(Condition):
     @property
     def learned(self) -> bool | None:
         """Whether any seed is shown to beat the constant answer; None where that was not tested."""
-        tested = [model.learned for model in self.models if model.learned is not None]
+        tested = [model.scores.learned for model in self.models if model.scores.learned is not None]
         return any(tested) if tested else None
 
     @property

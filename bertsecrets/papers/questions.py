@@ -325,15 +325,13 @@ def accuracies(models: Studied) -> Iterator[Line]:
     """The accuracy of fine-tuned models and of those under controls of the data, and of the most frequent class."""
     for group in models.tuned:
         for compared in [group, *_of_data(models, group)]:
-            values = [
-                value for model in compared.models if (value := model.first_set["model"].get("accuracy")) is not None
-            ]
-            if values:
-                interval = score_interval("accuracy", values, int(compared.models[0].first_set["count"]))
+            values = [model.first_set.model.get("accuracy", math.nan) for model in compared.models]
+            if np.isfinite(values).any():
+                interval = score_interval("accuracy", values, compared.models[0].first_set.count)
                 line = {"name": compared.name, "accuracy": interval.mean}
                 yield {**line, "low": interval.low, "high": interval.high}
-        name = next(iter(group.models[0].scores["sets"]))
-        if "accuracy" in group.models[0].first_set["constant"]:
+        name = next(iter(group.models[0].scores.sets))
+        if "accuracy" in group.models[0].first_set.constant:
             yield {"name": "most frequent class", "accuracy": constant_score(group.models, name, "accuracy")}
 
 
@@ -391,7 +389,7 @@ def _gain(gain_SN: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> Estimate:
 
 def _predictions(folder: Path, model: Model) -> pa.Table | None:
     """What a run of a model kept of its predictions for the first set, in order of the examples; None without any."""
-    path = folder / PREDICTIONS / f"{next(iter(model.scores['sets']))}.parquet"
+    path = folder / PREDICTIONS / f"{next(iter(model.scores.sets))}.parquet"
     return pq.read_table(path).sort_by("index") if path.is_file() else None
 
 

@@ -145,7 +145,7 @@ def _scores(
     """The metrics of models that started from pre-trained weights, the task's first one first."""
     random = models.of_random(group)
     untrained = [model for model in models.initial_of(group) if model.init != RANDOM_INIT]
-    name, first = next(iter(group.models[0].scores["sets"].items()))
+    name, first = next(iter(group.models[0].scores.sets.items()))
     return [
         Scores(
             group.name,
@@ -155,10 +155,10 @@ def _scores(
             _by_seed(untrained, metric),
             constant_score(group.models, name, metric),
             published.get(group.task, {}).get(metric, ()),
-            int(first["count"]),
+            first.count,
             development.get(group.task, 0),
         )
-        for metric in first["constant"]
+        for metric in first.constant
     ]
 
 
@@ -178,8 +178,7 @@ def _gain(tasks: Sequence[Sequence[Scores]]) -> list[list[str]]:
 
 
 def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
-    values = [model.first_set["model"].get(metric) for model in models]
-    return [math.nan if value is None else float(value) for value in values]
+    return [model.first_set.model.get(metric, math.nan) for model in models]
 
 
 def _drawn(init: str, scores: Scores, values: list[float], place: int) -> IntervalRow:

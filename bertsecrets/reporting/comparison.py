@@ -50,7 +50,7 @@ def write_comparison(
     """
     conditions, varying = find_conditions(runs)
     notes = [*_unlearned_in_words(conditions, varying), *left_out(unfinished)]
-    labelled = any(scores["constant"] for run in runs for scores in run.scores["sets"].values())
+    labelled = any(scores.constant for run in runs for scores in run.scores.sets.values())
     sections = [_scores(conditions, varying)] if labelled else []
     if heads:
         compared = compare_experiments(conditions, varying, trusted)
@@ -171,13 +171,13 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
     cells, drawn, losers = [], [], []
     means: dict[tuple[str, str, str], dict[str, Interval]] = {}
     for condition in conditions:
-        for name, scores in condition.runs[0].scores["sets"].items():
-            for metric in scores["constant"]:
-                values = [_number(_score(run, name, metric)) for run in condition.runs]
+        for name, scores in condition.runs[0].scores.sets.items():
+            for metric in scores.constant:
+                values = [run.scores.of(name, metric) for run in condition.runs]
                 constant = constant_score(condition.runs, name, metric)
                 # The correlation of a constant answer is undefined: it counts as 0 here.
                 floor = 0.0 if metric in CORRELATIONS and not math.isfinite(constant) else constant
-                interval = score_interval(metric, values, int(scores["count"]))
+                interval = score_interval(metric, values, scores.count)
                 cells.append(
                     [
                         condition.label(varying),
@@ -186,10 +186,10 @@ def _scores(conditions: Sequence[Condition], varying: Sequence[str]) -> Section:
                         number(interval.mean),
                         low_to_high(interval.low, interval.high),
                         number(constant),
-                        str(scores["count"]),
+                        str(scores.count),
                     ]
                 )
-                if metric == next(iter(scores["constant"])):
+                if metric == next(iter(scores.constant)):
                     key = condition.task, name, metric
                     means.setdefault(key, {})[condition.label(varying)] = interval
                     label = f"{condition.label(varying)} · {metric}"
@@ -331,7 +331,7 @@ def _drift_and_ablation(conditions: Sequence[Condition], varying: Sequence[str])
 
 
 def _runs(runs: Sequence[FinishedRun], folder: Path) -> Section:
-    rows = [[run.name, str(run.seed), f"{run.scores['seconds']:.0f} s"] for run in runs]
+    rows = [[run.name, str(run.seed), f"{run.scores.seconds:.0f} s"] for run in runs]
     links = [address_of(Run.open(run.folder).report_path, folder) for run in runs]
     return Section("The runs", tables=[Table(["report", "seed", "time"], rows, links=links)])
 
@@ -350,13 +350,3 @@ def _reading(with_heads: bool) -> Section:
             *(["Every head's mean and interval is in comparison.parquet next to this page."] if with_heads else []),
         ],
     )
-
-
-def _score(run: FinishedRun, name: str, metric: str) -> float | None:
-    """A run's score; None if it is undefined, or the run has no such set."""
-    scores = run.scores["sets"].get(name, {"model": {}})["model"]
-    return None if scores.get(metric) is None else float(scores[metric])
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

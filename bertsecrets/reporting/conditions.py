@@ -70,7 +70,7 @@ class Condition:
         None under a control and from random weights: such runs are compared because they learn less.
         """
         kept = self.controlled or self.factors["init"] == RANDOM_INIT
-        return () if kept else tuple(run for run in self.runs if run.learned is False)
+        return () if kept else tuple(run for run in self.runs if run.scores.learned is False)
 
     def label(self, varying: Sequence[str]) -> str:
         """The values of the varying factors, as a label for axes and tables."""

@@ -13,7 +13,7 @@ from bertsecrets.reporting.run_report import views_of
 from bertsecrets.results.config_copy import CONFIG_COPY
 from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import FINISHED, MERGED, SWEEP_FILE, Declaration, Run
-from bertsecrets.results.scores import LEVEL, RunScores
+from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
 
@@ -29,14 +29,14 @@ class FinishedRun:
     Args:
         folder: The folder.
         config: Its resolved configuration.
-        scores: The content of ``scores.json``.
+        scores: Its scores.
         heads: Its head table.
         further: Other runs about the same weights, whose experiments it does not hold itself.
     """
 
     folder: Path
     config: dict[str, Any]
-    scores: dict[str, Any]
+    scores: RunScores
     heads: HeadTable = field(default_factory=HeadTable.empty)
     further: tuple["FinishedRun", ...] = ()
 
@@ -55,16 +55,9 @@ class FinishedRun:
         return int(self.config.get("trained", self.config)["seed"])
 
     @property
-    def first_set(self) -> dict[str, Any]:
-        """The scores of the first evaluation set: ``count``, ``model`` and ``constant`` by metric, ``p_constant``."""
-        scores: dict[str, Any] = next(iter(self.scores["sets"].values()))
-        return scores
-
-    @property
-    def learned(self) -> bool | None:
-        """Whether it is shown to beat the constant answer on the first set; None where that was not tested."""
-        p = self.first_set.get("p_constant")
-        return None if p is None else float(p) <= LEVEL
+    def first_set(self) -> SetScores:
+        """The scores of the first evaluation set."""
+        return next(iter(self.scores.sets.values()))
 
     @property
     def source(self) -> str | None:
@@ -78,7 +71,7 @@ class FinishedRun:
         seed.
         """
         trained = self.config.get("trained") or {}
-        return Path(trained.get("folder") or self.source or self.folder).resolve(), int(self.scores["step"]), self.seed
+        return Path(trained.get("folder") or self.source or self.folder).resolve(), self.scores.step, self.seed
 
     @cached_property
     def size(self) -> tuple[int, int] | None:
@@ -97,20 +90,17 @@ class FinishedRun:
 
 
 def constant_score(runs: Sequence[FinishedRun], name: str, metric: str) -> float:
-    """The score of the constant answer on one evaluation set of runs that differ in their seed; NaN where undefined.
-
-    Runs of earlier versions, whose answer was the class that most of their training rows had, may differ: the highest
-    counts.
+    """The highest score of the constant answer on one evaluation set of runs that differ in their seed; NaN where
+    undefined.
 
     Args:
         runs: The runs.
         name: The evaluation set.
         metric: The metric.
     """
-    sets = [run.scores["sets"][name] for run in runs if name in run.scores["sets"]]
-    return max(
-        (float(value) for scores in sets if (value := scores["constant"].get(metric)) is not None), default=math.nan
-    )
+    sets = [run.scores.sets[name] for run in runs if name in run.scores.sets]
+    values = [scores.constant.get(metric, math.nan) for scores in sets]
+    return max(filter(math.isfinite, values), default=math.nan)
 
 
 def joined(runs: Sequence[FinishedRun]) -> FinishedRun:
@@ -199,4 +189,4 @@ def read_run(folder: Path) -> FinishedRun:
     scores = RunScores.read(run.scores_path)
     if not scores.sets:
         raise UserError(f"'{folder}' holds no scores; run it again.")
-    return FinishedRun(folder, config, scores.as_dict(), run.table())
+    return FinishedRun(folder, config, scores, run.table())

@@ -158,6 +158,10 @@ class RunScores:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"'{path}' cannot be read as the scores of a run ({error}); repeat the run.") from error
 
+    def of(self, name: str, metric: str) -> float:
+        """The model's score on an evaluation set; NaN where it is undefined, or was not measured."""
+        return self.sets[name].model.get(metric, math.nan) if name in self.sets else math.nan
+
     def lines(self) -> list[Score]:
         """Every metric with its baseline; an accuracy with its standard error and Wilson's interval as a proportion.
 

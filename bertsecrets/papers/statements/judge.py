@@ -311,7 +311,7 @@ def subject_of(models: Studied, group: Group, about: About) -> Subject:
     others = () if random is None else random.models
     # A model from random weights or under a control is judged even if it learned nothing: such statements are about
     # that.
-    counted = [model for model in group.models if model.learned or about == "random" or group.controlled]
+    counted = [model for model in group.models if model.scores.learned or about == "random" or group.controlled]
     # In a ring: each seed is in two comparisons.
     following = [*counted[1:], *counted[:1]]
     sheets = tuple(

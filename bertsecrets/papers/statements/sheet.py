@@ -310,7 +310,7 @@ class Sheet:
 def _origin(run: FinishedRun, rows: Sequence[dict[str, Any]]) -> str:
     """Metric, evaluation set and sample of a sweep, e.g. ``accuracy on val, 408 of 872 examples``."""
     name, counts = rows[0]["evaluation"], sorted({int(row["count"]) for row in rows})
-    of = (run.scores["sets"].get(name) or {}).get("count")
+    of = run.scores.sets[name].count if name in run.scores.sets else None
     numbers = f"{counts[0]:,} to {counts[-1]:,}" if len(counts) > 1 else f"{counts[0]:,}"
     whole = "" if of is None or counts == [of] else f" of {of:,}"
     stopped = " (stopped early)" if len(counts) > 1 else ""

@@ -288,8 +288,8 @@ class Score(SizeTest):
     def reading(self, sheet: Sheet) -> Reading:
         metric, score, error, count = _score(sheet.runs[0])
         if self.minus == "constant":
-            constant = sheet.runs[0].first_set["constant"][metric]
-            difference = score - (0.0 if constant is None else float(constant))
+            constant = sheet.runs[0].first_set.constant[metric]
+            difference = score - (constant if math.isfinite(constant) else 0.0)
             # A model that scores exactly the same gives the same answer: no other sample would tell them apart.
             stderr = 0.0 if abs(difference) < _SAME else error
         else:
@@ -308,11 +308,9 @@ def _score(run: FinishedRun) -> tuple[str, float, float, int]:
     unknown.
     """
     first = run.first_set
-    metric, count = next(iter(first["constant"])), int(first["count"])
-    score = first["model"][metric]
-    if score is None:
-        return metric, math.nan, math.nan, count
+    metric, count = next(iter(first.constant)), first.count
+    score = first.model[metric]
     if metric in FISHER and count > 3:
-        return metric, float(score), (1 - float(score) ** 2) / math.sqrt(count - 3), count
-    error = math.sqrt(max(0.0, score * (1 - score)) / count) if metric == "accuracy" else math.nan
-    return metric, float(score), error, count
+        return metric, score, (1 - score**2) / math.sqrt(count - 3), count
+    error = math.sqrt(max(0.0, score * (1 - score)) / count) if metric == "accuracy" and score == score else math.nan
+    return metric, score, error, count
