@@ -8,7 +8,6 @@ import pytest
 from papers.paper_runs import chosen, point, prune_search
 from reporting.finished_runs import make_run
 
-from bertsecrets.present.gates import FROZEN
 from bertsecrets.present.pruning import (
     PRESENTER,
     answer_in_words,
@@ -16,9 +15,9 @@ from bertsecrets.present.pruning import (
     knee_in_words,
     search_in_words,
 )
-from bertsecrets.pruning.experiment import CausalGates, Pruning
+from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.guarantee import search_level
-from bertsecrets.pruning.rows import Chosen, GateFits, Group, PathPoint, Pruned
+from bertsecrets.pruning.rows import Chosen, Group, Pruned
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.results.views import Comparison, MeasureView, Replicates
@@ -158,21 +157,3 @@ def test_seeds_are_compared_by_their_mean_curves(tmp_path: Path) -> None:
     # Student's t with one degree of freedom: 12.706 times a standard error of one point.
     assert list(section.tables[0].rows) == [["mrpc", "effects of single heads", "2", "6", "−2.0", "−14.7 to 10.7"]]
     assert [len(block.figure.axes) for block in section.figures] == [1]
-
-
-def test_gates_that_follow_no_push_are_undecided(tmp_path: Path) -> None:
-    columns = {"pushed_shut": [[0.9, 0.1, 0.0, 0.8]], "pushed_open": [[1.0, 1.0, 0.2, 0.1]]}
-    run = Run.open(make_run(tmp_path / "run", measured=[("checkpoint", "causal_gates", columns)]))
-    path = PathPoint(0.1, 2, Estimate(-0.01, -0.03, 0.02), 0.7)
-    fits = GateFits("accuracy", 0.8, 0.5, 0.95, 400, 8, 0.01, 20)
-    run.write_rows("causal_gates", "checkpoint", 0, [fits, path])
-    view = MeasureView(run, CausalGates().declaration())
-    assert FROZEN.classes(view) == {"role": [["facilitating", "irrelevant", "interfering", "undecided"]]}
-    section = FROZEN.section(view)
-    assert section is not None
-    assert section.findings == [
-        "Of 4 heads, the gates of 1 stay open when pushed shut (facilitating), those of 1 shut when pushed open "
-        "(interfering), and 1 follow the push (irrelevant); 1 are undecided."
-    ]
-    assert list(section.tables[0].rows) == [["0.1", "2", "−1.0", "−3.0", "2.0", "0.700"]]
-    assert all(block.figure.axes for block in section.figures)

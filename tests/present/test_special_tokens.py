@@ -6,14 +6,10 @@ from pathlib import Path
 import torch
 from measures.toy import view_of
 
-from bertsecrets.ablation.blocking import Blocking
-from bertsecrets.ablation.rows import Blocked
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.sinks.experiment import Sinks, sink_rows
 from bertsecrets.importance.sinks.rows import Limits
-from bertsecrets.present.special_tokens import BLOCKING, SINKS, blocking_table
-from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.run import Run
+from bertsecrets.present.special_tokens import SINKS
 from bertsecrets.results.views import MeasureView
 
 HEADS = [(0, 0), (1, 0), (1, 2)]
@@ -81,30 +77,3 @@ def test_no_sink_head_leaves_no_figure(tmp_path: Path) -> None:
     assert not section.figures
     assert not section.tables
     assert len(section.findings) == 2
-
-
-ROWS = [
-    Blocked("sep", "to", "f1", 0.9, 0.65, Estimate(-0.25, -0.29, -0.21, n=400), 0.95, 0.01, 1e-5, 0.25, "needed"),
-    Blocked("sep", "from", "f1", 0.9, 0.9, Estimate(0.0, -0.008, 0.008, n=400), 0.95, 0.01, 0.5, 0.0, "dispensable"),
-    Blocked("cls", "to", "f1", 0.9, 0.88, Estimate(-0.02, -0.05, 0.01, n=400), 0.95, 0.01, 0.2, 0.1, "inconclusive"),
-]
-
-
-def test_blocked_attention_has_its_verdicts(tmp_path: Path) -> None:
-    run = Run(tmp_path, "run", "toy", "demo", "pretrained")
-    run.write_rows("blocking", "checkpoint", 0, ROWS)
-    section = BLOCKING.section(MeasureView(run, Blocking().declaration()))
-    assert section is not None
-    assert section.findings == [
-        "With attention to [SEP] blocked in all heads, f1 changes by −25.0 points (−29.0 to −21.0) on 400 examples: "
-        "the score falls significantly.",
-        "With attention from [SEP] blocked in all heads, f1 changes by 0.0 points (−0.8 to +0.8) on 400 examples: a "
-        "loss that matters is ruled out.",
-        "With attention to [CLS] blocked in all heads, f1 changes by −2.0 points (−5.0 to +1.0) on 400 examples: "
-        "neither a loss nor its absence is shown.",
-    ]
-    (table,) = section.tables
-    assert table.rows[0] == ["attention to [SEP]", "0.650", "−25.0", "−29.0 to −21.0", "< 0.001", "25.0", "needed"]
-    assert [row[-1] for row in table.rows[1:]] == ["can be spared", "not enough examples to tell"]
-    assert section.figures[0].figure.axes
-    assert blocking_table(ROWS, seeds=3).rows[2][-1] == "not enough seeds or examples to tell"
