@@ -27,6 +27,7 @@ from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.attention.self_check import check_answers
 from bertsecrets.data.annotation import make_annotator
+from bertsecrets.data.classes import are_unnamed, match_classes, matched_sentence
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.module import sample_positions
@@ -43,7 +44,7 @@ from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, naming_logits, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
-from bertsecrets.models.metrics import check_metrics
+from bertsecrets.models.metrics import check_metrics, decide, other_classes
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.reporting.power_page import PowerPlan, plan_runs
@@ -101,7 +102,7 @@ def fine_tune(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
-    labels: Sequence[int] | Sequence[float],
+    labels: Iterable[int | float | str],
     *,
     epochs: int = 3,
     batch_size: int = 32,
@@ -118,7 +119,8 @@ def fine_tune(
         model: Any Hugging Face encoder with a sequence classification head.
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
-        labels: Their classes as numbers from 0, or their scores where the model has one output.
+        labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
+            the model has one output.
         epochs: Passes over the texts.
         batch_size: Texts in a step.
         max_length: Longest sequence in tokens; None for the most that the model has positions for (512 if it has no
@@ -134,7 +136,7 @@ def fine_tune(
     _whole(epochs, "epochs")
     _whole(seed, "seed", 0)
     texts = _listed(texts)
-    values = _labels(texts, labels, "texts")
+    values = _labels(unwrap(model), texts, labels, "texts")
     task = _task(unwrap(model), texts, values, None)
     split = _encode(model, tokenizer, list(zip(texts, values, strict=True)), None, max_length, task.is_regression)
     network = unwrap(model)
@@ -288,13 +290,13 @@ def disable(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
-    labels: Sequence[int] | Sequence[float],
+    labels: Iterable[int | float | str],
     plans: Sequence[Literal["heads", "layers", "all_but_one", "attention", "ffn", "neurons", "blocks"]] = ("heads",),
     *,
     metric: str | None = None,
     group: Sequence[Any] | None = None,
     reference_texts: Sequence[Text] | None = None,
-    reference_labels: Sequence[int] | Sequence[float] | None = None,
+    reference_labels: Iterable[int | float | str] | None = None,
     batch_size: int = 32,
     max_length: int | None = None,
     **settings: Any,
@@ -309,7 +311,8 @@ def disable(
             changed.
         tokenizer: Its fast tokenizer.
         texts: Sentences, or pairs of sentences.
-        labels: Their classes as numbers from 0, or their scores where the model has one output or embeds sentences.
+        labels: Their classes, as numbers from 0 or by their names in ``model.config.id2label``, or their scores where
+            the model has one output or embeds sentences.
         plans: What to disable in turn: ``heads``, ``layers`` (all heads of a layer), ``all_but_one`` (all of them but
             one), or to leave out: ``attention`` or ``ffn`` (that sublayer of a layer), ``blocks`` (both).
         metric: ``accuracy`` (the default), ``f1``, ``macro_f1`` or ``matthews`` for classes; ``pearson`` (the default),
@@ -354,7 +357,7 @@ def disable(
     if not list(plans):
         raise UserError(f"plans is empty; name at least one of {', '.join(_PLANS)}.")
     texts = _listed(texts)
-    labels = _labels(texts, labels, "texts")
+    labels = _labels(unwrap(model), texts, labels, "texts")
     task = _task(unwrap(model), texts, labels, metric)
     labelled = list(zip(texts, labels, strict=True))
     if isinstance(unwrap(model), SentenceEmbedder):
@@ -373,9 +376,7 @@ def disable(
         reference_texts = _listed(reference_texts)
         reference_values: list[float | None] = [None] * len(reference_texts)
         if reference_labels is not None:
-            checked_labels = _labels(reference_texts, reference_labels, "reference_texts")
-            _task(unwrap(model), reference_texts, checked_labels, metric)
-            reference_values = list(checked_labels)
+            reference_values = [*_labels(unwrap(model), reference_texts, reference_labels, "reference_texts")]
         reference = list(zip(reference_texts, reference_values, strict=True))
         references = _encode(model, tokenizer, reference, None, max_length, task.is_regression)
     elif ModeNeed.FITTED_OUTPUTS in find_mode(ablation.mode).needs:
@@ -396,6 +397,13 @@ def _disabled(context: Context, plans: Sequence[str], ablation: AblationSettings
     with evaluating(context.encoder.model):
         judged = DisableAnalysis(list(plans), ablation).judged(context)
     assert judged is not None
+    if context.task.labels:
+        names = _output_names(context.encoder.model)
+        outcomes = judged.outcomes
+        other = other_classes(decide(outcomes.clean_NC, context.task), outcomes.label_N.long(), names, names)
+        if other is not None:
+            advice = "if these are its classes, set model.config.id2label and give labels by name"
+            warnings.warn(f"{other.sentence}; {advice}.", stacklevel=3)
     rows = judged.rows({"run": "", "model": "", "task": context.task.name, "init": "", "stage": TRAINING, "step": 0})
     return DisabledHeads(judged.outcomes, rows, judged.beside(rows, CHECKPOINT), context.task)
 
@@ -429,38 +437,65 @@ def plan(
     )
 
 
-def _labels(texts: Sequence[Text], labels: Sequence[Any], name: str) -> list[float]:
-    if isinstance(labels, str) or not isinstance(labels, Iterable):
-        raise UserError(f"labels is {labels!r}; give one label for each text, as numbers.")
-    labels = list(labels)
-    if len(texts) != len(labels):
-        raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
-    # Numbers of numpy and torch count as well.
-    return [label.item() if hasattr(label, "item") else label for label in labels]
+def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: str) -> list[float]:
+    """The classes of texts as numbers of the model's outputs, or their scores.
 
-
-def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:
-    """A task with the outputs of a model."""
-    outputs = int(getattr(model.config, "num_labels", 0))
-    embeds = isinstance(model, SentenceEmbedder)
-    regression = embeds or outputs == 1
-    # Before the model is called: adapters and quantised weights are refused.
+    Raises:
+        UserError: If the model gives neither a class nor a score, there is not one label for each text, or one is
+            neither a class of the model nor a score.
+    """
+    # Before the model is called: adapters that change more than weights, and quantised weights, are refused.
     describe(model)
     if getattr(model.config, "problem_type", None) == "multi_label_classification":
         raise UserError(
             "The model gives several labels to a text (problem_type 'multi_label_classification'), which no metric "
             "here judges; give a model with one class for each text, or watch and measure its heads."
         )
-    if not regression:
-        for label in labels:
-            if type(label) is not int or not 0 <= label < outputs:
-                raise UserError(
-                    f"Label {label!r} is not a class of the model; expected a whole number from 0 to {outputs - 1}, "
-                    "the class's place in model.config.id2label."
-                )
-    for label in labels if regression else ():
-        if not isinstance(label, int | float) or not math.isfinite(label):
-            raise UserError(f"Label {label!r} is not a score; expected a finite number.")
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise UserError(f"labels is {labels!r}; give one label for each text, a number or the name of a class.")
+    if len(texts) != len(labels := list(labels)):
+        raise UserError(f"There are {len(texts)} {name} and {len(labels)} labels; give one label for each text.")
+    # Numbers of numpy and torch count as well.
+    values = [label.item() if hasattr(label, "item") else label for label in labels]
+    if _gives_scores(model):
+        for value in values:
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise UserError(f"Label {value!r} is not a score; expected a finite number.")
+        return values
+    outputs = _output_names(model)
+    names = sorted({value for value in values if isinstance(value, str)})
+    place_of = dict(zip(names, match_classes(names, outputs), strict=True))
+    if names and are_unnamed(outputs):
+        warnings.warn(str(matched_sentence(names, outputs, [*place_of.values()])), stacklevel=3)
+    return [_place(value, place_of, outputs) for value in values]
+
+
+def _place(label: Any, place_of: Mapping[str, int], outputs: Sequence[str]) -> int:
+    """The number of the output that stands for a label."""
+    if isinstance(label, str):
+        return place_of[label]
+    # pandas turns whole numbers into 1.0 where another row has none.
+    whole = isinstance(label, int) or (isinstance(label, float) and label.is_integer())
+    if not whole or not 0 <= label < len(outputs):
+        raise UserError(
+            f"Label {label!r} is not a class of the model; expected a whole number from 0 to {len(outputs) - 1}, the "
+            f"class's place in model.config.id2label, or its name: {', '.join(outputs)}."
+        )
+    return int(label)
+
+
+def _gives_scores(model: PreTrainedModel) -> bool:
+    return isinstance(model, SentenceEmbedder) or int(getattr(model.config, "num_labels", 0)) == 1
+
+
+def _output_names(model: PreTrainedModel) -> list[str]:
+    names: Mapping[Any, Any] = model.config.id2label or {}
+    return [str(names.get(output, f"LABEL_{output}")) for output in range(int(getattr(model.config, "num_labels", 0)))]
+
+
+def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:
+    """A task with the outputs of a model."""
+    embeds, regression = isinstance(model, SentenceEmbedder), _gives_scores(model)
     if regression and len(set(labels)) < 2:
         raise UserError(
             f"All {len(labels)} labels are the same, so that no correlation is defined; give different scores."
@@ -469,7 +504,7 @@ def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float]
         name="texts",
         metrics=(metric or ("spearman" if embeds else "pearson" if regression else "accuracy"),),
         texts=1 if not texts or isinstance(texts[0], str) else 2,
-        labels=() if regression else tuple(f"class {index}" for index in range(outputs)),
+        labels=() if regression else tuple(f"class {index}" for index in range(len(_output_names(model)))),
         label_range=(float(min(labels)), float(max(labels))) if regression else None,
     )
     check_metrics(task)

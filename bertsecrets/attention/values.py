@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, follow, keeping_values
 from bertsecrets.attention.watch import observed_calls, observed_probabilities
 from bertsecrets.models.encoder import Encoder, check_adapter, describe
-from bertsecrets.models.families.base import AttentionSite
+from bertsecrets.models.families.base import AttentionSite, weight_of
 
 ValueObserver = Callable[[int, Tensor, Tensor], None]
 
@@ -43,7 +43,7 @@ def output_weights(model: nn.Module, layer: int) -> Tensor:
     check_adapter(encoder, "Norms of values need")
     projection = encoder.sites[layer].projection
     assert projection is not None
-    weights_DHd: Tensor = projection.weight.detach().unflatten(1, (encoder.num_heads, -1))
+    weights_DHd: Tensor = weight_of(projection).detach().unflatten(1, (encoder.num_heads, -1))
     return weights_DHd.transpose(0, 1)
 
 

@@ -60,8 +60,8 @@ def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
         )
         raise UserError(
             f"Class {shown(unmatched)} matches no output of the model alone: the data have {', '.join(names)}, the "
-            f"model {', '.join(outputs)}; name the class of each output in its order, e.g. "
-            f"{labels_setting((*names, *outputs)[: len(outputs)])}."
+            f"model {', '.join(outputs)}; name the class of each output in its order: model.labels=[<class>,...] in a "
+            "command, model.config.id2label in Python."
         )
     return found
 

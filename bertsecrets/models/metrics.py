@@ -188,7 +188,9 @@ def other_classes(
     now, then = (
         float((answer_N == label_N).double().mean()) for answer_N in (prediction_N, torch.tensor(order)[prediction_N])
     )
-    better = [labels[order[labels.index(label)]] for label in outputs]
+    # Names of outputs may repeat in somebody else's model.
+    place_of = {label: place for place, label in enumerate(labels)}
+    better = [labels[order[place_of[label]]] for label in outputs]
     return OtherClasses(
         better,
         f"The model is right for {now:.0%} of the examples if its outputs stand for {', '.join(outputs)}, in this "

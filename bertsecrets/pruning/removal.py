@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from bertsecrets.ablation.plan import Head, check_heads
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import REMOVED_HEADS, Encoder, describe, evaluating
-from bertsecrets.models.families.base import AttentionSite, Family, FeedForward
+from bertsecrets.models.families.base import AttentionSite, Family, FeedForward, check_merged
 from bertsecrets.models.files import HEADS, check_config_file, check_weights, is_file
 from bertsecrets.results.files import atomic_write, folder_write, write_text
 from bertsecrets.settings import shown
@@ -323,6 +323,7 @@ def _whole(number: object) -> int:
 
 def check_removable(encoder: Encoder) -> None:
     """Raise UserError if heads of this family cannot be removed from the weights."""
+    check_merged(encoder.model)
     kind = encoder.model.config.model_type
     if encoder.shares_layers:
         raise UserError(

@@ -19,6 +19,9 @@ LinearRows = tuple[nn.Linear, tuple[int, ...], int]
 """A linear map, the shape to view its rows in, and the dimension of that view that counts the heads, or the neurons."""
 
 
+_MERGE = "merge the adapter into the weights, e.g. model = model.merge_and_unload()"
+
+
 @dataclass(frozen=True)
 class AttentionSite:
     """One self-attention module.
@@ -130,7 +133,13 @@ class Family:
         return AttentionSite(module, self._linear(layer, self.projection), value, dropout)
 
     def head_weights(self, site: AttentionSite, num_heads: int) -> Sequence[HeadWeight]:
-        """The weights that belong to single heads."""
+        """The weights that belong to single heads.
+
+        Raises:
+            UserError: If an adapter wraps them.
+        """
+        for part in (site.module, site.projection):
+            check_merged(part)
         projection: Any = site.projection
         inputs: Sequence[Any] = self._inputs(site)
         weights: list[HeadWeight] = [(linear.weight, (num_heads, -1), 0) for linear in inputs]
@@ -193,7 +202,8 @@ class Family:
         """Query, key and value maps, if they read the layer's input and scores are their scaled products plus a
         bias.
         """
-        return self._inputs(site) if self.scaled_products else None
+        inputs = self._inputs(site)
+        return inputs if self.scaled_products and not any(map(is_lora, inputs)) else None
 
     def first_token_bias(self, arguments: Mapping[str, Any]) -> Tensor | None:
         """What a layer adds to the first token's scores, ``[1, H, S]``, from the layer's arguments; None for
@@ -229,14 +239,17 @@ class Family:
         return query, key, value
 
     def _linear(self, module: nn.Module, path: str) -> nn.Linear:
+        """The linear map at a path: itself, or what wraps it, whose input and output are those of the map."""
         linear = self.part(module, path)
-        if isinstance(linear, nn.Linear) and linear.weight.is_floating_point():
-            return linear
+        inner = getattr(linear, "base_layer", linear)
+        plain = isinstance(inner, nn.Linear) and inner.weight.is_floating_point()
+        if plain and (inner is linear or is_lora(linear)):
+            checked: nn.Linear = linear
+            return checked
         kind = type(linear)
-        # As peft names what it wraps.
-        if hasattr(linear, "base_layer"):
-            advice = "an adapter wraps it: merge the adapter into the weights, e.g. model = model.merge_and_unload()"
-        elif isinstance(linear, nn.Linear) or "quant" in kind.__module__:
+        if plain:
+            advice = f"an adapter wraps it: {_MERGE}"
+        elif isinstance(inner, nn.Linear) or "quant" in type(inner).__module__:
             advice = "its weights are quantised: load the model unquantised, in float32, bfloat16 or float16"
         else:
             advice = "expected the path of a linear map"
@@ -244,3 +257,32 @@ class Family:
             f"The family {type(self).__name__} names '{path}' in {type(module).__name__}, which is {kind.__name__}; "
             f"{advice}."
         )
+
+
+def is_lora(linear: Any) -> bool:
+    """Whether a module adds products of LoRA to a linear map, and changes it in no other way (as DoRA does)."""
+    return (
+        all(hasattr(linear, name) for name in ("base_layer", "lora_A", "get_delta_weight", "active_adapters"))
+        and not getattr(linear, "lora_variant", None)
+        and not getattr(linear, "lora_magnitude_vector", None)
+    )
+
+
+def weight_of(linear: Any) -> Tensor:
+    """The weights by which a map multiplies its input: its own, and the products of active adapters added to them."""
+    if not is_lora(linear):
+        weight: Tensor = linear.weight
+        return weight
+    weight = linear.base_layer.weight
+    if linear.merged or linear.disable_adapters:
+        return weight
+    return sum((linear.get_delta_weight(name) for name in linear.active_adapters if name in linear.lora_A), weight)
+
+
+def check_merged(module: nn.Module | None) -> None:
+    """Raise UserError if an adapter wraps a part of a module, so that its parameters are not the weights it computes
+    with.
+    """
+    for part in () if module is None else module.modules():
+        if hasattr(part, "base_layer"):
+            raise UserError(f"An adapter ({type(part).__name__}) wraps weights of the model; {_MERGE}.")
