@@ -19,7 +19,7 @@ from bertsecrets.ablation.judging import judged_rows
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import CLASS_METRICS, METRICS, weighted_scores
+from bertsecrets.ablation.scoring import METRICS, weighted_scores
 from bertsecrets.ablation.screening import Screening, screened_sweep
 from bertsecrets.ablation.settings import BF16, FP32, AblationSettings, Precision
 from bertsecrets.ablation.significance import mcnemar_exact, swap_test
@@ -64,7 +64,7 @@ def draw(metric: str, flips: float, harmful: float, count: int, generator: np.ra
     example's.
     """
     size = (_VARIANTS, count)
-    if metric in CLASS_METRICS:
+    if METRICS[metric].of_classes:
         label_N = (generator.random(count) < _POSITIVE).astype(float)
         clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
         rate_N = np.where(clean_N == label_N, flips * harmful / _RIGHT, flips * (1 - harmful) / (1 - _RIGHT))
@@ -77,7 +77,7 @@ def draw(metric: str, flips: float, harmful: float, count: int, generator: np.ra
 
 def truth(metric: str, flips: float, harmful: float) -> float:
     """The change of score in the population."""
-    if metric in CLASS_METRICS:
+    if METRICS[metric].of_classes:
         cells = class_cells(flips, harmful)
         cell_V3, weight_1V = np.array(list(cells), float), np.array(list(cells.values()))[None]
         clean, variant = weighted_scores(metric, cell_V3[:, 0], cell_V3[:, 1:].T, weight_1V)[0]
@@ -117,7 +117,7 @@ def power(metric: str, flips: float, count: int, variants: int, simulations: int
     smallest = float(np.nanmean(losses))
     added = _added(metric, flips, smallest)
     p_values = []
-    for _ in range(simulations // (_VARIANTS if metric in CLASS_METRICS else _SCATTERED)):
+    for _ in range(simulations // (_VARIANTS if METRICS[metric].of_classes else _SCATTERED)):
         paired = PairedPredictions(*_with_effect(metric, flips, added, count, generator))
         if metric == "accuracy":
             p_values.append(mcnemar_exact(*paired.discordant()))
@@ -136,7 +136,7 @@ def _smallest(
 def _with_effect(
     metric: str, flips: float, added: float, count: int, generator: np.random.Generator
 ) -> tuple[Array, ...]:
-    if metric in CLASS_METRICS:
+    if METRICS[metric].of_classes:
         label_N = (generator.random(count) < _POSITIVE).astype(float)
         clean_N = np.where(generator.random(count) < _RIGHT, label_N, 1 - label_N)
         right_N = clean_N == label_N
@@ -153,7 +153,7 @@ def _added(metric: str, flips: float, loss: float) -> float:
     """How much must be added for a change of score of -loss, by bisection on the population."""
 
     def change(added: float) -> float:
-        if metric in CLASS_METRICS:
+        if METRICS[metric].of_classes:
             total = flips + added
             return truth(metric, total, (flips / 2 + added) / total)
         clean = 1 + _NOISE**2 + flips**2
@@ -162,7 +162,7 @@ def _added(metric: str, flips: float, loss: float) -> float:
             rho, worse = (6 / np.pi * np.arcsin(r / 2) for r in (rho, worse))
         return float(worse - rho)
 
-    low, high = 0.0, _RIGHT - flips / 2 if metric in CLASS_METRICS else 10.0
+    low, high = 0.0, _RIGHT - flips / 2 if METRICS[metric].of_classes else 10.0
     for _ in range(60):
         centre = (low + high) / 2
         low, high = (centre, high) if change(centre) > -loss else (low, centre)
@@ -386,7 +386,7 @@ def coverage_table(simulations: int) -> Iterator[str]:
         for count in COUNTS:
             cells = []
             for flips in FLIPS:
-                shares = (1.0, 0.5) if metric in CLASS_METRICS else (1.0,)
+                shares = (1.0, 0.5) if METRICS[metric].of_classes else (1.0,)
                 covered = min(coverage(metric, flips, harmful, count, simulations) for harmful in shares)
                 cells.append(f"{covered:.3f}" if covered >= _ENOUGH else f"{covered:.3f}, not covered")
             yield f"| {metric} | {count:,} | " + " | ".join(cells) + " |"

@@ -17,7 +17,7 @@ from bertsecrets.ablation.engine import shares_passes
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import FIT_BATCH
-from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.ablation.screening import why_not
 from bertsecrets.ablation.settings import BF16, FP32, MEASURED, AblationSettings, Precision
 from bertsecrets.analysis import Context
@@ -175,7 +175,7 @@ class Forecast:
         """The loss of accuracy that is found with 80 % power where ``FLIPS`` of the predictions change without it; NaN
         if none.
         """
-        if self.metric not in CLASS_METRICS:
+        if self.metric not in METRICS or not METRICS[self.metric].of_classes:
             return math.nan
         return detectable_loss(FLIPS, examples, 2 * self.needed / self.family)
 

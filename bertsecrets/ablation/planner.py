@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from bertsecrets.ablation.redundancy import is_redundant
-from bertsecrets.ablation.scoring import CLASS_METRICS, Array, typical_harm
+from bertsecrets.ablation.scoring import METRICS, Array, typical_harm
 from bertsecrets.ablation.seeds import FEW_FLIPS, RunSweep, judge_over_seeds, p_of_flips, verdicts_over_seeds
 from bertsecrets.ablation.verdicts import (
     Judging,
@@ -122,13 +122,14 @@ class Pilot:
                 "plan with a run without groups, and take as many groups as it says examples."
             )
         over = judge_over_seeds(sweeps).verdict if len(sweeps) > 1 else ()
-        if metric in CLASS_METRICS:
+        measured = METRICS[metric]
+        if measured.of_classes:
             pairs = np.stack([sweep.discordant() for sweep in sweeps], 1)
             moves_SVN = np.stack(
                 [(sweep.prediction_VN == sweep.label_N) * 1.0 - (sweep.clean_N == sweep.label_N) for sweep in sweeps]
             )
             harm = typical_harm(metric, first.label_N, first.clean_N)
-            weight = 1.0 if metric == "accuracy" or harm <= 0 else harm * count
+            weight = 1.0 if measured.events or harm <= 0 else harm * count
             change_SV, variance_SV = moves_SVN.mean(-1), moves_SVN.var(-1) / count
             of_set, alone = "flips", pairs.sum(0)[0] / count
         else:
@@ -138,7 +139,7 @@ class Pilot:
             of_set, alone = "stderr", variance_SV[0]
         of_layers = [other[of_set] for other in LAYER.of(others)]
         # The median layer, or as much as all heads together.
-        set_flips = float(np.median(of_layers)) ** (1 if metric in CLASS_METRICS else 2) if of_layers else alone.sum()
+        set_flips = float(np.median(of_layers)) ** (1 if measured.of_classes else 2) if of_layers else alone.sum()
         return cls(
             metric=metric,
             count=count,
@@ -161,7 +162,7 @@ class Pilot:
     @property
     def of_classes(self) -> bool:
         """Whether the metric judges predicted classes, which flip, and not scores, which move."""
-        return self.metric in CLASS_METRICS
+        return METRICS[self.metric].of_classes
 
     @property
     def effective_margin(self) -> float:

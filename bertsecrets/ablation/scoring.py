@@ -5,6 +5,7 @@ predictions become matrix products.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -108,29 +109,51 @@ def _correlation(mean_F: Array) -> Array:
     return np.where(defined, (xy - x * y) / root, np.nan)
 
 
-METRICS: dict[str, tuple[Features, Score]] = {
-    "accuracy": (_correct, _mean),
-    "f1": (_positives, _f1),
-    "macro_f1": (_confusion, _macro_f1),
-    "matthews": (_confusion, _matthews),
-    "pearson": (_moments, _correlation),
-    "spearman": (_moments, _correlation),
-}
-"""Features ``[V, N, F]`` of each metric, and its value from their weighted means ``[..., F]``; Spearman's of ranks."""
+@dataclass(frozen=True)
+class Metric:
+    """A score as a function of sums of features over examples.
 
-CLASS_METRICS = ("accuracy", "f1", "macro_f1", "matthews")
-"""Metrics of predicted classes; the others are of predicted scores."""
+    Args:
+        features: From labels ``[N]`` and predictions ``[V, N]`` to features ``[V, N, F]``.
+        score: From weighted means of the features ``[..., F]`` to scores ``[...]``.
+        reach: The largest possible change.
+        of_classes: Whether it is of predicted classes, which flip, and not of predicted numbers, which move.
+        events: Whether each example is right or wrong as a whole and counts alike: exact tests of counts then hold.
+        of_ranks: Whether numbers count by their ranks.
+        classes: Classes that there are even where they do not occur.
+        defined: Whether labels let any prediction score other than 0.
+    """
+
+    features: Features
+    score: Score
+    reach: float = 1.0
+    of_classes: bool = True
+    events: bool = False
+    of_ranks: bool = False
+    classes: tuple[float, ...] = ()
+    defined: Callable[[Array], bool] = lambda label_N: True
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(_correct, _mean, events=True),
+    "f1": Metric(_positives, _f1, classes=(0.0, 1.0), defined=lambda label_N: bool((label_N == 1).any())),
+    "macro_f1": Metric(_confusion, _macro_f1),
+    "matthews": Metric(_confusion, _matthews, reach=2.0, defined=lambda label_N: len(np.unique(label_N)) > 1),
+    "pearson": Metric(_moments, _correlation, reach=2.0, of_classes=False),
+    "spearman": Metric(_moments, _correlation, reach=2.0, of_classes=False, of_ranks=True),
+}
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of a name; raises UserError if there is none."""
+    if name not in METRICS:
+        raise UserError(f"Unknown metric '{name}'; {choices(name, METRICS)}.")
+    return METRICS[name]
 
 
 def judged_metrics(task: Task) -> list[str]:
     """The metrics of a task by which effects are judged: all but those of a ranking (``auc``)."""
     return [name for name in task.metrics if name in METRICS]
-
-
-def check_metric(metric: str) -> None:
-    """Raise UserError for an unknown metric."""
-    if metric not in METRICS:
-        raise UserError(f"Unknown metric '{metric}'; {choices(metric, METRICS)}.")
 
 
 def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Weights) -> Array:
@@ -145,13 +168,13 @@ def weighted_scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN
         prediction_VN: Predictions of the same kind.
         weight_RN: Non-negative, each row with a positive sum.
     """
-    check_metric(metric)
+    measured = find_metric(metric)
     score_RV = np.empty((len(weight_RN), len(prediction_VN)))
     for first, rows in memory_parts(len(weight_RN), len(label_N)):
         part_RN = np.asarray(weight_RN[first : first + rows], np.float64)
         for start, variants in memory_parts(len(prediction_VN), len(label_N)):
             part_VN = prediction_VN[start : start + variants]
-            score_RV[first : first + rows, start : start + variants] = _scores(metric, label_N, part_VN, part_RN)
+            score_RV[first : first + rows, start : start + variants] = _scores(measured, label_N, part_VN, part_RN)
     return score_RV
 
 
@@ -175,15 +198,14 @@ def scores(metric: str, label_N: Array, prediction_VN: Array) -> Array:
     return np.asarray(weighted_scores(metric, label_N, prediction_VN, np.ones((1, len(label_N))))[0])
 
 
-def _scores(metric: str, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
+def _scores(metric: Metric, label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
     whole_R1 = weight_RN.sum(-1, keepdims=True)
-    if metric == "spearman":
+    if metric.of_ranks:
         return _spearman(label_N, prediction_VN, weight_RN / whole_R1)
-    features, score = METRICS[metric]
-    feature_VNF = features(label_N, prediction_VN)
+    feature_VNF = metric.features(label_N, prediction_VN)
     # Divided after summing: counts stay whole numbers, so equal counts give equal scores.
     sum_RVF = np.einsum("rn,vnf->rvf", weight_RN, feature_VNF, optimize=True)
-    return score(sum_RVF / whole_R1[..., None])
+    return metric.score(sum_RVF / whole_R1[..., None])
 
 
 def _spearman(label_N: Array, prediction_VN: Array, weight_RN: Array) -> Array:
@@ -227,24 +249,24 @@ def influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
         label_N: Gold labels: class indices or scores.
         prediction_VN: Predictions of the same kind.
     """
-    check_metric(metric)
+    measured = find_metric(metric)
     parts = [
-        _influences(metric, label_N, prediction_VN[first : first + variants])
+        _influences(measured, label_N, prediction_VN[first : first + variants])
         for first, variants in memory_parts(len(prediction_VN), len(label_N))
     ]
     return np.concatenate(parts)
 
 
-def _influences(metric: str, label_N: Array, prediction_VN: Array) -> Array:
-    if metric == "spearman":
+def _influences(metric: Metric, label_N: Array, prediction_VN: Array) -> Array:
+    if metric.of_ranks:
         mean_VF, feature_VNF = _rank_moments(label_N, prediction_VN)
     else:
-        if metric == "pearson":
+        if not metric.of_classes:
             # A correlation sees neither location nor scale; numerical derivatives do.
             label_N, prediction_VN = _standardised(label_N), _standardised(prediction_VN)
-        feature_VNF = METRICS[metric][0](label_N, prediction_VN)
+        feature_VNF = metric.features(label_N, prediction_VN)
         mean_VF = feature_VNF.mean(1)
-    influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(METRICS[metric][1], mean_VF))
+    influence_VN = np.einsum("vnf,vf->vn", feature_VNF - mean_VF[:, None], _gradient(metric.score, mean_VF))
     return np.asarray(influence_VN - influence_VN.mean(-1, keepdims=True))
 
 
@@ -264,9 +286,8 @@ def largest_flip(metric: str, label_N: Array, prediction_N: Array) -> float:
     Computed exactly: where few examples are predicted to be of a class, a score moves far from what its derivatives
     say.
     """
-    # F1 has two classes even where one of them does not occur.
-    classes = np.unique(np.concatenate([label_N, prediction_N, [0.0, 1.0] if metric == "f1" else []]))
-    features, score = METRICS[metric]
+    features, score = METRICS[metric].features, METRICS[metric].score
+    classes = np.unique(np.concatenate([label_N, prediction_N, METRICS[metric].classes]))
     kind_K2, count_K = np.unique(np.stack([label_N, prediction_N], 1), axis=0, return_counts=True)
     # All pairs of a label that occurs and a class, so that the classes among the features are all that occur.
     label_KC = np.broadcast_to(kind_K2[:, :1], (len(kind_K2), len(classes)))
@@ -288,19 +309,19 @@ def typical_harm(metric: str, label_N: Array, prediction_N: Array) -> float:
 
 def _moves(metric: str, label_N: Array, prediction_N: Array) -> Array:
     """Changes of the metric, to first order, if one example's prediction were another, ``[predictions, N]``."""
-    check_metric(metric)
+    measured = find_metric(metric)
     label_N, prediction_N = np.asarray(label_N, np.float64), np.asarray(prediction_N, np.float64)
-    if metric not in CLASS_METRICS:
-        if metric == "spearman":
+    if not measured.of_classes:
+        if measured.of_ranks:
             label_N, prediction_N = (weighted_ranks(x_N, np.ones((1, len(x_N))))[0] for x_N in (label_N, prediction_N))
         label_N, prediction_N = _standardised(label_N), _standardised(prediction_N)
         others = [prediction_N.min(), prediction_N.max()]
     else:
         others = list(np.unique(np.concatenate([label_N, prediction_N])))
     candidate_VN = np.stack([prediction_N, *(np.full_like(prediction_N, other) for other in others)])
-    features, score = METRICS[metric] if metric in CLASS_METRICS else (moments, _correlation)
+    features = measured.features if measured.of_classes else moments
     feature_VNF = features(label_N, candidate_VN)
-    gradient_F = _gradient(score, feature_VNF[0].mean(0)[None])[0]
+    gradient_F = _gradient(measured.score, feature_VNF[0].mean(0)[None])[0]
     moves_VN: Array = np.nan_to_num((feature_VNF[1:] - feature_VNF[0]) @ gradient_F / len(label_N))
     return moves_VN
 

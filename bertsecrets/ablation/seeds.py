@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array
+from bertsecrets.ablation.scoring import METRICS, Array
 from bertsecrets.ablation.significance import bootstrap_changes
 from bertsecrets.ablation.verdicts import (
     FALSE_DISCOVERY,
@@ -26,7 +26,6 @@ from bertsecrets.data.task import Task, task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.disabled import rows_of
-from bertsecrets.results.scores import CORRELATIONS
 from bertsecrets.results.views import MeasureView, Replicates
 from bertsecrets.statistics.corrections import corrected, holm
 from bertsecrets.statistics.intervals import stderr_of_width
@@ -221,8 +220,7 @@ def judge_over_seeds(sweeps: Sequence[RunSweep]) -> OverSeeds:
         noise_V,
         margin=judging.margin,
         level=judging.level,
-        # Scores lie between 0 and 1, correlations between -1 and 1.
-        largest=2.0 if first.metric in CORRELATIONS else 1.0,
+        largest=METRICS[first.metric].reach,
     )
     seed_effects = replace(seed_effects, p_examples=p_of_mean_against_margin(first.metric, sweeps, judging.margin))
     p_loss_SV = np.stack(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import METRICS, Array, Score, memory_parts, moments, weighted_ranks
+from bertsecrets.ablation.scoring import METRICS, Array, Metric, Score, memory_parts, moments, weighted_ranks
 from bertsecrets.statistics.clusters import Clusters, cluster_sums
 
 Flags = NDArray[np.bool_]
@@ -71,14 +71,15 @@ def swap_test(metric: str, paired: PairedPredictions, permutations: int, generat
     location and scale, so predictions are standardised first; for Spearman's, ranks are taken over both predictions
     together, which stay exchangeable. Examples of one group are swapped together.
     """
-    features, score = METRICS[metric]
+    measured = METRICS[metric]
+    features, score = measured.features, measured.score
     label_N = of_label_N = paired.label_N
-    if metric in ("pearson", "spearman"):
+    if not measured.of_classes:
         # Both sides are centred by the same numbers: a swap exchanges an example's features unchanged.
         features = moments
-        of_label_N = _ranks(label_N) if metric == "spearman" else label_N - label_N.mean()
+        of_label_N = _ranks(label_N) if measured.of_ranks else label_N - label_N.mean()
     swaps = [
-        _Swaps.of(features(of_label_N, _pair(metric, paired.clean_N, prediction_N)), paired.cluster_N)
+        _Swaps.of(features(of_label_N, _pair(measured, paired.clean_N, prediction_N)), paired.cluster_N)
         for prediction_N in paired.prediction_VN
     ]
     p_V = np.ones(len(swaps))
@@ -141,13 +142,13 @@ class _Swaps:
             return np.asarray(np.isnan(change_R) | (np.abs(change_R) >= abs(observed) - 1e-12))
 
 
-def _pair(metric: str, clean_N: Array, prediction_N: Array) -> Array:
+def _pair(metric: Metric, clean_N: Array, prediction_N: Array) -> Array:
     pair_PN: Array = np.stack([clean_N, prediction_N])
-    if metric not in ("pearson", "spearman"):
+    if metric.of_classes:
         return pair_PN
     spread_P1 = pair_PN.std(-1, keepdims=True)
     pair_PN = (pair_PN - pair_PN.mean(-1, keepdims=True)) / np.where(spread_P1 > 0, spread_P1, 1)
-    if metric == "spearman":
+    if metric.of_ranks:
         return np.asarray(_ranks(pair_PN.ravel()).reshape(pair_PN.shape))
     return pair_PN
 

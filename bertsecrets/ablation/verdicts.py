@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import (
-    CLASS_METRICS,
+    METRICS,
     Array,
-    check_metric,
+    find_metric,
     largest_flip,
     largest_moves,
     scores,
@@ -51,7 +51,6 @@ Correction = Literal["family_wise", "false_discovery"]
 FAMILY_WISE: Correction = "family_wise"
 FALSE_DISCOVERY: Correction = "false_discovery"
 
-_RANGE = {"accuracy": 1.0, "f1": 1.0, "macro_f1": 1.0, "matthews": 2.0, "pearson": 2.0, "spearman": 2.0}
 _FEW_MOVED = 30
 """Fewer moved predictions do not show how much one of them can do to a correlation."""
 
@@ -203,7 +202,7 @@ def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tupl
     Raises:
         UserError: As for :func:`judge`.
     """
-    check_metric(metric)
+    find_metric(metric)
     _check(paired)
     variants = len(paired.prediction_VN)
     tests = paired_tests(metric, paired, judging)
@@ -223,7 +222,7 @@ def effects_of(metric: str, paired: PairedPredictions, judging: Judging) -> tupl
         stderr=stderr_V,
         low=low_V,
         high=high_V,
-        flips=np.mean(moved_VN != 0 if metric in CLASS_METRICS else np.abs(moved_VN), axis=-1),
+        flips=np.mean(moved_VN != 0 if METRICS[metric].of_classes else np.abs(moved_VN), axis=-1),
         smallest_effect=smallest_effects(metric, paired, 2 * judging.alpha / variants, judging.permutations),
     )
     return effects, JointErrors(error_correlation(influence_VN, largest_V), limits)
@@ -234,7 +233,7 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> Pa
     :func:`effects_of`.
     """
     baseline, score_V = _scores(metric, paired)
-    if metric == "accuracy":
+    if METRICS[metric].events:
         p_V = mcnemar_exact(*paired.discordant()) if paired.group_N is None else signed_sums(paired.net_wins())
     else:
         p_V = swap_test(metric, paired, judging.permutations, np.random.default_rng([judging.seed, 1]))
@@ -283,7 +282,7 @@ def losses_ruled_out(metric: str, paired: PairedPredictions, alpha: float) -> Ar
     is shown.
     """
     test, which_V = _loss_test(metric, paired)
-    return smallest_ruled_out(test, alpha, _RANGE[metric])[which_V]
+    return smallest_ruled_out(test, alpha, METRICS[metric].reach)[which_V]
 
 
 def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArray[np.int64]]:
@@ -293,7 +292,7 @@ def _loss_test(metric: str, paired: PairedPredictions) -> tuple[LossTest, NDArra
     enumerated for accuracy, simulated for other metrics.
     """
     unseen = paired.unseen if paired.unseen is not None and paired.unseen.left_V.any() else None
-    if metric == "accuracy" and paired.group_N is None:
+    if _counts(metric, paired):
         # Many variants share their counts, and so their p-values.
         counts = np.stack([*paired.discordant(), *(() if unseen is None else (unseen.left_V, unseen.audited_V))])
         (lost_U, won_U, *_), first_U, which_V = np.unique(counts, axis=1, return_index=True, return_inverse=True)
@@ -447,9 +446,9 @@ def change_limits(metric: str, paired: PairedPredictions) -> Tail:
     They are at most as far apart as the metric reaches. They allow for what a screened sweep has not seen (see
     :func:`effects_of`).
     """
-    limits, most, unseen = _unbounded_limits(metric, paired), _RANGE[metric], paired.unseen
+    limits, most, unseen = _unbounded_limits(metric, paired), METRICS[metric].reach, paired.unseen
     if unseen is not None and unseen.left_V.any():
-        if metric == "accuracy" and paired.group_N is None:
+        if _counts(metric, paired):
             # Many variants share their counts, and limits at many tails take long.
             (lost_U, won_U), which_V = np.unique(np.stack(paired.discordant()), axis=1, return_inverse=True)
             of_U = at_many_tails(paired_proportions(lost_U, won_U, paired.count), len(lost_U))
@@ -467,7 +466,7 @@ def change_limits(metric: str, paired: PairedPredictions) -> Tail:
 
 
 def _unbounded_limits(metric: str, paired: PairedPredictions) -> Tail:
-    if metric == "accuracy" and paired.group_N is None:
+    if _counts(metric, paired):
         return paired_proportions(*paired.discordant(), paired.count)
     influence_VN = paired.influences(metric)
     limits = influenced_change(_defined_changes(metric, paired), influence_VN, *_largest(metric, paired, influence_VN))
@@ -477,16 +476,12 @@ def _unbounded_limits(metric: str, paired: PairedPredictions) -> Tail:
 
 def _defined_changes(metric: str, paired: PairedPredictions) -> Array:
     """The changes of a metric, NaN if all predictions score 0."""
-    return np.where(_is_always_0(metric, paired.label_N), np.nan, paired.changes(metric))
+    return np.where(METRICS[metric].defined(paired.label_N), paired.changes(metric), np.nan)
 
 
-def _is_always_0(metric: str, label_N: Array) -> bool:
-    """Whether every prediction of these labels scores 0: F1 without a positive label, Matthews with labels of one
-    class.
-    """
-    if metric == "f1":
-        return not (label_N == 1).any()
-    return metric == "matthews" and len(np.unique(label_N)) < 2
+def _counts(metric: str, paired: PairedPredictions) -> bool:
+    """Whether a change is a difference of two counts of independent examples, for which there are exact tests."""
+    return METRICS[metric].events and paired.group_N is None
 
 
 def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permutations: int) -> Array:
@@ -499,7 +494,7 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
     """
     # Groups are worth fewer examples, each of which weighs more.
     count, variants = round(paired.count / paired.unit_size), len(paired.prediction_VN)
-    if metric == "accuracy" and paired.group_N is None:
+    if _counts(metric, paired):
         lost_V, won_V = paired.discordant()
         return np.array([detectable_loss(float(flips), count, alpha) for flips in (lost_V + won_V) / count])
     # Random swaps need a p-value a little below alpha, as the observed order counts as one of them.
@@ -507,7 +502,7 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
     if alpha <= 0:
         return np.full(variants, np.nan)
     variance_V = (paired.influences(metric) ** 2).mean(-1) / paired.units
-    if metric in CLASS_METRICS:
+    if METRICS[metric].of_classes:
         harm_V = np.full(variants, typical_harm(metric, paired.label_N, paired.clean_N) * paired.unit_size)
     else:
         # A loss moves predictions further: noise that loses as much as the observed moves would, doubles their
@@ -519,13 +514,13 @@ def smallest_effects(metric: str, paired: PairedPredictions, alpha: float, permu
     smallest = []
     for variance, step in zip(variance_V, harm_V, strict=True):
         effect = math.nan
-        if metric in CLASS_METRICS and step > 0:
+        if METRICS[metric].of_classes and step > 0:
             # An example weighs ``step`` instead of 1 / N: the same test on as many examples, with flips of that weight.
             flips = min(float(variance / (count * step**2)), 1.0)
             effect = count * step * detectable_loss(round(flips, 6), count, alpha)
-        elif metric not in CLASS_METRICS and np.isfinite(step) and variance > 0:
+        elif not METRICS[metric].of_classes and np.isfinite(step) and variance > 0:
             effect = detectable_change(math.sqrt(variance), float(step), count, alpha)
-        smallest.append(effect if effect <= _RANGE[metric] else math.nan)
+        smallest.append(effect if effect <= METRICS[metric].reach else math.nan)
     return np.array(smallest)
 
 
@@ -546,7 +541,7 @@ def _largest(metric: str, paired: PairedPredictions, influence_VN: Array) -> tup
     """
     label_N, clean_N, prediction_VN = paired.label_N, paired.clean_N, paired.prediction_VN
     size = paired.unit_size
-    if metric in CLASS_METRICS:
+    if METRICS[metric].of_classes:
         clean = largest_flip(metric, label_N, clean_N)
         flip_V = size * np.array([max(clean, largest_flip(metric, label_N, variant_N)) for variant_N in prediction_VN])
         return flip_V, flip_V

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertsecrets.ablation.rows import Power, Spared, Swept, Together, found, only
-from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.data.sources.base import ALL
 from bertsecrets.present.disabling import (
     ONE_SIDED,
@@ -252,7 +252,7 @@ class DisabledHeads:
                 continue
             changed = (
                 f"; {round(row['flips'] * row['count'])} of {row['count']:,} answers change"
-                if metric in CLASS_METRICS
+                if METRICS[metric].of_classes
                 else ""
             )
             lines.append(f"{metric_label(metric)} without it: {points_in_words(row)}{changed}.")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedModel
 
-from bertsecrets.ablation.scoring import Array, judged_metrics
+from bertsecrets.ablation.scoring import METRICS, Array, judged_metrics
 from bertsecrets.ablation.verdicts import losses_ruled_out
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -177,7 +177,7 @@ def metric_tests(
         (bound_later,) = losses_ruled_out(metric, results, 1 - (later or confidence))
         # The gain of the smaller model is the loss of the whole one beside it.
         (gain,) = losses_ruled_out(metric, reverse, 1 - confidence)
-        lost, won = map(int, np.concatenate(results.discordant())) if metric == "accuracy" else (None, None)
+        lost, won = map(int, np.concatenate(results.discordant())) if METRICS[metric].events else (None, None)
         tests.append(
             MetricTest(
                 attempt,

@@ -9,7 +9,7 @@ from references import metric_value
 
 from benchmarks.procedures import of_groups
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import CLASS_METRICS
+from bertsecrets.ablation.scoring import METRICS
 from bertsecrets.ablation.selection import selection_check
 from bertsecrets.ablation.significance import bootstrap_changes, swap_test
 from bertsecrets.ablation.verdicts import Judging, judge, judge_rises
@@ -51,7 +51,7 @@ def test_the_bootstrap_draws_whole_groups(metric: str) -> None:
     assert effects.stderr == pytest.approx(expected, rel=0.15)
     # The influences, by which limits are made, vary as the resamples do.
     assert paired.influences(metric).std(-1) / np.sqrt(30) == pytest.approx(expected, rel=0.25)
-    if metric in CLASS_METRICS:
+    if METRICS[metric].of_classes:
         # Their changes go together in a group.
         single = judge(metric, replace(paired, group_N=None), JUDGING)
         assert ((effects.high - effects.low) > (single.high - single.low)).all()
