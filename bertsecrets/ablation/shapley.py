@@ -3,9 +3,8 @@
 import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -25,7 +24,6 @@ from bertsecrets.data.task import Task
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.measures.base import MaxExamples
 from bertsecrets.results.experiment import Experiment
-from bertsecrets.results.files import atomic_write
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT
@@ -91,54 +89,12 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     return np.stack([-loss_V, np.nan_to_num(score_V)], -1)
 
 
-@dataclass(frozen=True)
-class KeptOrders:
-    """What an interrupted estimate has finished: the worths of whole orders, and batches of the one that was under way.
-
-    Args:
-        folder: Folder of the files.
-        identity: From :func:`bertsecrets.ablation.outcomes.fingerprint`: of all that worths depend on, examples and
-            labels too.
-        writes: Whether this process writes worths and removes files; each writes its own batches.
-    """
-
-    folder: Path
-    identity: str
-    writes: bool = True
-
-    def parts(self, index: int) -> Parts:
-        """The finished batches of an order."""
-        return Parts(self._path(index).with_suffix(""), f"{self.identity} {index}")
-
-    def worths(self, index: int) -> Array | None:
-        """The worths of a finished order, see :func:`worths`; None if it is not finished or its file is unreadable."""
-        try:
-            return cast(Array, np.load(self._path(index)))
-        except (OSError, EOFError, ValueError):
-            return None
-
-    def finish(self, index: int, worth_KC: Array) -> None:
-        """Keep the worths of an order, in place of its batches."""
-        if self.writes:
-            with atomic_write(self._path(index)) as temporary:
-                np.save(temporary, worth_KC)
-            self.parts(index).clear()
-
-    def clear(self) -> None:
-        """Remove all files, once the results are written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _path(self, index: int) -> Path:
-        return self.folder / f"{self.identity[:24]}-{index}.npy"
-
-
 def take_worths(
     model: nn.Module,
     plans: Sequence[Plan],
     parts: Sequence[Parts | None],
     batches: Callable[[], Iterable[Batch]],
     task: Task,
-    kept: KeptOrders | None = None,
     **options: Any,
 ) -> Array:
     """:func:`worths` of P orders of N heads, ``[P, N + 1, 2]``, each from an exact sweep.
@@ -149,18 +105,14 @@ def take_worths(
         parts: Where finished batches of each are saved; None to keep nothing.
         batches: Makes this process's share of the examples, for each order anew.
         task: Decides losses and scores.
-        kept: Where worths of finished orders are kept, in place of their batches; None to keep none.
         options: Further arguments of :func:`bertsecrets.ablation.exact.exact_sweep`.
     """
-    worth_PKC = []
-    for index, (plan, parts_of_plan) in enumerate(zip(plans, parts, strict=True)):
-        worth_KC = None if kept is None else kept.worths(index)
-        if worth_KC is None:
-            worth_KC = worths(exact_sweep(model, plan, batches(), parts=parts_of_plan, **options), task)
-            if kept is not None:
-                kept.finish(index, worth_KC)
-        worth_PKC.append(worth_KC)
-    return np.stack(worth_PKC)
+    return np.stack(
+        [
+            worths(exact_sweep(model, plan, batches(), parts=of_plan, **options), task)
+            for plan, of_plan in zip(plans, parts, strict=True)
+        ]
+    )
 
 
 def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array) -> HeadGrid:
@@ -186,9 +138,8 @@ def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array)
 class ShapleyHeads(Analysis):
     """Estimate the Shapley value of every head from random orders of disabling all of them.
 
-    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps the worths of
-    finished orders and the finished batches of the current one until it is done; an interrupted one can be resumed,
-    also with more orders.
+    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps finished
+    batches until it is done; an interrupted one can be resumed, also with more orders.
 
     Args:
         ablation: How heads are disabled; its ``mode``, ``seed`` and ``evaluation`` are used.
@@ -224,18 +175,14 @@ class ShapleyHeads(Analysis):
         drawn = orders(layers, heads, self.permutations, self.settings.seed)
         plans = [plan_of(order, mode, layers, heads) for order in drawn]
         batches = context.batches(self.max_examples)
-        kept: KeptOrders | None = None
         parts: list[Parts | None] = [None] * len(plans)
+        folder: Path | None = None
         if context.output is not None and context.stage == CHECKPOINT:
-            batch = context.split[context.positions(self.max_examples)]
-            tensors = (batch.input_ids_BS, batch.attention_mask_BS, batch.label_B)
-            examples = [None if tensor is None else tensor.tolist() for tensor in tensors]
-            key = [*context.key, task.name, examples, *self.settings.model_dump().items()]
+            folder = context.output.folder / Shapley.name
+            key = [*context.key, task.name, *self.settings.model_dump().items()]
             identity = fingerprint(context.model, plans[0], key)
-            kept = KeptOrders(context.output.folder / Shapley.name, identity, writes=context.is_first)
-            parts = [kept.parts(index) for index in range(len(plans))]
-        missing = len(plans) if kept is None else sum(kept.worths(index) is None for index in range(len(plans)))
-        total = sum(len(spec.positions) for spec in batches.sampler) * missing * layers * heads
+            parts = [Parts(folder, f"{identity} {index}") for index in range(len(plans))]
+        total = sum(len(spec.positions) for spec in batches.sampler) * len(plans) * layers * heads
         with progress_over(total, "Shapley values", visible=context.progress, unit="variant·example") as advance:
             worth_PKC = take_worths(
                 context.model,
@@ -243,7 +190,6 @@ class ShapleyHeads(Analysis):
                 parts,
                 lambda: batches,
                 task,
-                kept,
                 replacements=prepare(context, plans[0], self.settings),
                 max_tokens=self.settings.max_tokens,
                 context=context.autocast,
@@ -255,4 +201,5 @@ class ShapleyHeads(Analysis):
             for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
         ]
         grid = value_grid(task.metrics[0], drawn, worth_PKC)
-        yield Findings(experiment, [grid], rows, finish=None if kept is None else lambda *_: kept.clear())
+        finish = None if folder is None else lambda *_: shutil.rmtree(folder, ignore_errors=True)
+        yield Findings(experiment, [grid], rows, finish=finish)

@@ -11,7 +11,7 @@ import torch
 from ablation.analyses import CLASSES, analysed
 from ablation.test_replacements import split_of
 from data.toy import wordpiece
-from families import HEADS, LAYERS, tiny_model
+from families import tiny_model
 from references import metric_value
 from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
@@ -21,7 +21,7 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.rows import Worth
 from bertsecrets.ablation.settings import AblationSettings
-from bertsecrets.ablation.shapley import KeptOrders, ShapleyHeads, orders, plan_of, take_worths, value_grid, worths
+from bertsecrets.ablation.shapley import ShapleyHeads, orders, plan_of, take_worths, value_grid, worths
 from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
@@ -126,10 +126,7 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
     with pytest.raises(KeyboardInterrupt):
         analysed(analysis, model, split, tmp_path / "a")
     # Six batches for each of four orders: the first order is finished, and two batches of the second.
-    files = [path.relative_to(tmp_path / "a" / "shapley") for path in (tmp_path / "a" / "shapley").rglob("*.*")]
-    assert sorted((len(path.parts), path.suffix) for path in files) == [(1, ".npy"), *[(2, ".safetensors")] * 2]
-    (worths_file,) = (tmp_path / "a" / "shapley").glob("*.npy")
-    assert np.load(worths_file).shape == (LAYERS * HEADS + 1, 2)
+    assert [path.suffix for path in (tmp_path / "a" / "shapley").iterdir()] == [".safetensors"] * 8
     views = [analysed(analysis, model, split, tmp_path / "a")]
     assert runs == [*[1] * 8, -1, *[1] * 16]
     assert not (tmp_path / "a" / "shapley").exists()
@@ -144,26 +141,6 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
     ]
     for worth in worths_found:
         assert views[0].value(worth.quantity).sum() == pytest.approx(worth.whole - worth.none, abs=1e-6)
-
-
-def test_worths_of_an_order_are_kept_in_place_of_its_batches(tmp_path: Path) -> None:
-    kept, others = KeptOrders(tmp_path / "kept", "a"), KeptOrders(tmp_path / "kept", "b", writes=False)
-    batch, worth_KC = split_of([3])[[0]], np.array([[0.5, 1.0], [0.25, 0.0]])
-    for orders_kept in (kept, others):
-        orders_kept.parts(1).save(batch, {"logits": torch.zeros(1)})
-        orders_kept.finish(1, worth_KC)
-    np.testing.assert_array_equal(kept.worths(1), worth_KC)
-    assert others.worths(1) is None
-    assert kept.parts(1).load(batch) is None
-    assert others.parts(1).load(batch) is not None
-    (path,) = (tmp_path / "kept").glob("*.npy")
-    # A torn file counts as missing.
-    for size in (0, 40, 130):
-        path.write_bytes(path.read_bytes()[:size])
-        assert kept.worths(1) is None
-        kept.finish(1, worth_KC)
-    kept.clear()
-    assert not (tmp_path / "kept").exists()
 
 
 def test_mistakes_are_one_sentence() -> None:
