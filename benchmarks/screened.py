@@ -28,12 +28,13 @@ import torch
 from torch import Tensor, nn
 
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import by_onednn, can_use_onednn, in_bf16, preferred
+from bertsecrets.ablation.arithmetic import by_onednn, in_bf16, preferred
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import FEWEST_SCREENED
 from bertsecrets.ablation.judging import judged_rows
+from bertsecrets.ablation.onednn import can_use_onednn
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.pairs import Pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, return_freed_memory
@@ -163,7 +164,7 @@ def by_processor(subject: Subject) -> tuple[Precision, bool]:
     """The arithmetic of sweeps of this model by default: see :func:`bertsecrets.ablation.arithmetic.preferred`."""
     encoder = describe(subject.model)
     precision, onednn = preferred(encoder)
-    return precision, onednn and can_use_onednn(encoder, nullcontext)
+    return precision, onednn and can_use_onednn(next(encoder.base.parameters()))
 
 
 def cell(subject: Subject, variants: int, precisions: Sequence[Precision]) -> dict[str, Any]:

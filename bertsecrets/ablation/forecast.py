@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, can_use_onednn, in_bf16, preferred, why_not_bf16
+from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, in_bf16, preferred, why_not_bf16
 from bertsecrets.ablation.engine import shares_passes
+from bertsecrets.ablation.onednn import can_use_onednn
 from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.reduced import Reduced
 from bertsecrets.ablation.replacements import FIT_BATCH
@@ -250,7 +251,9 @@ def forecast(
         check_bf16(no_bf16)
     if precision is None:
         precision = FP32 if any_fp32 or no_bf16 is not None else BF16
-    uses_onednn = (not any_without if onednn is None else onednn) and can_use_onednn(encoder, autocast)
+    with autocast():
+        can = can_use_onednn(next(encoder.base.parameters()))
+    uses_onednn = (not any_without if onednn is None else onednn) and can
     arithmetic = Arithmetic(precision, no_bf16, uses_onednn)
     contexts = {"trainer": autocast}
     if uses_onednn:

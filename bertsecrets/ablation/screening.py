@@ -91,7 +91,7 @@ class Screening:
             ``32-true``: all passes are in the trainer's precision.
         bf16_reach: See :data:`BF16_REACH`.
         onednn: Whether oneDNN computes linear layers in fp32: see
-            :class:`bertsecrets.ablation.arithmetic.OneDnnLinear`.
+            :class:`bertsecrets.ablation.onednn.OneDnnLinear`.
     """
 
     audit: float = 0.1

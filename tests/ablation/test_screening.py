@@ -19,18 +19,12 @@ from scipy.stats import binom, hypergeom
 import bertsecrets.ablation.arithmetic as arithmetic_module
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.screening as screening_module
-from bertsecrets.ablation.arithmetic import (
-    Arithmetic,
-    OneDnnLinear,
-    by_onednn,
-    can_use_onednn,
-    preferred,
-    why_not_bf16,
-)
+from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, preferred, why_not_bf16
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import check_bf16
+from bertsecrets.ablation.onednn import OneDnnLinear, can_use_onednn
 from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
@@ -637,21 +631,19 @@ def test_a_forecast_corrects_for_the_variants_of_one_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "bf16", "intel", "expected"),
+    ("capability", "bf16", "onednn", "expected"),
     [
-        ("AVX512", True, True, (BF16, False)),
-        ("AVX512", True, False, (BF16, True)),
-        ("AVX512", False, False, (FP32, True)),
-        ("AVX512", False, True, (FP32, False)),
-        ("AVX2", False, False, (FP32, False)),
+        ("AVX512", True, False, (BF16, False)),
+        ("AVX512", False, True, (FP32, True)),
+        ("AVX2", False, True, (FP32, False)),
     ],
 )
 def test_what_processors_prefer(
-    monkeypatch: pytest.MonkeyPatch, capability: str, bf16: bool, intel: bool, expected: tuple[Precision, bool]
+    monkeypatch: pytest.MonkeyPatch, capability: str, bf16: bool, onednn: bool, expected: tuple[Precision, bool]
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16)
-    monkeypatch.setattr(arithmetic_module, "_is_by_intel", lambda: intel)
+    monkeypatch.setattr(arithmetic_module, "prefers_onednn", lambda: onednn)
     encoder = describe(scaled_model())
     assert preferred(encoder) == (FP32, False)
     encoder.model.config.hidden_size = 384
@@ -660,8 +652,8 @@ def test_what_processors_prefer(
 
 @needs_onednn
 def test_onednn_is_out_of_the_question_without_products_in_fp32() -> None:
-    encoder = describe(scaled_model())
-    assert can_use_onednn(encoder, nullcontext)
-    assert not can_use_onednn(encoder, partial(torch.autocast, "cpu", torch.bfloat16))
-    encoder.model.double()
-    assert not can_use_onednn(encoder, nullcontext)
+    weight_ED = torch.zeros(2, 3)
+    assert can_use_onednn(weight_ED)
+    assert not can_use_onednn(weight_ED.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not can_use_onednn(weight_ED)
