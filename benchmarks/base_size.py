@@ -54,6 +54,7 @@ from bertsecrets.pruning.recovery import task_loss
 from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import INITIAL
 from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 RESULTS = Path(__file__).parent / "results" / "base_size.json"
 NAIVE = "naive: output_attentions"
@@ -248,7 +249,7 @@ def watching(model: nn.Module, batches: Sequence[Batch]) -> dict[str, dict[str, 
 
 
 def composed(*overrides: str) -> Any:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), **BASE):
         return compose("analyze", list(overrides))
 
 

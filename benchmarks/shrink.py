@@ -71,6 +71,7 @@ from bertsecrets.shrinking.plan import plan
 from bertsecrets.shrinking.search import Answers, answers, make_smaller, metric_tests
 from bertsecrets.statistics.non_inferiority import paired_loss, smallest_ruled_out
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 RESULTS = ROOT / "benchmarks" / "results" / "shrink.json"
 BATCH, EXAMPLES, ROUNDS = 32, 1024, 8
@@ -97,7 +98,7 @@ METHODS = (OURS, UNTRAINED, OURS_INT8, "layers", "magnitude", "first order", TOR
 def load(run: Path) -> tuple[TaskData, nn.Module]:
     """Data and model of a run's folder."""
     overrides = [f"checkpoint={run}", "progress=false", f"data.eval_batch_size={BATCH}"]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), **BASE):
         config = with_run_settings(compose("analyze", overrides=overrides), overrides)
     settings = read_analyze(plain(config))
     _, data = begin(settings)

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
 from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import ParallelStrategy
@@ -25,7 +23,7 @@ from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.rows import know_rows
 from bertsecrets.cli.settings import RunSettings
-from bertsecrets.cli.targets import accepted_arguments, load_target, make
+from bertsecrets.cli.targets import accepted_arguments, build, load_target, make
 from bertsecrets.data.module import TaskData
 from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
@@ -198,15 +196,10 @@ def check_trainer(settings: RunSettings) -> None:
 
 def _build_trainer(settings: RunSettings, **arguments: Any) -> pl.Trainer:
     try:
-        trainer: pl.Trainer = hydra.utils.instantiate(settings.keys.trainer, **arguments)
-    except InstantiationException as error:
-        cause = error.__cause__
-        if "SLURM" in str(cause):
-            raise _not_by_srun() from error
-        if isinstance(cause, (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError)):
-            reason = " ".join(str(cause).split()).rstrip(".")
-            raise UserError(f"The trainer could not be built ({reason}); check the trainer.* settings.") from error
-        raise
+        trainer: pl.Trainer = build(settings.keys.trainer, **arguments)
+    except (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise UserError(f"The trainer could not be built ({reason}); check the trainer.* settings.") from error
     return trainer
 
 

@@ -30,6 +30,7 @@ from bertsecrets.results.run import MERGED, SWEEP_FILE, is_first_process
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps import signals
 from bertsecrets.sweeps.hydra_arguments import (
+    BASE,
     Invocation,
     is_multirun,
     key_of,
@@ -100,7 +101,7 @@ def _run_command(command: str) -> None:
             # Lightning and sweeps start their processes with these arguments.
             sys.argv[1:] = invocation.words
         if invocation is None or invocation.shows:
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
+            hydra.main(config_path=str(CONF), config_name=command, **BASE)(_start_job)()
             return
         config = check(invocation)
         if is_multirun(invocation, config):
@@ -190,7 +191,7 @@ def _run_sweep(sweep: Sweep, command: str) -> list[JobRecord]:
     try:
         # Only Hydra's own entry point runs sweepers and launchers. They pass on a job's settings as words, from which
         # its process composes; the composition that checked the job before any started has no way there.
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name=command)(_start_job)()
+        hydra.main(config_path=str(CONF), config_name=command, **BASE)(_start_job)()
     except BaseException as error:
         if (sentence := rejection(error, sweep.folder)) is not None:
             raise UserError(sentence) from error

@@ -95,8 +95,11 @@ def install() -> None:
             # lost.
             stream: Any = handler.stream
             stream.reconfigure(encoding="utf-8")
-        elif isinstance(handler, logging.StreamHandler) and in_job():
-            handler.setLevel(logging.WARNING)
+        elif isinstance(handler, logging.StreamHandler):
+            # The log file has times and names of modules, the terminal the message alone.
+            handler.setFormatter(Line())
+            if in_job():
+                handler.setLevel(logging.WARNING)
 
 
 def in_job() -> bool:

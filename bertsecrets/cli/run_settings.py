@@ -18,7 +18,7 @@ from bertsecrets.results.config_copy import CONFIG_COPY, plain, read_config
 from bertsecrets.results.files import resume_command
 from bertsecrets.results.run import Run
 from bertsecrets.sweeps.code_version import code_version
-from bertsecrets.sweeps.hydra_arguments import key_of, unquoted, without_hydra
+from bertsecrets.sweeps.hydra_arguments import key_of, register_resolver, unquoted, without_hydra
 from bertsecrets.sweeps.run_folder import read_begun
 from bertsecrets.sweeps.sweep import sweep_command
 from bertsecrets.sweeps.trust import check_code, with_settings_given_again
@@ -205,4 +205,4 @@ def analysis_name(checkpoint: Any, default: str) -> str:
     return f"{default if run is None else run.name}-analysis"
 
 
-OmegaConf.register_new_resolver("analysis_name", analysis_name, replace=True)
+register_resolver("analysis_name", analysis_name, replace=True)

@@ -1,11 +1,9 @@
 """Sections that name a class: import it, check its arguments before anything is loaded, and build it."""
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
-
-import hydra
-from hydra.errors import InstantiationException
 
 from bertsecrets.doors import error_text, load_named
 from bertsecrets.errors import UserError, choices
@@ -103,35 +101,50 @@ def is_of_this_package(target: Callable[..., Any]) -> bool:
     return is_ours(str(getattr(target, "__module__", "")))
 
 
-def make(section: Section, /, **arguments: Any) -> Any:
-    """Build the object of a ``_target_`` section.
+def build(section: Mapping[str, Any], /, **arguments: Any) -> Any:
+    """Build the object of a ``_target_`` section and, for a target of another package, of the sections inside it.
 
     Args:
         section: ``_target_`` and arguments, as plain values.
         arguments: Further arguments, of any type.
 
     Raises:
+        UserError: If the target cannot be imported, or is abstract.
+        Exception: Whatever building it raises.
+    """
+    target = load_target("The section", section)
+    missing: frozenset[str] = getattr(target, "__abstractmethods__", frozenset())
+    if missing:
+        names = " and ".join(sorted(missing))
+        raise UserError(f"{section['_target_']} does not define {names}; define it in the class.")
+    given = {name: value for name, value in section.items() if name not in _HYDRA_KEYS}
+    positional = list(section.get("_args_") or ())
+    if not is_of_this_package(target) and section.get("_recursive_", True):
+        given, positional = _built(given), _built(positional)
+    if section.get("_partial_"):
+        return functools.partial(target, *positional, **given, **arguments)
+    return target(*positional, **given, **arguments)
+
+
+def _built(value: Any) -> Any:
+    """A value with the objects of its sections in their place."""
+    if isinstance(value, Mapping):
+        return build(value) if "_target_" in value else {name: _built(part) for name, part in value.items()}
+    return [_built(part) for part in value] if isinstance(value, list) else value
+
+
+def make(section: Section, /, **arguments: Any) -> Any:
+    """Build the object of a section with :func:`build`.
+
+    Raises:
         UserError: If the section does not fit its target, or the target cannot be imported.
     """
     try:
-        target = load_target("The section", section)
-        missing: frozenset[str] = getattr(target, "__abstractmethods__", frozenset())
-        if missing:
-            names = " and ".join(sorted(missing))
-            raise UserError(f"{section['_target_']} does not define {names}; define it in the class.")
-        if not is_of_this_package(target):
-            # Hydra also builds the sections inside a section. Other packages expect lists and dictionaries, not
-            # OmegaConf's own.
-            target = hydra.utils.instantiate({**section, "_target_": target, "_partial_": True, "_convert_": "all"})
-            return target(**arguments)
-        return target(**{key: value for key, value in section.items() if key != "_target_"}, **arguments)
+        return build(section, **arguments)
     except UserError:
         raise
     except Exception as error:
         # The constructor of a user's class can raise anything.
-        cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
-        if isinstance(cause, UserError):
-            raise cause from error
         raise UserError(
-            f"{section.get('_target_')} could not be built ({error_text(cause)}); check its section."
+            f"{section.get('_target_')} could not be built ({error_text(error)}); check its section."
         ) from error

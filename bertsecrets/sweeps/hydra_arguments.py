@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import hydra
+import omegaconf
 from hydra import compose, initialize_config_dir
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.utils import get_args_parser
@@ -28,6 +30,14 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from bertsecrets.doors import dotted, free_names, offered_folders, offers
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF, configurations
+
+BASE: dict[str, Any] = {"version_base": None} if hydra.__version__.startswith("1.3.") else {}
+"""Argument of Hydra's entry points: 1.3 has to be told to behave like itself; from 1.4 on that is all there is."""
+
+register_resolver = getattr(
+    OmegaConf, "register_new_resolver" if omegaconf.__version__.startswith("2.3.") else "register_resolver"
+)
+"""OmegaConf's function, which has another name from 2.4 on."""
 
 PATHS = ("data.path", "data.eval_path", "data.root")
 """Settings that name files or folders of data."""
@@ -95,7 +105,7 @@ class Invocation:
         Plugins.instance().register(_OfferedConfigurations)
         _OfferedConfigurations.config_dir = self.search
         try:
-            with initialize_config_dir(str(self.config_dir.resolve()), job_name=self.config_name, version_base="1.3"):
+            with initialize_config_dir(str(self.config_dir.resolve()), job_name=self.config_name, **BASE):
                 yield
         finally:
             _OfferedConfigurations.config_dir = None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bertsecrets.errors import BusyError, UserError
 from bertsecrets.keys import top_level
@@ -35,7 +35,7 @@ from bertsecrets.results.files import (
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import FINISHED, is_first_process
 from bertsecrets.sweeps.code_version import code_version, outside_code
-from bertsecrets.sweeps.hydra_arguments import without_hydra
+from bertsecrets.sweeps.hydra_arguments import register_resolver, without_hydra
 
 NO_INFLUENCE = top_level(lambda meaning: not meaning.numbers) | {"hydra"}
 """Top-level keys that change how a run is followed or reported, not what it computes, or that repeat a checkpoint's
@@ -375,5 +375,5 @@ def _agent_run() -> str:
     return f"_{run}" if run and "WANDB_SWEEP_ID" in os.environ else ""
 
 
-OmegaConf.register_new_resolver("agent_run", _agent_run, replace=True)
-OmegaConf.register_new_resolver("settings_digest", _settings_digest, replace=True)
+register_resolver("agent_run", _agent_run, replace=True)
+register_resolver("settings_digest", _settings_digest, replace=True)

@@ -17,13 +17,13 @@ from bertsecrets.cli.help import help_text
 from bertsecrets.errors import UserError
 from bertsecrets.keys import COMMANDS, command_of, meanings, top_level
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.hydra_arguments import BASE, parse_arguments
 
 
 def test_every_command_is_listed_and_has_exactly_its_settings_in_its_configuration() -> None:
     assert {*LISTED} == {*COMMANDS, "resume"}
     for command, keys in COMMANDS.items():
-        with initialize_config_dir(str(CONF), version_base="1.3"):
+        with initialize_config_dir(str(CONF), **BASE):
             config = compose(command)
         present = {str(key) for key in OmegaConf.to_container(config, resolve=False)}  # type: ignore[union-attr]
         # A group without a choice leaves no key, and only an analysis that was run records what it analysed.

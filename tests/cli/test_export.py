@@ -26,7 +26,7 @@ from bertsecrets.models import hub
 from bertsecrets.models.classifier import RECORD
 from bertsecrets.results.files import check_new_folder
 from bertsecrets.settings import CONF
-from bertsecrets.sweeps.hydra_arguments import parse_arguments
+from bertsecrets.sweeps.hydra_arguments import BASE, parse_arguments
 
 EFFECTS_LH = np.array([[0.0, -0.05, 0, 0], [0, 0, -0.11, 0], [0, 0, 0, 0.01]])
 """Of the tiny model's 3 layers of 4 heads; the two losses are significant."""
@@ -64,7 +64,7 @@ def write_checkpoint(path: Path, model: PreTrainedModel, step: int) -> None:
 @pytest.fixture
 def run(tiny_bert: Path, tmp_path: Path) -> Path:
     """A run whose best checkpoint, of step 9, was scored and swept, and whose last one was not."""
-    with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
         composed = compose("train", overrides=["task=demo_paraphrase", "model=folder", f"model.path={tiny_bert}"])
     names = ("model", "data", "annotation", "optimizer", "trainer")
     sections = OmegaConf.to_container(OmegaConf.masked_copy(composed, [*names, "task"]), resolve=True)
@@ -92,7 +92,7 @@ def run(tiny_bert: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def configure() -> Configure:
     def compose_export(*overrides: str) -> DictConfig:
-        with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+        with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
             return with_run_settings(compose("export", overrides=list(overrides)), overrides)
 
     return compose_export

@@ -23,6 +23,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_a_sentence_transformers_folder_is_analysed(embedder: Path, tmp_path: Pa
 
 
 def _composed(*arguments: str) -> dict[str, object]:
-    with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+    with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
         return plain(compose("analyze", overrides=list(arguments)))
 
 

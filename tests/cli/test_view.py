@@ -12,6 +12,7 @@ from bertsecrets.cli import view
 from bertsecrets.cli.arguments import with_quoted_text
 from bertsecrets.errors import UserError
 from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def config_of(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def compose_view(*arguments: str) -> DictConfig:
         overrides = with_quoted_text(["model=folder", f"model.path={tiny_bert}", *arguments])
-        with initialize_config_dir(config_dir=str(CONF.resolve()), version_base="1.3"):
+        with initialize_config_dir(config_dir=str(CONF.resolve()), **BASE):
             return compose("view", overrides=overrides)
 
     return compose_view

@@ -17,6 +17,7 @@ from bertsecrets.data.module import TaskData, constant_predictions
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.task import CsvLayout
 from bertsecrets.errors import UserError
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 CONFIG = Path(__file__).resolve().parents[2] / "conf" / "data"
 MNLI = "index\tsentence1\tsentence2\tgold_label\n"
@@ -197,7 +198,7 @@ def test_a_missing_mismatched_file_drops_its_set_with_a_warning(root: Path) -> N
 @pytest.mark.parametrize("path", sorted(CONFIG.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
     name = {"demo": "demo_paraphrase", "conllu": "ud_ewt", "coreference": "coreference"}.get(path.stem, "mrpc")
-    with initialize_config_dir(str(CONFIG.parent), version_base="1.3"):
+    with initialize_config_dir(str(CONFIG.parent), **BASE):
         content = OmegaConf.to_container(compose("train", [f"data={path.stem}", f"task={name}"]).data, resolve=True)
     assert isinstance(content, dict)
     if path.stem in ("tsv", "conllu", "coreference"):

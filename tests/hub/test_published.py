@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from data.tasks import task
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 
+from bertsecrets.cli.targets import make
 from bertsecrets.data.annotation import make_annotator
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
@@ -23,6 +23,8 @@ from bertsecrets.measures.linguistic.features import Features
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.loading import load_model, load_tokenizer
 from bertsecrets.models.spec import ModelSpec
+from bertsecrets.results.config_copy import plain
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(1800)]
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -37,9 +39,9 @@ FEATURES = {
 
 
 def measure(name: str) -> Measure:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), **BASE):
         config = compose("analyze", [f"measure=[{name}]"])
-    made: Measure = instantiate(config.measure[name], 12, 12)
+    made: Measure = make(plain(config.measure)[name], num_layers=12, num_heads=12)
     return made
 
 

@@ -14,10 +14,11 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import bertsecrets as bs
 from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 def test_a_measures_arguments_are_those_that_hydra_composes() -> None:
-    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+    with initialize_config_dir(str(CONF.resolve()), **BASE):
         composed = OmegaConf.to_container(compose("train", [f"measure=[{','.join(shipped_names())}]"]), resolve=True)
     assert isinstance(composed, dict)
     assert len(composed["measure"]) > 15
@@ -42,7 +43,7 @@ def test_threads_measure_at_once_also_in_a_program_that_uses_hydra(tiny_bert: Pa
     alone = [measure(model) for model in models]
     assert not torch.equal(alone[0], alone[1])
     if uses_hydra:
-        with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+        with initialize_config_dir(str(CONF.resolve()), **BASE):
             assert torch.equal(measure(models[0]), alone[0])
             assert compose("train").seed == 42
     with ThreadPoolExecutor(4) as threads:

@@ -20,6 +20,7 @@ from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import BASE
 
 
 @pytest.fixture
@@ -262,7 +263,7 @@ def test_the_pages_of_a_sweep_lie_in_its_folder(
     asked = SimpleNamespace(overrides=SimpleNamespace(hydra=overrides))
     monkeypatch.setattr(pages, "HydraConfig", SimpleNamespace(get=lambda: asked))
     monkeypatch.setattr(pages, "run_folder", lambda: tmp_path / "elsewhere")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(CONF), **BASE):
         config = compose("compare", [f"runs={sweep}", "heads=false", "name=comparison"])
     folder = tmp_path / "elsewhere" if overrides else sweep / "comparison"
     assert pages.compare_runs(config) == [folder / "comparison.html"]
