@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Glob
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
@@ -25,9 +24,9 @@ from bertsecrets.results.files import describe_os_error, in_command, quoted, res
 from bertsecrets.results.formatting import MISSING, message
 from bertsecrets.results.run import SWEEP_FILE
 from bertsecrets.sweeps.code_version import code_version
-from bertsecrets.sweeps.hydra_arguments import PATHS, Invocation, parse_overrides, sweeper_params, unquoted
+from bertsecrets.sweeps.hydra_arguments import Invocation, parse_overrides, sweeper_params
 from bertsecrets.sweeps.job_processes import ask_to_end, visible_gpus
-from bertsecrets.sweeps.run_folder import NO_INFLUENCE, has_finished
+from bertsecrets.sweeps.run_folder import has_finished
 from bertsecrets.sweeps.trust import check_links
 
 SWEEP = "BERTSECRETS_SWEEP"
@@ -204,7 +203,7 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
         arguments: The command line as given, kept for ``resume=<folder>``.
 
     Raises:
-        UserError: If the folder belongs to another sweep, or holds this one and ``resume=true`` is missing.
+        UserError: If the folder holds a sweep of another command, or any and ``resume=true`` is missing.
     """
     if config.overwrite:
         raise UserError("overwrite=true is for single runs; choose another hydra.sweep.dir, or resume the sweep in it.")
@@ -221,27 +220,33 @@ def open_sweep(invocation: Invocation, config: DictConfig, arguments: list[str])
     check_links(folder)
     if (folder / CONFIG_COPY).exists():
         raise UserError(f"hydra.sweep.dir is '{folder}', which holds a single run; choose another folder.")
-    fixed, swept = _settings(invocation, config)
+    swept = sorted(
+        {*sweeper_params(config)}
+        | {
+            override.get_key_element().lstrip("+")
+            for override in parse_overrides(invocation.overrides)
+            if override.is_sweep_override()
+        }
+    )
     content = {
         "command": config.hydra.job.config_name or invocation.config_name,
         "arguments": [argument for argument in arguments if not argument.startswith("resume=")],
-        "fixed": fixed,
-        "swept": swept,
         "code": code_version(),
     }
     if not _create(folder, content):
-        before = _read(folder)
         if config.resume is not True:
             raise UserError(
                 f"Folder '{folder}' already holds a sweep; add resume=true to run only what is missing, or choose "
                 "another hydra.sweep.dir."
             )
-        if before is not None:
-            _check_same(folder, before, content)
-            _widen(folder, before, content)
-        else:
-            _log.warning(f"{folder / SWEEP_FILE} cannot be read; writing it again.")
-            _write(folder, content)
+        before = _read(folder)
+        if before is not None and before["command"] != content["command"]:
+            raise UserError(
+                f"Folder '{folder}' holds a sweep of '{before['command']}', not of '{content['command']}'; choose "
+                "another hydra.sweep.dir."
+            )
+        # resume=<folder> repeats the last command.
+        write_text(folder / SWEEP_FILE, json.dumps(content, indent=1))
     records = folder / ".sweep" / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
     records.mkdir(parents=True)
     ending = config.get("sweep", {})
@@ -328,19 +333,6 @@ def print_records(console: Console, records: Sequence[JobRecord], objective: str
     console.print(Text(", ".join(f"{number} {status}" for status, number in counts.items())))
 
 
-def _settings(invocation: Invocation, config: DictConfig) -> tuple[dict[str, str], list[str]]:
-    """The settings that all jobs share, by key, and the keys that the sweep varies."""
-    fixed: dict[str, str] = {}
-    swept = set(sweeper_params(config))
-    for override in parse_overrides(invocation.overrides):
-        key = override.get_key_element().lstrip("+")
-        if override.is_sweep_override():
-            swept.add(key)
-        elif key.split(".")[0] not in {*NO_INFLUENCE, "launcher", "sweeper"} and not key.startswith("hydra"):
-            fixed[key] = override.get_value_element_as_str()
-    return fixed, sorted(swept)
-
-
 def _count(invocation: Invocation, config: DictConfig) -> int | None:
     """The number of jobs; None if the sweeper decides."""
     if not str(config.hydra.sweeper._target_).endswith(".BasicSweeper"):
@@ -384,65 +376,13 @@ def _create(folder: Path, content: Mapping[str, Any]) -> bool:
     return True
 
 
-def _write(folder: Path, content: Mapping[str, Any]) -> None:
-    write_text(folder / SWEEP_FILE, json.dumps(content, indent=1))
-
-
 def _read(folder: Path) -> dict[str, Any] | None:
     try:
         content = json.loads((folder / SWEEP_FILE).read_text("utf-8"))
     except ValueError:
         return None
-    required = {"command", "arguments", "fixed", "swept"}
-    if not isinstance(content, dict) or not required <= content.keys():
+    if not isinstance(content, dict) or not {"command", "arguments"} <= content.keys():
         return None
     arguments = content["arguments"]
     are_texts = isinstance(arguments, list) and all(isinstance(argument, str) for argument in arguments)
     return content if are_texts else None
-
-
-def _check_same(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise UserError if the settings that all jobs share have changed; what a sweep varies may grow."""
-    varied = {*before["swept"], *now["swept"]}
-    changes = [
-        f"{key} was {before['fixed'].get(key, 'the default')}, now {now['fixed'].get(key, 'the default')}"
-        for key in sorted({*before["fixed"], *now["fixed"]} - varied)
-        if _comparable(key, before["fixed"].get(key)) != _comparable(key, now["fixed"].get(key))
-    ]
-    if before["command"] != now["command"]:
-        changes.insert(0, f"it is a sweep of '{before['command']}', not of '{now['command']}'")
-    if changes:
-        raise UserError(
-            f"Sweep folder '{folder}' belongs to another configuration ({'; '.join(changes)}); choose another "
-            "hydra.sweep.dir, or restore these settings."
-        )
-
-
-def _comparable(key: str, value: str | None) -> str | None:
-    """A value to compare: paths of data become absolute, since earlier sweeps recorded them as given."""
-    return value if value is None or key not in PATHS else os.path.abspath(unquoted(value))
-
-
-def _widen(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Keep the command with more jobs, so that ``resume=<folder>`` resumes the whole sweep."""
-    old, new = (_values(content["arguments"]) for content in (before, now))
-    if all(values <= new.get(key, set()) for key, values in old.items()):
-        if old != new:
-            _write(folder, now)
-    elif not all(values <= old.get(key, set()) for key, values in new.items()):
-        _log.warning(
-            f"{resume_command(folder)} will resume only the jobs of this sweep's first command; to resume the jobs of "
-            "the present command, repeat it."
-        )
-
-
-def _values(arguments: list[str]) -> dict[str, set[str]]:
-    """The values that a command line gives to each setting; a range as its text."""
-    values: dict[str, set[str]] = {}
-    for override in parse_overrides([argument for argument in arguments if not argument.startswith("-")]):
-        key = override.get_key_element().lstrip("+")
-        # A glob matches whatever files exist at the time.
-        is_list = override.is_discrete_sweep() and not isinstance(override.value(), Glob)
-        if key.split(".")[0] not in NO_INFLUENCE:
-            values[key] = set(override.sweep_string_iterator()) if is_list else {override.get_value_element_as_str()}
-    return values

@@ -46,27 +46,17 @@ _OUTSIDE = top_level(lambda meaning: meaning.outside) | {
 _LOGGED_INSIDE = (TARGET, "project", "job_type", "init_timeout")
 """Settings of a logger that send nothing."""
 
-_NONE = r"(?!)"
-_COUNT = r"\d{1,9}|None"
 _FOLDER_NAME = r"\w[\w.=,+ -]*"
 _OPTION = r"[\w*][\w*.-]*"
-_COUNTS = (
-    *("array_parallelism", "cpus_per_task", "gpus_per_node", "mem_gb", "nodes", "tasks_per_node", "timeout_min"),
-    *("ray.remote.num_cpus", "ray.remote.num_gpus"),
-)
+_WORD = r"[\w.,-]+|None"
 _HYDRA_SETTINGS = {
-    **{f"hydra.launcher.{name}": _COUNT for name in _COUNTS},
-    **{f"hydra.sweeper.{name}": _COUNT for name in ("max_batch_size", "n_jobs", "n_trials", "seed")},
-    "hydra.launcher.n_jobs": rf"-1|{_COUNT}",
-    "hydra.launcher.ray.init.address": "auto|None",
-    "hydra.launcher.partition": r"[\w.,-]+|None",
-    "hydra.mode": "MULTIRUN",
-    "hydra.sweep.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
-    "hydra.sweeper.direction": "minimize|maximize",
-    "hydra.sweeper.sampler": "tpe|gp|random",
+    # Others are commands of a shell, modules to import, addresses or paths.
+    r"hydra\.(launcher|sweeper)\.[\w.]+": r"-?\d{1,9}|auto|None",
+    r"hydra\.launcher\.(account|partition|qos)": _WORD,
+    r"hydra\.sweeper\.(direction|sampler)": _WORD,
+    r"hydra\.sweep\.subdir": rf"{_FOLDER_NAME}(/{_FOLDER_NAME})*",
 }
-"""Hydra's settings that a sweep's folder may bring along, and what they can be. Others run shell commands, import
-modules or move files."""
+"""Hydra's settings that a sweep's folder may bring along, and what they can be; others have to be given again."""
 
 _HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
 
@@ -267,7 +257,7 @@ def check_sweep_arguments(arguments: Sequence[str], folder: Path) -> None:
     outside_settings = {}
     for argument in arguments:
         # The folder itself, put there by resume_arguments() in place of whatever its file says.
-        if argument in ("-m", "--multirun", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
+        if argument in ("-m", "--multirun", "hydra.mode=MULTIRUN", f"hydra.sweep.dir={quoted(str(folder.resolve()))}"):
             continue
         override = None if argument.startswith("-") or not argument.isprintable() else parse_overrides([argument])[0]
         if override is None or not _is_data(override):
@@ -291,15 +281,15 @@ def _is_data(override: Override) -> bool:
         return False
     if names_code(key):
         return not any(":" in text for text in texts)
-    pattern = ".*"
-    if key.startswith("hydra/") or (CONF / key).is_dir():
-        pattern = _OPTION if key in _HYDRA_GROUPS or not key.startswith("hydra/") else _NONE
-    elif key.split(".")[0] == "hydra":
+    if key in _HYDRA_GROUPS or (CONF / key).is_dir():
+        patterns = [_OPTION]
+    elif re.match("hydra[./]", key) or key == "hydra":
         # Neither a list nor several values.
-        pattern, texts = _HYDRA_SETTINGS.get(key, _NONE), [_REFERENCE.sub("x", str(override.value()))]
-    elif key in _NAMES:
-        pattern = _FOLDER_NAME
-    return all(re.fullmatch(pattern, text) for text in texts)
+        texts = [_REFERENCE.sub("x", str(override.value()))]
+        patterns = [pattern for name, pattern in _HYDRA_SETTINGS.items() if re.fullmatch(name, key)]
+    else:
+        patterns = [_FOLDER_NAME if key in _NAMES else ".*"]
+    return all(any(re.fullmatch(pattern, text) for pattern in patterns) for text in texts)
 
 
 def _values(value: Any) -> Iterator[Any]:

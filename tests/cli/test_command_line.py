@@ -184,7 +184,7 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_step(tiny_bert: Path, tm
     assert torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
 
 
-def test_a_sweep_keeps_the_wider_of_two_commands(tmp_path: Path) -> None:
+def test_a_sweep_repeats_its_last_command(tmp_path: Path) -> None:
     def opened(*arguments: str) -> list[str]:
         command = ["-m", *arguments, f"hydra.sweep.dir={tmp_path / 'sweep'}"]
         invocation = parse_arguments(command, CONF, "train")
@@ -194,8 +194,8 @@ def test_a_sweep_keeps_the_wider_of_two_commands(tmp_path: Path) -> None:
 
     assert opened("seed=1,2") == ["seed=1,2"]
     assert opened("seed=range(1,4)", "resume=true") == ["seed=range(1,4)"]
-    assert opened("seed=2", "resume=true") == ["seed=range(1,4)"]
-    assert opened("seed=3,4", "resume=true") == ["seed=range(1,4)"]
+    with pytest.raises(UserError, match="already holds a sweep; add resume=true"):
+        opened("seed=1,2")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_its_section_has_a_finding_a_figure_with_its_unit_and_a_table(trained: t
 def test_its_heads_its_mean_and_its_figures_are_in_wandb(trained: tuple[Path, str]) -> None:
     (log,) = (trained[0] / "wandb").glob("offline-run-*/*.wandb")
     names = leaves(item for record in read_log(log) for item in record.history.item)
-    assert {"sharpness/bits/mean", "sharpness/bits/l00h00", "sharpness/bits/heatmap/_type"} <= names.keys()
+    assert {"sharpness/bits/mean", "sharpness/bits/l00", "sharpness/bits/heatmap/_type"} <= names.keys()
     assert "figures/sharpness/_type" in names
 
 

@@ -375,15 +375,6 @@ READ = [
         check=noted("2 of the 10 examples of split 'validation' have a special token, such as [SEP], in their texts"),
     ),
     Case(
-        "wandb-dryrun",
-        train(**TRACKED),
-        r"Report: {folder}/outputs",
-        0,
-        held_out(60, "own.csv"),
-        environment={"WANDB_MODE": "dryrun"},
-        check=tracked_as(None, "offline"),
-    ),
-    Case(
         "wandb-agent-offline",
         train(**TRACKED),
         r"A W&B agent started this run, but logger.wandb.mode is offline, so its sweep gets no score",

@@ -107,12 +107,9 @@ def test_a_folder_of_another_sweep_is_refused(partly_failed: tuple[Path, str], t
     result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[1]")
     assert result.returncode == 1
     assert "already holds a sweep; add resume=true" in result.stderr
-    result = sweep(tiny_bert, folder, "optimizer.freeze=[0],[1]", "resume=true", data__limit_train=17)
-    assert result.returncode == 1
-    assert "belongs to another configuration (data.limit_train was 16, now 17)" in result.stderr
     result = door("analyze", "-m", "seed=1,2", f"hydra.sweep.dir={folder}", "resume=true", "checkpoint=x")
     assert result.returncode == 1
-    assert "it is a sweep of 'train', not of 'analyze'" in result.stderr
+    assert "holds a sweep of 'train', not of 'analyze'" in result.stderr
 
 
 def test_a_node_with_other_code_is_refused(tiny_bert: Path, tmp_path: Path) -> None:

@@ -125,7 +125,6 @@ def test_a_usual_sweep_brings_data() -> None:
         "hydra.launcher.timeout_min=[1]",
         "hydra.launcher.n_jobs=${seed}",
         "hydra.mode=RUN",
-        "hydra.sweeper.direction=x",
         "hydra.sweep.subdir=${group}",
         "hydra.sweep.subdir=.${name}",
         "hydra/job_logging=none",
