@@ -109,7 +109,10 @@ class Context:
         batch_size: Examples in a forward pass of replacements.
         autocast: Entered around every pass, e.g. the trainer's precision.
         progress: Whether to show progress bars.
-        stage: What the numbers are of: ``training``, or ``checkpoint`` for a finished model.
+        stage, step: What the numbers are of: ``training``, or ``checkpoint`` for a finished model, and the optimiser
+            steps that it was trained for.
+        validation, last: The number of the validation, from 1, and whether it is the last one.
+        unchanged: Whether the weights are those of the last time that the analysis was run.
         output: The run that the findings are for, in whose folder finished steps are kept for an interrupted analysis
             to be resumed; None to keep nothing.
         key: What the numbers depend on beside the weights and the settings, such as the precision.
@@ -128,6 +131,10 @@ class Context:
     autocast: Autocast = nullcontext
     progress: bool = True
     stage: str = CHECKPOINT
+    step: int = 0
+    validation: int = 1
+    last: bool = True
+    unchanged: bool = False
     output: Run | None = None
     key: tuple[object, ...] = ()
     references: Mapping[str, nn.Module] = field(default_factory=dict)
@@ -254,13 +261,27 @@ class Context:
             distributed.all_reduce(tensor)
         return tensor
 
-    def positions(self, max_examples: int | None = None) -> list[int]:
-        """Positions of all examples, or of a random sample, over all processes."""
-        return sample_positions(len(self.split), max_examples, 0)
+    def placed(self, module: nn.Module) -> nn.Module:
+        """Another model, on the model's device and in its precision."""
+        weight = next(self.encoder.base.parameters())
+        return module.to(weight.device, weight.dtype)
 
-    def batches(self, max_examples: int | None = None) -> Batches:
-        """This process's batches of all examples, or of a random sample."""
-        return self.load(self.positions(max_examples))
+    def positions(self, max_examples: int | None = None, seed: int = 0) -> list[int]:
+        """Positions of all examples, or of a random sample, over all processes."""
+        return sample_positions(len(self.split), max_examples, seed)
+
+    def batches(
+        self, max_examples: int | None = None, seed: int = 0, max_length: int | None = None, pad_to: int | None = None
+    ) -> Batches:
+        """This process's batches of the examples.
+
+        Args:
+            max_examples: A random sample of this many, drawn with ``seed``; None for all.
+            max_length, pad_to: Truncate and pad to these lengths instead of the task's.
+        """
+        if max_length is None and pad_to is None:
+            return self.load(self.positions(max_examples, seed))
+        return self.data.evaluation_loader(self.evaluation, max_examples, max_length, pad_to, seed)
 
 
 @dataclass(frozen=True)
@@ -276,6 +297,7 @@ class Findings:
         finish: Called last, with the run, the stage and the step: writes what is neither a grid nor rows, and removes
             what an interrupted analysis would have been resumed from.
         moment: The stage and the step that the numbers are of, if others than those of the analysed model.
+        scalars: Further numbers to log, by name.
     """
 
     experiment: Experiment
@@ -285,6 +307,7 @@ class Findings:
     tracked: Sequence[HeadGrid] | None = None
     finish: Callable[[Run, str, int], object] | None = None
     moment: tuple[str, int] | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def logged(self) -> Sequence[HeadGrid]:
@@ -309,15 +332,21 @@ class Analysis(ABC):
     learns: ClassVar[str] = ""
     """What is chosen or taught on training rows, as the subject of a sentence; empty if nothing is."""
 
-    needs_reference: bool = False
-    """Whether it compares with the model before fine-tuning, ``context.references["initial"]``."""
-
     every_n_validations: int = 0
     """Run at every n-th validation and at the last; 0: at the last only."""
 
     def __init__(self, evaluation: str | None = None, max_examples: int | None = None) -> None:
         self.evaluation = evaluation
         self.max_examples = max_examples
+
+    @property
+    def experiments(self) -> Sequence[Experiment]:
+        """What its numbers are called, as far as that is known once it is checked."""
+        return [self] if isinstance(self, Experiment) else []
+
+    def needs_reference(self, context: Context) -> bool:
+        """Whether it compares with the model before fine-tuning, ``context.references["initial"]``."""
+        return False
 
     def check(self, context: Context) -> None:
         """Raise UserError if it cannot be run, hours before it is: the model may not be on its device yet."""
@@ -331,9 +360,10 @@ class Analysis(ABC):
     def check_on_device(self, context: Context) -> None:  # noqa: B027
         """Raise UserError if it cannot be run, before the first pass of a training or a validation."""
 
-    def is_due(self, validation: int, last: bool) -> bool:
-        """Whether to run it at a validation, counted from 1."""
-        return last or bool(self.every_n_validations and validation % self.every_n_validations == 0)
+    def is_due(self, context: Context) -> bool:
+        """Whether to run it at this validation."""
+        every = self.every_n_validations
+        return context.last or bool(every and context.validation % every == 0)
 
     @abstractmethod
     def run(self, context: Context) -> Iterable[Findings]:

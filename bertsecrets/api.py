@@ -22,7 +22,7 @@ from bertsecrets.ablation.replacements import check_embedder_mode
 from bertsecrets.ablation.seeds import sweep_of
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import DisableAnalysis
-from bertsecrets.analysis import Context, SplitBatches
+from bertsecrets.analysis import Context, find
 from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.attention.self_check import check_answers
@@ -38,8 +38,8 @@ from bertsecrets.data.sources.demo import DEMO_TASKS, demo_examples
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
+from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.base import Measure, Need
-from bertsecrets.measures.one_pass import check_needs, measure_pass
 from bertsecrets.measures.shipped import shipped_measure, shipped_names
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, naming_logits, unwrap
@@ -263,24 +263,24 @@ def measure(
     split = _encode(
         model, tokenizer, [(text, None) for text in _listed(texts)], pipeline, max_length, annotations=annotations
     )
-    encoder = describe(model)
-    taken = [make(encoder.num_layers, encoder.num_heads) for make in _makers(wanted)]
-    for measure in taken:
-        if sum(measure.name == earlier.name for earlier in taken) > 1:
-            raise UserError(f"Two measures are called '{measure.name}'; rename one of them or leave it out.")
     references = {} if reference is None else {INITIAL: reference}
-    for measure in taken:
+    context = Context.of_split(
+        model,
+        Task(name="texts", metrics=(), texts=1),
+        split,
+        _whole(batch_size, "batch_size"),
+        references=references,
+    )
+    analysis = MeasureAnalysis([Watched(maker) for maker in _makers(wanted)])
+    for measure in analysis.made(context):
         if Need.REFERENCE in measure.needs and reference is None:
             raise UserError(
                 f"Measure '{measure.name}' compares two models; give reference=<the model before fine-tuning>."
             )
         if Need.ANNOTATION in measure.needs and pipeline is None and annotations is None:
             raise UserError(f"Measure '{measure.name}' needs annotated words; give pipeline=<spaCy pipeline>.")
-        check_needs([measure], references)
-        measure.prepare(split)
-    batches = SplitBatches(split, _whole(batch_size, "batch_size"))
-    with progress_over(len(batches), "heads") as advance:
-        grids = measure_pass(model, taken, batches, references=references, progress=advance)
+    analysis.check(context)
+    grids = [grid for findings in find(analysis, context) for grid in findings.grids]
     if single:
         return HeadGrid.of(grids[0])
     return {grid.measure: HeadGrid.of(grid) for grid in grids}

@@ -8,7 +8,6 @@ import pytorch_lightning as pl
 from torch import nn
 
 from bertsecrets.analysis import Analysis, Context, Findings, find, record
-from bertsecrets.callbacks.measures import MeasureHeads
 from bertsecrets.callbacks.trainer_state import (
     current_step,
     data_of,
@@ -28,6 +27,9 @@ def keep(trainer: pl.Trainer, run: Run, found: Sequence[Findings]) -> None:
     stage, step = stage_of(trainer), current_step(trainer)
     record(run, found, stage, step)
     for findings in found:
+        if findings.scalars:
+            for logger in trainer.loggers:
+                logger.log_metrics(dict(findings.scalars), step=step)
         if findings.moment is None:
             log_grids(trainer, findings.logged, step, findings.experiment)
 
@@ -64,10 +66,12 @@ class RunAnalysis(pl.Callback):
         self.name = name or type(analysis).__name__
         self.reference = reference
         self._validations = 0
+        self._step: int | None = None
 
     def context(self, trainer: pl.Trainer, module: pl.LightningModule) -> Context:
         """What the analysis sees."""
         assert isinstance(module, SequenceClassifier)
+        step = current_step(trainer)
         return Context.of_data(
             module.model,
             data_of(trainer),
@@ -75,26 +79,30 @@ class RunAnalysis(pl.Callback):
             autocast=trainer.precision_plugin.forward_context,
             progress=shows_progress(trainer),
             stage=stage_of(trainer),
+            step=step,
+            validation=self._validations,
+            last=is_last_validation(trainer),
+            unchanged=module.is_scored and step == self._step,
             output=self.run,
             key=(trainer.precision,),
             references={} if self.reference is None else {INITIAL: self.reference},
             promised=tuple(
-                f"{measure.name}/{column.name}"
-                for callback in trainer.callbacks  # type: ignore[attr-defined]
-                if isinstance(callback, MeasureHeads)
-                for _, measure in callback.taken
-                for column in measure.columns
+                f"{experiment.name}/{column.name}"
+                for analysis in analyses_of(trainer)
+                for experiment in analysis.experiments
+                for column in experiment.columns
             ),
         )
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if self.reference is None and self.analysis.needs_reference:
+        if self.reference is None and self.analysis.needs_reference(self.context(trainer, pl_module)):
             # Copied before a checkpoint is restored: a resumed run needs the same reference.
             assert isinstance(pl_module, SequenceClassifier)
             self.reference = deepcopy(pl_module.model).requires_grad_(False)
         if self.reference is not None:
             self.reference.eval()
         self.analysis.check(self.context(trainer, pl_module))
+        self.run.declare(*(experiment.declaration() for experiment in self.analysis.experiments))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.analysis.check_on_device(self.context(trainer, pl_module))
@@ -108,8 +116,10 @@ class RunAnalysis(pl.Callback):
         if trainer.sanity_checking:
             return
         self._validations += 1
-        if self.analysis.is_due(self._validations, is_last_validation(trainer)):
-            keep(trainer, self.run, find(self.analysis, self.context(trainer, pl_module)))
+        context = self.context(trainer, pl_module)
+        if self.analysis.is_due(context):
+            keep(trainer, self.run, find(self.analysis, context))
+            self._step = context.step
 
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self._validations}

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
-from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
@@ -27,6 +26,7 @@ from bertsecrets.cli.targets import accepted_arguments, build, load_target, make
 from bertsecrets.data.module import TaskData
 from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
+from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.models.loading import load_tokenizer, max_positions
 from bertsecrets.results.run import Run
 from bertsecrets.results.training_progress import TrainingProgress
@@ -89,12 +89,16 @@ def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast, choosin
     return data
 
 
-def make_watcher(settings: RunSettings, **arguments: Any) -> list[pl.Callback]:
+def make_watcher(
+    settings: RunSettings, run: Run, reference: PreTrainedModel | None = None, **arguments: Any
+) -> list[pl.Callback]:
     """The callback that takes the chosen measures, as a list; empty without measures.
 
     Args:
         settings: Settings of the run.
-        arguments: Further arguments to :class:`MeasureHeads`.
+        run: The run to write to.
+        reference: The model to compare with; None for the model before the first training step.
+        arguments: Further arguments to :class:`MeasureAnalysis`.
     """
     if not settings.measures:
         return []
@@ -107,7 +111,8 @@ def make_watcher(settings: RunSettings, **arguments: Any) -> list[pl.Callback]:
         for section in settings.measures
     ]
     keys = settings.keys
-    return [MeasureHeads(watched, evaluation=keys.evaluation, compare_with=keys.compare_with, **arguments)]
+    analysis = MeasureAnalysis(watched, keys.evaluation, keys.compare_with, **arguments)
+    return [RunAnalysis(analysis, run, reference=reference)]
 
 
 def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.Callback]:

@@ -18,13 +18,14 @@ from trainings import quiet_trainer, tiny_classifier
 from transformers import PreTrainedModel
 
 from bertsecrets.attention.override import mean_head_outputs
-from bertsecrets.callbacks.measures import MeasureHeads, Watched
+from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.first_order import FirstOrder
+from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.base import Feed, Measure
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.drift import Drift
@@ -97,12 +98,18 @@ def a_run(folder: Path, init: str = "pretrained") -> Run:
     return Run(folder / "run", "r", "tiny", "demo_paraphrase", init)
 
 
+def measuring(
+    measures: Sequence[Watched], run: Run, reference: PreTrainedModel | None = None, **settings: Any
+) -> RunAnalysis:
+    return RunAnalysis(MeasureAnalysis(measures, **settings), run, reference=reference)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     model, before = tiny_classifier(), tiny_classifier()
     measures = [*watched(Drift), *watched(Kept, every=None), *watched(Own, Sampled, every=2)]
-    watcher = MeasureHeads(
+    watcher = measuring(
         [*measures, *watched(Inapplicable)], run, compare_with=["initial", "random"], random=lambda: tiny_classifier(9)
     )
     module, data = prepared(model)
@@ -114,7 +121,6 @@ def test_measures_are_taken_when_they_are_due_and_training_does_not_notice(tmp_p
     assert {name: table.steps(name, first[name], "training") for name in steps} == steps
     assert not len(table.select(measure="inapplicable"))
     assert [each.name for each in run.declarations()] == list(steps)
-    assert [grid.measure for grid in watcher.grids] == list(steps)
 
     # The numbers are those of passes of one's own.
     loaders = {
@@ -171,7 +177,7 @@ def test_a_finished_checkpoint_is_compared_with_one_pass_of_each_model(tmp_path:
 
     for name, network in (("model", model), ("initial", initial), ("random", random)):
         network.base_model.register_forward_pre_hook(lambda *_, name=name: count(name))
-    watcher = MeasureHeads(
+    watcher = measuring(
         watched(Drift, Focus, Kept, every=None),
         run,
         reference=initial,
@@ -199,7 +205,7 @@ def test_a_validation_of_the_weights_of_the_last_one_computes_nothing_again(
     calls: list[nn.Module] = []
     for network in (model, initial):
         network.base_model.register_forward_pre_hook(lambda module, _: calls.append(module))
-    watcher = MeasureHeads(watched(Drift, Kept), run, reference=initial, compare_with=compare_with)
+    watcher = measuring(watched(Drift, Kept), run, reference=initial, compare_with=compare_with)
     module, data = prepared(model, record={"step": 4})
     module.validated_after_training = True
     trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
@@ -237,14 +243,13 @@ def test_a_validation_of_the_weights_of_the_last_one_computes_nothing_again(
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_that_began_with_random_weights_is_compared_with_its_beginning_alone(tmp_path: Path) -> None:
     run = a_run(tmp_path, init="random_normal")
-    watcher = MeasureHeads(
+    watcher = measuring(
         watched(Focus),
         run,
         reference=tiny_classifier(1),
         compare_with=["initial", "random"],
         random=lambda: tiny_classifier(2),
     )
-    assert watcher.compare_with == ("initial",)
     module, data = prepared(tiny_classifier())
     quiet_trainer(tmp_path, [watcher], epochs=2).validate(module, datamodule=data, verbose=False)
     assert set(run.table().table["stage"].to_pylist()) == {"checkpoint", "initial", "checkpoint-initial"}
@@ -259,7 +264,7 @@ def test_the_reference_is_kept_where_something_is_compared_with_it(tmp_path: Pat
         model = tiny_classifier()
         module, data = prepared(model)
         data.setup("fit")
-        watcher = MeasureHeads(measures, a_run(tmp_path), compare_with=compare_with)
+        watcher = measuring(measures, a_run(tmp_path), compare_with=compare_with)
         trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
         trainer.datamodule = data  # type: ignore[attr-defined]
         watcher.setup(trainer, module, "fit")
@@ -294,18 +299,18 @@ def test_mistakes_are_errors_before_the_first_step(
     trainer.datamodule = data  # type: ignore[attr-defined]
 
     def watch() -> None:
-        MeasureHeads(watched(*measures), a_run(tmp_path), **settings).setup(trainer, module, "fit")
+        measuring(watched(*measures), a_run(tmp_path), **settings).setup(trainer, module, "fit")
 
     with pytest.raises(UserError, match=message):
         watch()
 
 
-def test_a_named_reference_is_not_compared_with_as_the_initial_model(tmp_path: Path) -> None:
+def test_a_named_reference_is_not_compared_with_as_the_initial_model() -> None:
     with pytest.warns(
         UserWarning, match="reference is 'two', so nothing is compared with the model before fine-tuning"
     ):
-        watcher = MeasureHeads(watched(Focus), a_run(tmp_path), compare_with=["initial"], reference_name="two")
-    assert watcher.compare_with == ()
+        analysis = MeasureAnalysis(watched(Focus), compare_with=["initial"], reference_name="two")
+    assert analysis.compare_with == ()
 
 
 def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: Path) -> None:
@@ -316,7 +321,7 @@ def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: P
     module, data = prepared(tiny_classifier())
     data.setup("fit")
     nouns = {"nouns": {"pos": ["NOUN"]}}
-    watcher = MeasureHeads([Watched(lambda layers, heads: Unannotated(layers, heads, nouns))], a_run(tmp_path))
+    watcher = measuring([Watched(lambda layers, heads: Unannotated(layers, heads, nouns))], a_run(tmp_path))
     trainer = quiet_trainer(tmp_path, [watcher], epochs=2)
     trainer.datamodule = data  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="Measure 'features' needs annotated words"):
@@ -327,7 +332,7 @@ def test_words_without_annotation_are_an_error_before_the_first_step(tmp_path: P
 def test_means_over_training_examples_reach_the_measures_that_need_them(tmp_path: Path) -> None:
     run, model = a_run(tmp_path), tiny_classifier()
     module, data = prepared(model, record={"step": 7})
-    watcher = MeasureHeads([Watched(lambda layers, heads: FirstOrder(layers, heads, reference_examples=9), None)], run)
+    watcher = measuring([Watched(lambda layers, heads: FirstOrder(layers, heads, reference_examples=9), None)], run)
     quiet_trainer(tmp_path, [watcher], epochs=1).validate(module, datamodule=data, verbose=False)
     means_LHd = mean_head_outputs(model.eval(), (batch.inputs() for batch in data.training_sample(9)))
     (alone,) = measure_pass(model, [FirstOrder(LAYERS, HEADS)], data.evaluation_loader("val"), means_LHd=means_LHd)

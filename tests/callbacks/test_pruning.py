@@ -22,13 +22,13 @@ from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.gates import gated
 from bertsecrets.attention.override import HeadEdit, override
-from bertsecrets.callbacks.measures import MeasureHeads, Watched
 from bertsecrets.callbacks.prune_first import PruneFirst
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.callbacks.train_gates import TrainGates
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
+from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.offsets import Offsets
 from bertsecrets.models.checkpoint import _apply_gates
 from bertsecrets.models.classifier import GATES, RECORD, SequenceClassifier
@@ -248,7 +248,7 @@ def test_pruning_mistakes_are_errors(tmp_path: Path, settings: dict[str, Any], m
 
 def test_scores_may_be_columns_that_the_same_command_measures(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    measured = MeasureHeads([Watched(lambda layers, heads: Offsets(layers, heads, offsets=[-1, 0]))], run)
+    measured = MeasureAnalysis([Watched(lambda layers, heads: Offsets(layers, heads, offsets=[-1, 0]))])
     settings = PruneSettings(step=0.4, seeds=1, examples=16, keep=5, scores=["offsets/same"], latency_rounds=0)
     validate(tmp_path, measured, PruneHeads(settings))
     table = run.table()
