@@ -145,9 +145,7 @@ def _all_heads(conditions: Sequence[Condition], folder: Path, trusted: Sequence[
     if _models(conditions) > 1:
         return []
     experiments = conditions[0].runs[0].experiments
-    together = heads_together(
-        [(view, presenter_of(declaration, trusted)) for declaration, view in experiments.values()]
-    )
+    together = heads_together(experiments, trusted)
     if together is None:
         return []
     together.write(folder)

@@ -265,16 +265,13 @@ def _table(
         return None
     # A plain view, which takes a few seconds, need not wait for the seconds that the sections of a report take to
     # import.
-    from bertsecrets.present.presenter import presenter_of
     from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
     from bertsecrets.reporting.run_report import views_of
 
     columns: list[HeadColumn] = []
     if run is not None:
         finished = RunFolder.open(run if isinstance(run, str | Path) else run.folder)
-        together = heads_together(
-            [(view, presenter_of(declaration)) for declaration, view in views_of(finished).values()]
-        )
+        together = heads_together(views_of(finished))
         columns += [] if together is None else together.columns
     for grid in grids:
         columns += [

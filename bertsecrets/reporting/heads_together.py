@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bertsecrets.present.presenter import Presenter
+from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import JointColumn, JointTable, Section
 from bertsecrets.results.files import atomic_write, write_parquet, write_text
 from bertsecrets.results.formatting import MISSING, head_code, number
 from bertsecrets.results.rows import RecordError
+from bertsecrets.results.run import Declaration
 from bertsecrets.results.views import MeasureView
 
 Grid = NDArray[Any]
@@ -166,18 +167,21 @@ class HeadsTogether:
         return "\n".join(lines) + "\n"
 
 
-def heads_together(experiments: Sequence[tuple[MeasureView, Presenter]]) -> HeadsTogether | None:
+def heads_together(
+    experiments: Mapping[str, tuple[Declaration, MeasureView]], trusted: Sequence[str] = ()
+) -> HeadsTogether | None:
     """Join all experiments of a run head by head; None if none has a number for each head.
 
     Args:
-        experiments: Each experiment's view and presenter.
+        experiments: The experiments by name, with their numbers.
+        trusted: Classes of other packages that may describe their experiments, ``module:class``.
     """
     columns: list[HeadColumn] = []
-    for view, presenter in experiments:
+    for declaration, view in experiments.values():
         numbers = [column for column in view.columns if column.role == "value" and view.has(column.name)]
         grids = {column.name: view.value(column.name) for column in numbers if _is_per_head(view, column.name)}
         try:
-            texts = presenter.classes(view)
+            texts = presenter_of(declaration, trusted).classes(view)
         except RecordError:
             # Its section says so.
             texts = {}

@@ -6,6 +6,7 @@ import math
 import platform
 import re
 import shlex
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from bertsecrets.keys import top_level
 from bertsecrets.models.classifier import GATES
 from bertsecrets.models.spec import RANDOM_INIT, ModelSpec
 from bertsecrets.present.disabling import ablation_sections
-from bertsecrets.present.presenter import presenter_of
 from bertsecrets.reporting.controls import controls_in_words
 from bertsecrets.reporting.heads_together import CSV, LATEX, PARQUET, HeadsTogether, heads_together
 from bertsecrets.reporting.run_report import views_of
@@ -110,12 +110,7 @@ class ExportedModel:
             trusted: Classes of other packages that may describe their experiments, ``module:class``.
         """
         of_run = [self.run] if self.run is not None and self._scores() is not None else []
-        experiments = {
-            name: (view, presenter_of(declaration, trusted))
-            for run in (*self.analyses, *of_run)
-            for name, (declaration, view) in views_of(run).items()
-        }
-        return heads_together(list(experiments.values()))
+        return heads_together(dict(ChainMap(*map(views_of, (*of_run, *reversed(self.analyses))))), trusted)
 
     def _scores(self) -> RunScores | None:
         if self.run is None or not self.run.scores_path.is_file():

@@ -101,10 +101,8 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
     curves: dict[str, Sequence[Mapping[str, float]]] = {}
     of_task: set[str] = set()
     damaged: set[str] = set()
-    views = {name: view for name, (_, view) in experiments.items()}
-    presenters = {name: presenter_of(declaration, trusted) for name, (declaration, _) in experiments.items()}
-    for name, (_, view) in experiments.items():
-        presenter = presenters[name]
+    for name, (declaration, view) in experiments.items():
+        presenter = presenter_of(declaration, trusted)
         of_task |= {name} if view.shown.reads_task else set()
         try:
             section = presenter.section(view)
@@ -116,9 +114,10 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         except RecordError as error:
             section = Section(view.title, paragraphs=[str(error)])
             damaged.add(name)
-            del views[name]
         if section is not None:
             sections[name] = section
+    experiments = {name: experiment for name, experiment in experiments.items() if name not in damaged}
+    views = {name: view for name, (_, view) in experiments.items()}
     compared = {
         f"{name}, compared": section for name, view in views.items() if (section := compared_section(view)) is not None
     }
@@ -136,7 +135,7 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
             name: _not_interpreted(section) if name in of_task else section for name, section in sections.items()
         }
     disabled = None if nothing_learned or "ablation" in damaged else DisabledHeads.of(run)
-    together = heads_together([(view, presenters[name]) for name, view in views.items()])
+    together = heads_together(experiments, trusted)
     found = Found(run, scores, analysis, views, sections, compared, disabled, together)
     screen = opening(found)
     leads = screen.leads or {}

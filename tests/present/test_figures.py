@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.ndimage import generic_filter
 
 from bertsecrets.errors import UserError
-from bertsecrets.present.figures.curves import gradient_flow, most_changed, running_median, spread_apart, trajectory
+from bertsecrets.present.figures.curves import gradient_flow, running_median, spread_apart, trajectory
 from bertsecrets.present.figures.grids import HeadPanel, head_cells, head_panels, heatmap
 from bertsecrets.present.figures.maps import MapPanel, gallery, labelled_positions
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
@@ -188,12 +188,12 @@ def test_effects_are_drawn_from_white_and_larger_losses_darker(values: list[floa
         assert blue > red
 
 
-def test_trajectory_draws_layer_means_and_names_the_most_changed_heads() -> None:
+def test_trajectory_draws_layer_means_and_names_heads() -> None:
     steps = [0, 50, 100]
     value_SLH = np.ones((3, 4, 5))
     value_SLH[1:, 2, 3] = [0.5, 0.1]
     value_SLH[1:, 0, 1] = [0.9, 0.6]
-    figure = trajectory(steps, value_SLH, title="t", unit="cosine similarity", count=408, highlight=2)
+    figure = trajectory(steps, value_SLH, title="t", unit="cosine similarity", count=408, named=[(2, 3), (0, 1)])
     assert_legible(figure)
     top, bottom = figure.axes[:2]
     lines = {line.get_label(): line for line in top.lines}
@@ -212,17 +212,18 @@ def test_trajectory_draws_layer_means_and_names_the_most_changed_heads() -> None
 @pytest.mark.parametrize("layers", [2, 12, 24])
 def test_trajectory_of_one_step_and_of_gaps(layers: int) -> None:
     value_SLH = RNG.uniform(0, 1, (1, layers, 12))
-    figure = trajectory([63], value_SLH, title="t", unit="u", count=1)
+    named = [(1, head) for head in range(5)]
+    figure = trajectory([63], value_SLH, title="t", unit="u", count=1, named=named)
     assert_legible(figure)
     assert len(figure.axes[1].texts) == 5
     value_SLH[0, 0] = np.nan
-    assert_legible(trajectory([63], value_SLH, title="t", unit="u", count=1))
+    assert_legible(trajectory([63], value_SLH, title="t", unit="u", count=1, named=()))
 
 
 def test_trajectory_labels_do_not_overlap() -> None:
     value_SLH = np.stack([np.ones((4, 5)), np.ones((4, 5))])
     value_SLH[1, :, :2] = 0.5
-    figure = trajectory([0, 9], value_SLH, title="t", unit="u", count=1, highlight=8)
+    figure = trajectory([0, 9], value_SLH, title="t", unit="u", count=1, named=[(i // 2, i % 2) for i in range(8)])
     figure.draw_without_rendering()
     boxes = sorted((Text.get_window_extent(text) for text in figure.axes[1].texts), key=lambda box: box.y0)
     assert len(boxes) == 8
@@ -231,12 +232,7 @@ def test_trajectory_labels_do_not_overlap() -> None:
 
 def test_trajectory_refuses_shapes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="2 steps"):
-        trajectory([1, 2], np.ones((3, 2, 2)), title="t", unit="u", count=1)
-
-
-def test_most_changed_ignores_heads_without_values() -> None:
-    value_SLH = np.array([[[1.0, 1.0, np.nan]], [[0.9, np.nan, np.nan]], [[np.nan, 0.2, np.nan]]])
-    assert most_changed(value_SLH, 5) == [(0, 1), (0, 0)]
+        trajectory([1, 2], np.ones((3, 2, 2)), title="t", unit="u", count=1, named=())
 
 
 def test_spread_apart_keeps_order_and_gap() -> None:

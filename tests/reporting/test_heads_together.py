@@ -13,7 +13,6 @@ from reporting.finished_runs import make_run
 
 from bertsecrets.patterns.classes import PATTERNS
 from bertsecrets.patterns.measure import Patterns
-from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import HeadViewer, Report, Section
 from bertsecrets.present.report.page import write_report
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether, heads_together
@@ -30,8 +29,7 @@ def column(name: str, label: str, value_LH: np.ndarray, experiment: str = "drift
 
 
 def together(run: Run) -> HeadsTogether:
-    experiments = [(view, presenter_of(declaration)) for declaration, view in views_of(run).values()]
-    joint = heads_together(experiments)
+    joint = heads_together(views_of(run))
     assert joint is not None
     return joint
 

@@ -12,7 +12,6 @@ from bertsecrets.present.figures.style import (
     ACCENTS,
     PAGE_WIDTH,
     SMALL,
-    finite_of,
     footnote,
     house_style,
     layer_bar,
@@ -35,10 +34,9 @@ def trajectory(
     title: str,
     unit: str,
     count: ArrayLike,
-    highlight: int = 5,
-    named: Sequence[tuple[int, int]] | None = None,
+    named: Sequence[tuple[int, int]],
 ) -> Figure:
-    """Two panels over training steps: the mean of each layer, and every head with the most changed ones named.
+    """Two panels over training steps: the mean of each layer, and every head with some of them named.
 
     Args:
         steps: The S training steps, ascending.
@@ -46,8 +44,7 @@ def trajectory(
         title: What the figure shows.
         unit: Label of the y axis, with its unit.
         count: Number of examples, one for all or any shape.
-        highlight: Number of heads to name; with a single step, those furthest from the median head.
-        named: The heads ``(layer, head)`` to name, for a page that ranks heads elsewhere; None to choose them here.
+        named: The heads ``(layer, head)`` to name: the first of the page's list.
 
     Raises:
         ValueError: If ``steps`` and ``value_SLH`` differ in length or are empty.
@@ -61,9 +58,9 @@ def trajectory(
         _draw_layers(top, steps, values_SLH)
         top.set_title("mean over the heads of each layer; band: ± one standard error", loc="left", fontsize=9.0)
         layer_bar(figure, [top], values_SLH.shape[1])
-        named_heads = most_changed(values_SLH, highlight) if named is None else list(named)
-        _draw_heads(bottom, steps, values_SLH, named_heads)
-        bottom.set_title(_heads_title(len(steps), len(named_heads), named is None), loc="left", fontsize=9.0)
+        _draw_heads(bottom, steps, values_SLH, named)
+        listed = f"; the first {len(named)} of the list in colour" if named else ""
+        bottom.set_title(f"every head (grey){listed}", loc="left", fontsize=9.0)
         for axes in (top, bottom):
             axes.set_ylabel(unit)
             axes.grid(axis="y", linewidth=0.4, alpha=0.5)
@@ -72,38 +69,11 @@ def trajectory(
     return figure
 
 
-def most_changed(value_SLH: NDArray[np.float64], limit: int) -> list[tuple[int, int]]:
-    """Heads ``(layer, head)`` by how far their value moved between their first and last step, furthest first.
-
-    With one step, the heads furthest from the median head. Heads without a value are left out.
-    """
-    if value_SLH.shape[0] == 1:
-        finite = finite_of(value_SLH)
-        change_LH = np.abs(value_SLH[0] - (np.median(finite) if finite.size else np.nan))
-    else:
-        change_LH = np.abs(_last_finite(value_SLH) - _last_finite(value_SLH[::-1]))
-    order = np.argsort(-np.nan_to_num(change_LH, nan=-1.0), axis=None, kind="stable")
-    layers, heads = np.unravel_index(order, change_LH.shape)
-    pairs = zip(layers.tolist(), heads.tolist(), strict=True)
-    return [pair for pair in pairs if np.isfinite(change_LH[pair])][:limit]
-
-
 def _last_finite(value_SLH: NDArray[np.float64]) -> NDArray[np.float64]:
     last_LH = np.full(value_SLH.shape[1:], np.nan)
     for value_LH in value_SLH:
         last_LH = np.where(np.isfinite(value_LH), value_LH, last_LH)
     return last_LH
-
-
-def _heads_title(num_steps: int, num_named: int, by_change: bool) -> str:
-    if not num_named:
-        return "every head (grey)"
-    if not by_change:
-        return f"every head (grey); the first {num_named} of the list in colour"
-    return (
-        f"every head (grey); the {num_named} "
-        f"{'furthest from the median head' if num_steps == 1 else 'that changed most'} in colour"
-    )
 
 
 def _draw_layers(axes: Axes, steps: Sequence[int], value_SLH: NDArray[np.float64]) -> None:

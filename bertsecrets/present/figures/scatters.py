@@ -75,7 +75,7 @@ def head_space(
         figure, axes_N = titled_panels(panels, columns, size, title, margin=0.8, shared=False)
         for axes, class_N in zip(axes_N[len(axes_N) - len(classes) :], classes.values(), strict=True):
             labels = np.asarray(class_N)
-            common = [label for label, _ in Counter(labels[labels != MISSING].tolist()).most_common(len(ACCENTS))]
+            common = [label for label, _ in Counter(sorted(labels[labels != MISSING])).most_common(len(ACCENTS))]
             rest_N = ~np.isin(labels, common)
             if rest_N.any():
                 x, y = points[rest_N].T
