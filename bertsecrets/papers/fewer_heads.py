@@ -3,9 +3,7 @@ effects.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,6 @@ from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.measures.role_rows import PREVIOUS, VOITA_ROLES, voita_roles
 from bertsecrets.papers.lines import Line
 from bertsecrets.papers.models import Group, Model, Studied, callbacks_of_training
-from bertsecrets.present.figures.pruning import CurvePoint, pruning_curves
 from bertsecrets.present.pruning import curves_over_seeds, over_seeds
 from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.pruning.experiment import GATE, KEPT
@@ -29,13 +26,13 @@ from bertsecrets.results.components import ALL_BUT_ONE, HEAD
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.views import Replicates
 from bertsecrets.statistics.ranks import rank_correlation
-from bertsecrets.statistics.replicates import Interval, interval_over_seeds, mean_interval
+from bertsecrets.statistics.replicates import interval_over_seeds, mean_interval
 from bertsecrets.statistics.splits import choosing_units
 
 _SPLITS, _TAIL = 50, 0.0125
 """Random splits, and the tail beyond either limit in each: the median of such limits covers at 95 %."""
 
-_LEVEL, _MARGIN = 0.95, 0.01
+_LEVEL = 0.95
 
 
 def best_alone(models: Studied, one_head: Sequence[float]) -> Iterator[Line]:
@@ -224,151 +221,77 @@ def speed(models: Studied, gain: float, from_batch: int) -> Iterator[Line]:
             }
 
 
-_FROZEN, _LEARNED, _ALONE = "of the frozen model", "learned in training", "open heads alone, from the start"
-"""What the rows of gates are called; the last kind fine-tunes the heads that gates left open, without the others."""
-_LEGEND = {_FROZEN: f"gates {_FROZEN}", _LEARNED: f"gates {_LEARNED}", _ALONE: _ALONE}
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """Models of several seeds with gates, frozen or learned, or of whose heads some were left out from the start.
-
-    Args:
-        name: Name of the same models with all heads, or their own where there are none.
-        how: Which of the three.
-        penalty: The gates' penalty; None for the last kind.
-        heads: Number of heads.
-        kept_R, score_R: Heads kept and score, by seed.
-        whole_R: Score with all heads of the same seeds; empty where some seed has none.
-        change: Mean change of the score with the kept heads alone.
-    """
-
-    name: str
-    how: str
-    penalty: float | None
-    heads: int
-    kept_R: list[int]
-    score_R: list[float]
-    whole_R: list[float]
-    change: Interval
+_FROZEN = "of the frozen model"
+_LEARNED = {"gates": ("learned in training", GATE), "pruned_first": ("open heads alone, from the start", KEPT)}
+"""Experiments of a fine-tuning with gates, or without the heads that gates shut -> what they are called, and the column
+of heads that are kept.
+"""
 
 
 def gates(models: Studied) -> Iterator[Line]:
     """Heads that gates leave open, and the score with these: all heads first, then gates of frozen models, then learned
-    ones.
+    ones, with the change since the same seeds with all heads.
     """
-    fits = [*(fitted for group in models.tuned for fitted in _path(group)), *_all_fitted(models)]
-    # Gates of another penalty may have been learned with other seeds.
-    most_seeds = {fitted.name: fitted for fitted in sorted(fits, key=lambda fitted: len(fitted.whole_R))}
-    for name, whole in most_seeds.items():
-        if whole.whole_R:
-            yield {"task": name, "gates": "none", "kept": whole.heads, "heads": whole.heads, "score": whole.whole_R}
-    for fitted in fits:
-        yield {
-            "task": fitted.name,
-            "gates": fitted.how,
-            "penalty": None if fitted.penalty is None else f"{fitted.penalty:g}",
-            "kept": fitted.kept_R,
-            "heads": fitted.heads,
-            "score": fitted.score_R,
-            **{name: 100 * getattr(fitted.change, name) for name in ("mean", "low", "high")},
-        }
+    frozen = [line for group in models.tuned for line in _path(group)]
+    learned = [line for group in models.tuned for line in _fine_tuned(models, group)]
+    whole = {line["task"]: line for line in sorted([*frozen, *learned], key=lambda line: len(line["whole"]))}
+    for name, line in whole.items():
+        if line["whole"]:
+            all_heads = {"task": name, "gates": "none", "kept": line["heads"], "heads": line["heads"]}
+            yield {**all_heads, "score": line["whole"]}
+    yield from frozen
+    yield from learned
 
 
-def gates_figures(
-    models: Studied, pruned: Mapping[str, Sequence[float]], whole: float, heads: int, name: str, caption: str
-) -> Section | None:
-    """Changes of score by heads kept, with gates of frozen models and learned ones; None if no run fitted gates.
-
-    Args:
-        models: The models.
-        pruned: The paper's heads that are kept, those of the encoder first, -> its scores with learned gates and the
-            same heads alone.
-        whole, heads: The paper's score with all heads, and its encoder's heads.
-        name, caption: Of the figures; ``{name}`` stands for the models.
-    """
-    blocks: list[FigureBlock] = []
-    learned = _all_fitted(models)
-    for group in models.tuned:
-        path = _path(group)
-        if not path:
-            continue
-        fits = next(fits for view in group.views("causal_gates") if (fits := view.fact(GateFits)) is not None)
-        of_group = [one for one in (*path, *learned) if one.name == group.name and np.isfinite(one.change.mean)]
-        points = []
-        for how, legend in _LEGEND.items():
-            kept = [(float(np.mean(one.kept_R)), one.change) for one in of_group if one.how == how]
-            in_order = sorted(kept, key=itemgetter(0))
-            points += [CurvePoint(legend, number, Estimate(of.mean, of.low, of.high)) for number, of in in_order]
-        published = {
-            f"paper (BLEU), {_LEGEND[how]}": [
-                (path[0].heads * int(kept.split("/")[0]) / heads, (scores[place] - whole) / 100)
-                for kept, scores in pruned.items()
-            ]
-            for place, how in enumerate((_LEARNED, _ALONE))
-        }
-        figure = pruning_curves(
-            points,
-            margin=_MARGIN,
-            title=f"{group.name}: change of {fits.metric} by heads kept",
-            count=fits.examples,
-            level=_LEVEL,
-            over="seeds and examples" if max(len(one.kept_R) for one in path) > 1 else "examples",
-            published=published,
-        )
-        told = caption.format(name=group.name)
-        blocks.append(FigureBlock(f"{name}_{len(blocks)}", figure, told, "Line chart of scores by heads kept."))
-    return Section(figures=blocks) if blocks else None
-
-
-def _path(group: Group) -> list[_Fitted]:
+def _path(group: Group) -> Iterator[Line]:
     """The models on the path of gates of the frozen model, by penalty."""
     views = group.views("causal_gates", "pushed_shut", ready=lambda view: bool(view.lines("pathpoint")))
     by_penalty: dict[float, list[tuple[float, PathPoint]]] = {}
     for view in views:
         for point in view.found(PathPoint):
             by_penalty.setdefault(point.penalty, []).append((view.found(GateFits)[0].score, point))
-    path = []
     for penalty, of_seeds in by_penalty.items():
         defined = [(whole, point.change) for whole, point in of_seeds if np.isfinite(point.change.value)]
         limits = [[change.value, change.low, change.high] for _, change in defined]
-        path.append(
-            _Fitted(
-                group.name,
-                _FROZEN,
-                penalty,
-                views[0].value("pushed_shut").size,
-                [point.kept for _, point in of_seeds],
-                [whole + change.value for whole, change in defined],
-                [whole for whole, _ in defined],
-                interval_over_seeds(limits, _LEVEL, symmetric=True),
-            )
-        )
-    return path
+        change = interval_over_seeds(limits, _LEVEL, symmetric=True)
+        yield {
+            "task": group.name,
+            "gates": _FROZEN,
+            "penalty": f"{penalty:g}",
+            "kept": [point.kept for _, point in of_seeds],
+            "heads": views[0].value("pushed_shut").size,
+            "score": [whole + change.value for whole, change in defined],
+            "whole": [whole for whole, _ in defined],
+            **{name: 100 * getattr(change, name) for name in ("mean", "low", "high")},
+        }
 
 
-def _all_fitted(models: Studied) -> list[_Fitted]:
-    """The models that were fine-tuned with gates, or without some heads."""
-    fits = []
-    for group in models.tuned:
-        how, open_, fitted = "", [], []
-        for model in group.models:
-            for name, experiment, column in ((_LEARNED, "gates", GATE), (_ALONE, "pruned_first", KEPT)):
-                view = model.view(experiment, lambda view, column=column: view.has(column))  # type: ignore[misc]
-                if view is not None:
-                    how = name
-                    open_.append(view.value(column) >= 0.5)
-                    fitted.append(model)
-                    break
-        if fitted:
-            usual = models.as_usual(group)
-            whole = {} if usual is None else {model.seed: _score(model) for model in usual.models}
-            score_R = [_score(model) for model in fitted]
-            whole_R = [whole[model.seed] for model in fitted] if all(model.seed in whole for model in fitted) else []
-            change = mean_interval(np.subtract(score_R, whole_R) if whole_R else [], _LEVEL)
-            kept_R, name = [int(open_LH.sum()) for open_LH in open_], group.name if usual is None else usual.name
-            fits.append(_Fitted(name, how, _penalty(fitted[0]), open_[0].size, kept_R, score_R, whole_R, change))
-    return fits
+def _fine_tuned(models: Studied, group: Group) -> Iterator[Line]:
+    """The models of a group that was fine-tuned with gates, or without some heads."""
+    for experiment, (how, column) in _LEARNED.items():
+        views = {
+            model.seed: (model, view)
+            for model in group.models
+            if (view := model.view(experiment, lambda view, column=column: view.has(column))) is not None  # type: ignore[misc]
+        }
+        if not views:
+            continue
+        usual = models.as_usual(group)
+        scores = {} if usual is None else {model.seed: _score(model) for model in usual.models}
+        whole = [scores[seed] for seed in views] if views.keys() <= scores.keys() else []
+        score = [_score(model) for model, _ in views.values()]
+        change = mean_interval(np.subtract(score, whole) if whole else [], _LEVEL)
+        penalty = _penalty(next(iter(views.values()))[0])
+        yield {
+            "task": group.name if usual is None else usual.name,
+            "gates": how,
+            "penalty": None if penalty is None else f"{penalty:g}",
+            "kept": [int((view.value(column) >= 0.5).sum()) for _, view in views.values()],
+            "heads": next(iter(views.values()))[1].value(column).size,
+            "score": score,
+            "whole": whole,
+            **{name: 100 * getattr(change, name) for name in ("mean", "low", "high")},
+        }
 
 
 def _score(model: Model) -> float:
@@ -404,7 +327,7 @@ def kept_by_role(models: Studied) -> Iterator[Line]:
                 "seed": model.seed,
                 "gates": f"{_FROZEN}, pushed shut"
                 if shut is not None
-                else f"{_LEARNED}, penalty {'–' if penalty is None else f'{penalty:g}'}",
+                else f"{_LEARNED['gates'][0]}, penalty {'–' if penalty is None else f'{penalty:g}'}",
                 **dict.fromkeys(role.replace(" ", "_") for role in VOITA_ROLES),
                 **counts,
             }

@@ -1,16 +1,13 @@
-"""What answers readers' questions beside statements: further tests, controls, blocked attention, groups of heads and
-guarantees.
-"""
+"""What answers readers' questions beside statements: further tests, controls, blocked attention and groups of heads."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
@@ -21,14 +18,13 @@ from bertsecrets.papers.models import Group, Model, Studied, analysis_command
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD, subject_of
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.kinds.columns import Correlation
-from bertsecrets.papers.statements.sheet import LackingError
+from bertsecrets.papers.statements.sheet import UNLIMITED, LackingError
+from bertsecrets.papers.statements.test import Reading, Test
 from bertsecrets.present.disabling import rounded
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.frame_relations import relation_heads
-from bertsecrets.present.pruning import guarantee_in_words
 from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.present.special_tokens import blocking_figure, blocking_table
-from bertsecrets.pruning.rows import Pruned
 from bertsecrets.reporting.controls import controls, in_words
 from bertsecrets.reporting.runs import constant_score
 from bertsecrets.results.components import GROUP
@@ -41,7 +37,7 @@ from bertsecrets.results.verdicts import DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import MeasureView
 from bertsecrets.settings import CONF
 from bertsecrets.statistics.intervals import paired_proportions
-from bertsecrets.statistics.replicates import effects_over_seeds, mean_interval
+from bertsecrets.statistics.replicates import effects_over_seeds
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -54,6 +50,7 @@ def numbers(
     *,
     form: str = "+",
     under: Mapping[str, str] = _NONE,
+    paired: bool = False,
     figure: Mapping[str, str] = _NONE,
 ) -> Section:
     """Numbers of fine-tuned models tested as statements are, without correction, and of models fine-tuned under
@@ -66,6 +63,8 @@ def numbers(
         caption, heading, form: Of the table, and of the column of numbers; how these are written in cells.
         under: Names of controls -> what the page calls them: the models under these are tested, too, and missing ones
             are named.
+        paired: Whether the question is what a control changes, seed by seed: its number minus the usual one, which the
+            words are about, as if both erred in opposite directions.
         figure: ``name``, ``title`` and ``unit`` of a figure of the numbers under controls; empty for none.
     """
     lines: list[dict[str, Any]] = []
@@ -78,13 +77,24 @@ def numbers(
         test = KINDS[values["kind"]].read(f"test of {label}", {"above": 0.0, **values})
         comparable = {group.name: models.controls_of(group) if under else [] for group in models.tuned}
         shown: dict[str, int] = {}
+        usual: dict[str, dict[str, Reading]] = {}
+
+        def told(name: str, group: Group, readings: Sequence[Reading], test: Test = test, label: str = label) -> int:
+            """Add a line; which side of the threshold its number is shown to be on, 1 or -1, or 0 for neither."""
+            found = test.judge(readings)
+            of_examples = "heads" if isinstance(test, Correlation) else "examples"
+            over = f"seeds and {of_examples}" if len(readings) > 1 else of_examples
+            ends = {"value": found.value, "low": found.low, "high": found.high}
+            lines.append({"group": group.name, "name": name, "label": label, **ends, "over": over})
+            return int(math.copysign(found.p_value <= LEVEL, found.value - test.threshold))
+
         for group in models.tuned:
             # Models trained with gates, too, have the controls of the usual ones.
             for tested in (tested for tested in [group, *comparable[group.name]] if tested.name not in shown):
-                readings = []
+                readings = {}
                 for sheet in subject_of(models, tested, about).sheets:
                     try:
-                        readings.append(test.reading(sheet))
+                        readings[sheet.name] = test.reading(sheet)
                     except LackingError as error:
                         if tested is group or option_of(tested) in under:
                             lacking.setdefault(tested.name, []).append(error.what)
@@ -92,22 +102,16 @@ def numbers(
                             commands.setdefault((tested.name, error.settings), command)
                 if not readings:
                     continue
-                found = test.judge(readings)
-                shown[tested.name] = int(math.copysign(found.p_value <= LEVEL, found.value - test.threshold))
-                of_examples = "heads" if isinstance(test, Correlation) else "examples"
-                lines.append(
-                    {
-                        "group": group.name,
-                        "name": tested.name,
-                        "label": label,
-                        "value": found.value,
-                        "low": found.low,
-                        "high": found.high,
-                        "over": f"seeds and {of_examples}" if len(readings) > 1 else of_examples,
-                    }
-                )
+                shown[tested.name] = told(tested.name, group, list(readings.values()))
+                if tested is group:
+                    usual[group.name] = readings
+                elif paired and (differences := _differences(readings, usual.get(group.name, {}))):
+                    of_zero = test.model_copy(update={"above": 0.0, "below": None})
+                    side = told(f"{tested.name}, minus {group.name}", group, differences, of_zero)
+                    if side and (word := words.get("above" if side > 0 else "below")):
+                        answers[group.name].append(word)
             side = shown.get(group.name, 0)
-            if side and (word := words.get("above" if side > 0 else "below")):
+            if side and not paired and (word := words.get("above" if side > 0 else "below")):
                 by_option = {option_of(control): shown.get(control.name) for control in comparable[group.name]}
                 also = [name for option, name in under.items() if by_option.get(option) == side]
                 otherwise = [name for option, name in under.items() if by_option.get(option) not in (side, None)]
@@ -131,6 +135,8 @@ def numbers(
             for other, different in (models.not_comparable(group) if under else [])
         ]
     several = {"quantity": "{label}"} if len(tests) > 1 else {}
+    # Without a control there is no difference.
+    measured = len({line["name"] for line in lines}) > len({line["group"] for line in lines}) if paired else bool(lines)
     columns = {
         "models": "{name}",
         **several,
@@ -143,8 +149,17 @@ def numbers(
         tables=tables(lines, columns, caption) if lines else [],
         figures=_of_controls(lines, **figure) if figure else [],
         commands=list(filter(None, commands.values())),
-        summary=in_few_words({name: "; ".join(words) for name, words in answers.items()}, measured=bool(lines)),
+        summary=in_few_words({name: "; ".join(words) for name, words in answers.items()}, measured=measured),
     )
+
+
+def _differences(changed: Mapping[str, Reading], usual: Mapping[str, Reading]) -> list[Reading]:
+    """Readings minus those of the same seeds."""
+    return [
+        replace(one, value=one.value - other.value, stderr=one.stderr + other.stderr, limits=UNLIMITED)
+        for seed, one in changed.items()
+        if (other := usual.get(seed)) is not None
+    ]
 
 
 def in_few_words(answers: Mapping[str, str], *, measured: bool) -> str:
@@ -212,77 +227,47 @@ def blocked(models: Studied, token: str, meanings: Mapping[str, str]) -> Section
 _REDUNDANT = "redundant"
 
 
-def _groups(models: Studied) -> Iterator[tuple[Group, int, list[dict[str, Any]]]]:
-    """The groups of heads whose heads were also disabled singly, for each seed."""
-
-    def rows_in(view: MeasureView) -> list[dict[str, Any]]:
-        return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
-
-    for group in models.tuned:
-        for model in group.learners:
-            if (view := model.view("ablation", lambda view: bool(rows_in(view)))) is not None:
-                yield group, model.seed, rows_in(view)
-
-
 def groups_by_seed(models: Studied) -> Iterator[Line]:
     """How many groups of heads with similar maps have each verdict, by seed, and how many examples would settle the
     others.
     """
-    for group, seed, rows in _groups(models):
-        kinds = Counter(_kind(row) for row in rows)
-        tested = any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
-        # If the median undecided group has no effect.
-        enough = [
-            row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
-            for row in rows
-            if not _kind(row) and row["margin"] and math.isfinite(row["low"])
-        ]
-        worst = min(rows, key=lambda row: float(row["interaction"]))
-        yield {
-            "task": group.name,
-            "seed": seed,
-            "examples": rows[0]["count"],
-            "groups": len(rows),
-            "redundant": kinds[_REDUNDANT] if tested else None,
-            "spared": kinds[DISPENSABLE],
-            "needed": kinds[NEEDED],
-            "undecided": kinds[""],
-            "enough": f"about {rounded(float(np.median(enough))):,}" if enough else None,
-            "beyond": _beyond(worst),
-        }
+    for group in models.tuned:
+        for model in group.learners:
+            view = model.view("ablation", lambda view: bool(_tested_groups(view)))
+            if view is None:
+                continue
+            rows = _tested_groups(view)
+            kinds = Counter(_kind(row) for row in rows)
+            tested = any(row["p_controls"] is not None and math.isfinite(row["p_controls"]) for row in rows)
+            # If the median undecided group has no effect.
+            enough = [
+                row["count"] * ((row["delta"] - row["low"]) / row["margin"]) ** 2
+                for row in rows
+                if not _kind(row) and row["margin"] and math.isfinite(row["low"])
+            ]
+            worst = min(rows, key=lambda row: float(row["interaction"]))
+            yield {
+                "task": group.name,
+                "seed": model.seed,
+                "examples": rows[0]["count"],
+                "groups": len(rows),
+                "redundant": kinds[_REDUNDANT] if tested else None,
+                "spared": kinds[DISPENSABLE],
+                "needed": kinds[NEEDED],
+                "undecided": kinds[""],
+                "enough": f"about {rounded(float(np.median(enough))):,}" if enough else None,
+                "beyond": Estimate(*(100 * worst[f"interaction{end}"] for end in ("", "_low", "_high"))),
+            }
 
 
-def groups_of_heads(models: Studied, most: int) -> Iterator[Line]:
-    """Groups of heads with similar maps, of the first seed, those first that lose most beyond the sum of their heads.
-
-    Args:
-        models: The models.
-        most: Largest number of groups of each model.
-    """
-    seen = set()
-    for group, _, rows in _groups(models):
-        if group.name not in seen:
-            seen.add(group.name)
-            for row in sorted(rows, key=lambda row: float(row["interaction"]))[:most]:
-                yield {
-                    "task": group.name,
-                    "heads": row["heads"],
-                    "together": 100 * row["delta"],
-                    "verdict": WORDS[row["verdict"]],
-                    "beyond": _beyond(row),
-                    "p": math.nan if row["p_controls"] is None else row["p_controls"],
-                    "redundant": bool(row["redundant"]),
-                }
+def _tested_groups(view: MeasureView) -> list[dict[str, Any]]:
+    """The groups of heads whose heads were also disabled singly."""
+    return [row for row in rows_of(GROUP, view.run.ablation_table()) if row["interaction"] is not None]
 
 
 def _kind(row: Line) -> str:
     """``redundant``, a verdict that tells, or empty."""
     return _REDUNDANT if row["redundant"] else str(row["verdict"]) if row["verdict"] in (DISPENSABLE, NEEDED) else ""
-
-
-def _beyond(row: Line) -> Estimate:
-    """What a group loses beyond the sum of its heads, in points."""
-    return Estimate(*(100 * row[f"interaction{end}"] for end in ("", "_low", "_high")))
 
 
 def heads_that_follow(models: Studied) -> Iterator[Line]:
@@ -301,24 +286,6 @@ def heads_that_follow(models: Studied) -> Iterator[Line]:
                 "used": None if needed_LH is None else int((relation_LH & needed_LH).sum()),
                 "needed": None if needed_LH is None else int(needed_LH.sum()),
             }
-
-
-def guarantee(models: Studied) -> Section | None:
-    """How many heads can go together without a loss that matters, of the first seed of each model; None without
-    pruning.
-    """
-    paragraphs = []
-    answers: dict[str, str] = {}
-    for group in models.tuned:
-        runs = [run for view in group.views("pruning") if (run := Pruned.of(view)) is not None]
-        if runs:
-            holds = [run.chosen.holds and not run.chosen.asked for run in runs]
-            heads = runs[0].search.heads
-            gone = heads - runs[0].chosen.kept
-            yes = sum(holds) > len(holds) / 2 and gone
-            answers[group.name] = f"yes: {gone} of {heads} heads can go" if yes else ""
-            paragraphs.append(f"{group.name}{', first seed' * (len(runs) > 1)}: {guarantee_in_words(runs[0])}")
-    return Section(paragraphs=paragraphs, summary=in_few_words(answers, measured=True)) if answers else None
 
 
 def accuracies(models: Studied) -> Iterator[Line]:
@@ -387,64 +354,14 @@ def _gain(gain_SN: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> Estimate:
     return Estimate(float(gain_SN.mean()), float(low_V[0]), float(high_V[0]))
 
 
-def _predictions(folder: Path, model: Model) -> pa.Table | None:
-    """What a run of a model kept of its predictions for the first set, in order of the examples; None without any."""
-    path = folder / PREDICTIONS / f"{next(iter(model.scores.sets))}.parquet"
-    return pq.read_table(path).sort_by("index") if path.is_file() else None
-
-
 def _correct(model: Model) -> dict[int, bool]:
     """Which examples of the first set the model answers right, by their index; empty without predictions of classes."""
-    table = _predictions(model.parts[0].folder, model)
-    names = [] if table is None else [name for name in table.column_names if name.startswith("logit_")]
-    if table is None or len(names) < 2:
+    path = model.parts[0].folder / PREDICTIONS / f"{next(iter(model.scores.sets))}.parquet"
+    if not path.is_file():
+        return {}
+    table = pq.read_table(path).sort_by("index")
+    names = [name for name in table.column_names if name.startswith("logit_")]
+    if len(names) < 2:
         return {}
     right_N = np.stack([table[name].to_numpy() for name in names], -1).argmax(-1) == table["label"].to_numpy()
     return dict(zip(table["index"].to_pylist(), right_N.tolist(), strict=True))
-
-
-def under_control(models: Studied, control: str, measure: str, column: str) -> Iterator[Line]:
-    """Means of a column over all heads and by layer, without a control and under it, seed by seed on the same examples.
-
-    Args:
-        models: The models.
-        control: Name of the control.
-        measure, column: The measure, and its column.
-    """
-    for group in models.tuned:
-        for other in (other for other in models.controls_of(group) if option_of(other) == control):
-            pairs = []
-            for model in group.models:
-                counterpart = next((one for one in other.models if one.seed == model.seed), None)
-                views = [
-                    None if one is None else one.view(measure, lambda view: view.has(column))
-                    for one in (model, counterpart)
-                ]
-                if views[0] is not None and views[1] is not None and views[0].count(column) == views[1].count(column):
-                    ours, theirs = (_predictions(view.run.folder, model) for view in views if view is not None)
-                    # A measure takes the same sample of the same examples, if it takes as many.
-                    if ours is not None and theirs is not None and ours["index"].equals(theirs["index"]):
-                        pairs.append([view for view in views if view is not None])
-            if not pairs:
-                continue
-            mean_RSL = np.array([[view.value(column).mean(axis=1) for view in pair] for pair in pairs])
-            # The errors of the two models may go opposite ways.
-            error_L = np.sum([view.stderr(column).mean(axis=1) for view in pairs[0]], axis=0)
-            for name, part in {
-                "all layers": slice(None),
-                **{f"layer {layer}": slice(layer, layer + 1) for layer in range(len(error_L))},
-            }.items():
-                of_R, usual, changed = mean_RSL[:, :, part].mean(axis=2), 0, 1
-                change_R, reach = of_R[:, changed] - of_R[:, usual], 1.96 * float(error_L[part].mean())
-                interval = mean_interval(change_R)
-                one = len(change_R) == 1
-                yield {
-                    "task": group.name,
-                    "layers": name,
-                    "usual": float(of_R[:, usual].mean()),
-                    "under": float(of_R[:, changed].mean()),
-                    "change": float(change_R.mean()),
-                    "low": float(change_R[0]) - reach if one else interval.low,
-                    "high": float(change_R[0]) + reach if one else interval.high,
-                    "over": "examples" if one else "seeds",
-                }

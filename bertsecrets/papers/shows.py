@@ -1,6 +1,7 @@
 """Figures and tables that any page can show, from its settings."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
@@ -16,15 +17,19 @@ from bertsecrets.papers import sources
 from bertsecrets.papers.lines import Columns, Line, cell, check_fields, tables
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.names import FOLDER
-from bertsecrets.papers.sources import states
+from bertsecrets.papers.sources import State, states
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, LayerPanel, layer_panels, layer_scatter
+from bertsecrets.present.figures.maps import MapPanel, gallery
 from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
+from bertsecrets.present.grid import highest
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section
+from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.components import KINDS
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.verdicts import BETTER, DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import Comparison, Replicates
 from bertsecrets.settings import configurations
@@ -298,7 +303,7 @@ def layer_dots(
 def heatmaps(
     models: Studied, column: str, name: str, title: str, unit: str, caption: str, limits: Sequence[float] | None = None
 ) -> Section | None:
-    """A heatmap of a column for each group of fine-tuned models, mean over seeds.
+    """A heatmap of a column for each group of fine-tuned models, mean over seeds; None if no model has it.
 
     Args:
         models: The models.
@@ -459,20 +464,143 @@ def disabled_layers(
     )
 
 
-def compared(models: Studied, experiment: str, caption: str = "") -> Section | None:
-    """What an experiment's presenter makes of the fine-tuned models as conditions; None if no run has it.
+def compared(models: Studied, experiment: str, figures: Sequence[str] | None = None) -> Section | None:
+    """What a page that compares runs says of an experiment in the fine-tuned models; None if no run has it.
 
     Args:
         models: The models.
         experiment: The experiment.
-        caption: Begins the captions of its tables; empty for their own.
+        figures: As of :func:`presented`.
     """
     replicates = {group.name: Replicates(views) for group in models.tuned if (views := group.views(experiment))}
-    declarations = (run.experiments[experiment][0] for run in models.runs if experiment in run.experiments)
-    declaration = next(declarations, None)
-    if declaration is None or not replicates:
+    declarations = [run.experiments[experiment][0] for run in models.runs if experiment in run.experiments]
+    if not replicates:
         return None
-    section = presenter_of(declaration).comparison(Comparison(replicates))
-    if section is None:
+    section = presenter_of(declarations[0]).comparison(Comparison(replicates))
+    return None if section is None else _picked(section, figures)
+
+
+def presented(
+    models: Studied,
+    experiment: str,
+    figures: Sequence[str] | None = None,
+    *,
+    tuned: bool = False,
+    tables: bool = True,
+) -> Section | None:
+    """What the page of a run says of an experiment, in the first state of the models; None if no run has it.
+
+    Args:
+        models: The models.
+        experiment: The experiment.
+        figures: The figures alone that are shown, and how they were made; null for all that it says.
+        tuned: Whether of a fine-tuned model.
+        tables: Whether its tables are shown.
+    """
+    declarations = [run.experiments[experiment][0] for run in models.runs if experiment in run.experiments]
+    for state in states(models, experiment):
+        section = None if tuned and state.pretrained else presenter_of(declarations[0]).section(state.view)
+        if section is not None:
+            section = _picked(section, figures)
+            named = [replace(table, caption=f"{table.caption} ({state.name})") for table in section.tables]
+            drawn = [replace(block, caption=f"{state.name}: {block.caption}") for block in section.figures]
+            return replace(section, tables=named if tables else [], figures=drawn)
+    return None
+
+
+def _picked(section: Section, figures: Sequence[str] | None) -> Section:
+    """The content of a section of another page, or some of its figures with how they were made."""
+    if figures is not None:
+        drawn = [block for block in section.figures if block.name in figures]
+        return Section(paragraphs=section.paragraphs, figures=drawn)
+    findings = [*section.findings, *section.paragraphs]
+    return Section(paragraphs=findings, tables=section.tables, figures=section.figures)
+
+
+_READABLE = 30
+"""Most tokens of a text whose tokens can all be labelled."""
+
+
+def maps(
+    models: Studied,
+    columns: Mapping[str, Sequence[str]],
+    name: str,
+    title: str,
+    caption: str,
+    *,
+    tasks: Sequence[str] = (),
+    lowest: bool = False,
+    before: bool = False,
+    any_of: bool = False,
+) -> Section | None:
+    """A text that a run kept in the head that is highest in each column; None without maps of a model with the columns.
+
+    A frame marks the first tokens of a word and of its syntactic head, for the relation that a column is named after.
+
+    Args:
+        models: The models.
+        columns: What a head shows -> its column, ``measure/column``, and what its number is a share of, if anything.
+        name, title, caption: Of the figure.
+        tasks: Tasks of which the fine-tuned models are shown, each with a text; empty for the first state of all.
+        lowest: Whether the head that is lowest is shown instead.
+        before: Whether the map before fine-tuning stands beside.
+        any_of: Whether a model with some of the columns is enough.
+    """
+    panels: list[MapPanel] = []
+    told = []
+    measures = list(dict.fromkeys(column.partition("/")[0] for column, *_ in columns.values()))
+    for state in states(models, measures[0]):
+        views = {
+            measure: other.view
+            for measure in measures
+            for other in states(models, measure)
+            if (other.name, other.view.run.folder) == (state.name, state.view.run.folder)
+        }
+        measured = {
+            label: (*column.partition("/")[::2], *unit)
+            for label, (column, *unit) in columns.items()
+            if (view := views.get(column.partition("/")[0])) is not None and view.has(column.partition("/")[2])
+        }
+        kept = _kept_text(state, {column for _, column, *_ in measured.values()}, before=before)
+        chosen = state.task in tasks and not state.pretrained if tasks else not panels
+        if kept is None or not measured or not (any_of or len(measured) == len(columns)) or not chosen:
+            continue
+        example, stages = kept
+        heads = []
+        for label, (measure, column, *unit) in measured.items():
+            value_LH = views[measure].value(column)
+            at = highest(-value_LH if lowest else value_LH)
+            share = f": {number(100 * float(value_LH[at]), 0)} % {unit[0]}" if unit else f": {number(value_LH[at], 2)}"
+            heads.append(f"{label}, {head_label(*at)}{share}")
+            pairs = [(word, head) for word, head, relation in example.relations if relation == column]
+            for stage, map_LHQK in stages.items():
+                row = f"{state.name}, {head_label(*at)}" if before else ""
+                panel = stage if before else f"{label}\n{head_label(*at)}"
+                panels.append(MapPanel(row, panel, map_LHQK[at], example.tokens, marked=pairs))
+        told.append(f"{state.name}, one text: “{' / '.join(example.texts)}” ({example.label}); {'; '.join(heads)}")
+    if not panels:
         return None
-    return Section(paragraphs=[*section.findings, *section.paragraphs], tables=section.tables, figures=section.figures)
+    block = FigureBlock(
+        name, gallery(panels, title=title), f"{caption}. {'. '.join(told)}.", "Attention maps of heads."
+    )
+    return Section(figures=[block])
+
+
+def _kept_text(
+    state: State, relations: Collection[str], *, before: bool
+) -> tuple[CapturedExample, dict[str, Any]] | None:
+    """A readable text with its maps ``[L, H, Q, K]`` by stage: that with the most relations, then the longest."""
+    folder = state.view.run.captures
+    steps = read_steps(folder)
+    examples = [example for example in read_examples(folder) if len(example.tokens) <= _READABLE]
+    # Maps of step 0 are of the model before fine-tuning.
+    if not steps or not examples or (0 not in steps and (state.pretrained or before)):
+        return None
+    named = {"before fine-tuning": 0, "after fine-tuning": max(steps)}
+    taken = list(named) if before else [list(named)[not state.pretrained]]
+
+    def telling(example: CapturedExample) -> tuple[int, int]:
+        return len({relation for _, _, relation in example.relations} & {*relations}), len(example.tokens)
+
+    example = max(examples, key=telling)
+    return example, {stage: read_maps(steps[named[stage]])[example.index].astype(np.float64) for stage in taken}

@@ -8,29 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertsecrets.data.special_tokens import SPECIAL_TOKENS
-from bertsecrets.importance.sinks.rows import NOP, Agreement, Limits, SinkHead
-from bertsecrets.measures.clusters.rows import Group as GroupOfHeads
-from bertsecrets.measures.clusters.rows import Space
 from bertsecrets.measures.frame_relations.rows import Links
 from bertsecrets.measures.linguistic.columns import BEYOND, CLS_TO, MEAN, RANDOM, UNIFORM, feature_label, pair_label
 from bertsecrets.measures.role_rows import (
     FROM_HEAD,
-    LOCAL,
     PREVIOUS,
-    SIEVE_ROLES,
-    VOITA_ROLES,
     distances,
     judged_relations,
-    sieve_tests,
-    thresholds,
     voita_roles,
-    voita_tests,
 )
 from bertsecrets.papers.lines import Line
 from bertsecrets.papers.models import Studied
 from bertsecrets.patterns.classes import NAMES
-from bertsecrets.present.clusters import STABLE
 from bertsecrets.present.frame_relations import OPEN, RELATION, by_weight, relation_heads
 from bertsecrets.present.grid import highest
 from bertsecrets.results.estimate import Estimate
@@ -55,11 +44,13 @@ class State:
     Args:
         name: The model and its state, as named on the page.
         view: The numbers.
+        task: The task.
         pretrained: Whether it is the model before fine-tuning.
     """
 
     name: str
     view: MeasureView
+    task: str
     pretrained: bool
 
 
@@ -71,15 +62,15 @@ def states(models: Studied, experiment: str) -> list[State]:
     measured: list[State] = []
     for group in models.tuned:
         if (group.model, group.task) in before:
-            measured.append(State(f"{group.name}, {BEFORE}", before[group.model, group.task], True))
+            measured.append(State(f"{group.name}, {BEFORE}", before[group.model, group.task], group.task, True))
         tuned = group.views(experiment, ready=lambda view: view.step is not None)
-        measured += [State(f"{group.name}, {FINE_TUNED}", view, False) for view in tuned[:1]]
+        measured += [State(f"{group.name}, {FINE_TUNED}", view, group.task, False) for view in tuned[:1]]
     # Without fine-tuned models of its task, the task names a model, together with its own name where there are several.
     tuned_on = {(group.model, group.task) for group in models.tuned}
     several = len({model for model, _ in before.keys() | tuned_on}) > 1
     for (model, task), view in before.items():
         if (model, task) not in tuned_on:
-            measured.append(State(f"{task}{f' · {model}' * several}, {BEFORE}", view, True))
+            measured.append(State(f"{task}{f' · {model}' * several}, {BEFORE}", view, task, True))
     return measured
 
 
@@ -161,70 +152,6 @@ def heads(models: Studied, heads: Mapping[str, Mapping[str, Any]], above: float)
                 }
 
 
-def sieve_roles(models: Studied) -> Iterator[Line]:
-    """The heads with each role by the sieve bias test (Pande et al. 2021), in every state."""
-    for state in states(models, "roles"):
-        limits, tests = thresholds(state.view), sieve_tests(state.view)
-        for role in (role for role in SIEVE_ROLES if state.view.has(LOCAL) and role in tests):
-            value_LH = state.view.value(role)
-            if np.isfinite(value_LH).any():
-                at = highest(value_LH)
-                yield {
-                    "role": role,
-                    "model": state.name,
-                    "threshold": f"{limits[role]:g}",
-                    "heads": int(tests[role].sum()),
-                    "by_layer": tests[role].sum(axis=1),
-                    "at": at,
-                    "score": float(value_LH[at]),
-                    "examples": state.view.count(LOCAL),
-                }
-
-
-def spaces(models: Studied) -> Iterator[Line]:
-    """Distances between heads and the groups that they form, in every state."""
-    for state in states(models, "clusters"):
-        found = {space.before: space for space in state.view.found(Space)}
-        # The measure takes the model before fine-tuning along.
-        both = [(state.name.removesuffix(FINE_TUNED) + BEFORE, True)] if True in found and not state.pretrained else []
-        for name, before in [*both, (state.name, False)]:
-            if before in found:
-                space = found[before]
-                stability = [row.stability for row in state.view.found(GroupOfHeads) if row.before == before]
-                yield {
-                    "model": name,
-                    "within": space.within,
-                    "between": space.between,
-                    "p": space.p_layers,
-                    "groups": len(stability),
-                    "stable": sum(value >= STABLE for value in stability) if space.replicates else None,
-                    "stress": space.stress,
-                    "examples": state.view.count("within_layer"),
-                }
-
-
-def sinks(models: Studied) -> Iterator[Line]:
-    """How many sink heads of each token change the answers when cut or redirected, in every state."""
-    for state in states(models, "sinks"):
-        limits = state.view.fact(Limits)
-        if limits is None:
-            continue
-        for token in dict.fromkeys(row.token for row in state.view.found(Agreement)):
-            heads = [head for head in state.view.found(SinkHead) if head.token == token]
-            most = max(heads, key=lambda head: max(head.redirect, head.cut), default=None)
-            yield {
-                "token": SPECIAL_TOKENS[token],
-                "model": state.name,
-                "heads": len(heads),
-                "nop": sum(head.by_norms == NOP for head in heads),
-                "cut": sum(head.cut >= limits.change for head in heads),
-                "redirected": sum(head.redirect >= limits.change for head in heads),
-                "loss": sum(head.loss_changes and head.redirect_loss.value > 0 for head in heads),
-                "at": None if most is None else (most.layer, most.head),
-                "largest": None if most is None else max(most.redirect, most.cut),
-            }
-
-
 def patterns(models: Studied) -> Iterator[Line]:
     """Shares of the attention patterns of fine-tuned models, over seeds."""
     for group in models.tuned:
@@ -259,9 +186,7 @@ def changes(models: Studied, measure: str) -> Iterator[Line]:
 
 
 def last_layer_of_cls(models: Studied) -> Iterator[Line]:
-    """What [CLS] attends to in the last layer of fine-tuned models, the most first, and the grid of each kind of
-    token.
-    """
+    """What [CLS] attends to in the last layer of fine-tuned models, the most first."""
     for group in models.tuned:
         replicates = group.replicates("token_to_token")
         names = [] if replicates is None else sorted(column.name for column in replicates.columns)
@@ -271,18 +196,15 @@ def last_layer_of_cls(models: Studied) -> Iterator[Line]:
                 group.grids("token_to_token", name) if name.startswith(CLS_TO) and not name.endswith(RANDOM) else None
             )
             if grids is not None and np.isfinite(grids.value_RLH[:, -1]).any():
-                kinds[name.removeprefix(CLS_TO)] = np.nanmean(grids.value_RLH[:, -1], axis=0)
+                kinds[name.removeprefix(CLS_TO)] = float(np.nanmean(np.nanmean(grids.value_RLH[:, -1], axis=0)))
         # Neither [CLS] itself nor all separators together.
-        means = {
-            kind: float(np.nanmean(value_H)) for kind, value_H in kinds.items() if kind not in ("cls", "sep_total")
-        }
+        means = {kind: mean for kind, mean in kinds.items() if kind not in ("cls", "sep_total")}
         if kinds:
             yield {
                 "task": group.task,
                 "name": group.name,
                 "seeds": max(len(group.views("token_to_token")), 1),
                 "attended": {feature_label(kind): means[kind] for kind in sorted(means, key=means.__getitem__)[::-1]},
-                "kinds": kinds,
             }
 
 
@@ -308,7 +230,7 @@ def linked_words(models: Studied) -> Iterator[Line]:
 
 
 def frame_relations(models: Studied) -> Iterator[Line]:
-    """The heads' weights on annotated relations before fine-tuning, for each set of sentences; the view of each."""
+    """The heads' weights on annotated relations before fine-tuning, for each set of sentences."""
     views = models.before("frame_relations", lambda view: view.has("weight"))
     several = len({model for model, _ in views}) > 1
     taken: list[tuple[str, Array]] = []
@@ -335,7 +257,6 @@ def frame_relations(models: Studied) -> Iterator[Line]:
             "follow": None if relation_LH is None else int(relation_LH.sum()),
             "heads": len(heads),
             "mean": float(np.nanmean(weight_LH)),
-            "view": view,
         }
 
 
@@ -365,28 +286,8 @@ def concentration(models: Studied, measure: str, column: str, share: float) -> I
                 }
 
 
-def heads_with_roles(models: Studied) -> Iterator[Line]:
-    """How many heads reach the threshold of each role of Voita et al. (2019), in brackets those significantly above it,
-    by seed.
-    """
-    for group in models.tuned:
-        views = group.views("voita_roles", PREVIOUS)
-        counts: dict[str, str | None] = {}
-        for role in VOITA_ROLES:
-            both = [(voita_roles(view).get(role), voita_tests(view).get(role)) for view in views]
-            told = [
-                f"{int(held.sum())} ({int(above.sum())})"
-                for held, above in both
-                if held is not None and above is not None
-            ]
-            counts[role.replace(" ", "_")] = ", ".join(told) if len(told) == len(views) else None
-        if views:
-            yield {"task": group.name, "heads": views[0].value(PREVIOUS).size, **counts}
-
-
 def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
-    """Whether the most relevant head of each layer has a function and is confident, in the first seed; the views of
-    both.
+    """Whether the most relevant head of each layer has a function and is confident, in the first seed.
 
     Args:
         models: The models.
@@ -401,7 +302,7 @@ def most_relevant(models: Studied, confident: float) -> Iterator[Line]:
         found = {name: view for name, view in views.items() if view is not None}
         if len(found) < 2:
             continue
-        line: dict[str, Any] = {"task": group.name, "seed": model.seed, "views": found}
+        line: dict[str, Any] = {"task": group.name, "seed": model.seed}
         if "relevance" in found:
             relevance_LH = found["relevance"].value("relevance")
             best = np.arange(len(relevance_LH)), relevance_LH.argmax(axis=1)
@@ -440,7 +341,6 @@ def best_of_relations(models: Studied) -> Iterator[Line]:
                 "seed": seed,
                 "relation": relation,
                 "back": back,
-                "distances": distances(view)[relation],
                 "pairs": sum(distances(view)[relation].values()),
                 "at": at,
                 "found": float(value_LH[at]),
