@@ -12,7 +12,7 @@ Three ways lead to a context; an analysis cannot tell them apart:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -29,12 +29,9 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
-from bertsecrets.models.encoder import Encoder, describe, evaluating
+from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import CHECKPOINT, Run
-
-Autocast = Callable[[], AbstractContextManager[Any]]
-"""Makes what is entered around every pass."""
 
 
 class Batches(Protocol):

@@ -12,8 +12,7 @@ import torch
 
 from bertsecrets.ablation.onednn import OneDnnLinear, prefers_onednn
 from bertsecrets.ablation.settings import BF16, FP32, Precision
-from bertsecrets.analysis import Autocast
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.encoder import Autocast, Encoder
 
 _WIDE = 256
 """Smallest hidden size for which bf16 and oneDNN are used.

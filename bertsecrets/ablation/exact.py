@@ -1,8 +1,7 @@
 """An exact sweep: one pass over the data with every variant of a plan."""
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 from torch import nn
 
@@ -12,6 +11,7 @@ from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Autocast
 
 
 def exact_sweep(
@@ -21,7 +21,7 @@ def exact_sweep(
     *,
     replacements: Replacements | None = None,
     max_tokens: int | None = None,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
     parts: Parts | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Outcomes:

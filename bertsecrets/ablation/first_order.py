@@ -2,9 +2,8 @@
 one.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.partial_passes import parts_within, pick_rows, return_freed_memory
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
 from bertsecrets.attention.modes import Heads
-from bertsecrets.models.encoder import evaluating
+from bertsecrets.models.encoder import Autocast, evaluating
 
 _LESS_THAN_A_PASS = 4
 """A pass for slopes has so many times fewer tokens than one of the engine, as it keeps the activations of all
@@ -26,7 +25,7 @@ layers.
 def first_order_changes(
     engine: Engine,
     inputs: Mapping[str, Tensor],
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
 ) -> Tensor:
     """Estimated changes of every variant's logits, ``[B, V, C]``, float32.
 
@@ -59,9 +58,7 @@ def first_order_changes(
     return torch.cat(changes)
 
 
-def _slopes_LBH(
-    engine: Engine, inputs: Mapping[str, Tensor], context: Callable[[], AbstractContextManager[Any]]
-) -> list[Tensor]:
+def _slopes_LBH(engine: Engine, inputs: Mapping[str, Tensor], context: Autocast) -> list[Tensor]:
     """The first-order effect of every head on each logit but the first, relative to it."""
     encoder = engine.encoder
     real_BS = inputs["attention_mask"].bool()

@@ -4,10 +4,8 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +25,7 @@ from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
-from bertsecrets.models.encoder import Encoder, evaluating
+from bertsecrets.models.encoder import Autocast, Encoder, evaluating
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.formatting import number
 from bertsecrets.statistics.power import detectable_loss
@@ -324,9 +322,7 @@ def announce(work: str, context: Context, evaluations: float, max_examples: int 
     _log.info(f"{work}: about {duration(evaluations * seconds)}.")
 
 
-def _seconds(
-    context: Context, max_examples: int | None, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
-) -> list[float]:
+def _seconds(context: Context, max_examples: int | None, contexts: Sequence[Autocast]) -> list[float]:
     """Seconds of a forward pass over the examples in each context, on the slowest process, from a few passes of a
     batch.
     """
@@ -389,9 +385,7 @@ def _in_words(arithmetic: Arithmetic) -> str:
 
 
 @torch.no_grad()
-def _seconds_per_token(
-    network: nn.Module, batch: Batch, contexts: Sequence[Callable[[], AbstractContextManager[Any]]]
-) -> list[float]:
+def _seconds_per_token(network: nn.Module, batch: Batch, contexts: Sequence[Autocast]) -> list[float]:
     """The shortest time of a pass in each context, for a token; the contexts take turns."""
     rows = max(_PROBE, _PROBE_TOKENS // batch.input_ids_BS.shape[1])
     inputs: dict[str, Tensor] = {

@@ -1,8 +1,7 @@
 """Optimal ablation (Li and Janson 2024): the constant output of a head that costs the least loss."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from bertsecrets.attention.override import mean_and_spread
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.measures.one_pass import task_losses
-from bertsecrets.models.encoder import describe, requiring_gradients
+from bertsecrets.models.encoder import Autocast, describe, requiring_gradients
 from bertsecrets.results.components import HEAD
 
 RATE = 0.3
@@ -29,7 +28,7 @@ def optimal_head_outputs(
     seed: int = 0,
     rate: float = RATE,
     max_tokens: int | None = None,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
     progress: Callable[[int], object] | None = None,
 ) -> Tensor:
     """Fit for each head the vector that, in place of its output at every token, gives the least mean loss on some

@@ -6,9 +6,8 @@ in fp32.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device, to_float64
-from bertsecrets.models.encoder import Encoder
+from bertsecrets.models.encoder import Autocast, Encoder
 
 REACH = 30.0
 """A pair is active if its estimated margin is below so many times its expected error: errors have heavy tails."""
@@ -310,7 +309,7 @@ def screened_sweep(
     *,
     replacements: Replacements | None = None,
     max_tokens: int | None = None,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
     parts: Parts | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Outcomes, Screened]:
@@ -383,7 +382,7 @@ class _Sweep:
         engine: Engine,
         batches: Sequence[Batch],
         screening: Screening,
-        context: Callable[[], AbstractContextManager[Any]],
+        context: Autocast,
         parts: Parts | None,
         progress: Callable[[int], object] | None,
     ) -> None:

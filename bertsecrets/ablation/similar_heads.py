@@ -1,8 +1,7 @@
 """Heads with similar maps: their distances, and their groups."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from bertsecrets.attention.watch import watch
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import float64_device
 from bertsecrets.measures.clusters.divergence import PairwiseDivergence
-from bertsecrets.models.encoder import describe, evaluating, unwrap
+from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
 from bertsecrets.results.components import GROUP, GROUP_BUT_ONE, HEAD
 
 
@@ -51,7 +50,7 @@ class HeadDistance(Metric):
 def head_distances(
     model: nn.Module,
     batches: Iterable[Batch],
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
     progress: Callable[[], object] | None = None,
 ) -> Tensor:
     """Distances between all heads of a model, ``[L * H, L * H]``, reduced over all processes.

@@ -1,14 +1,13 @@
 """Gradients of a loss with respect to attention weights, layer by layer."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import Autocast, Encoder, describe
 from bertsecrets.models.families.base import AttentionSite
 
 GradientObserver = Callable[[int, Tensor, Tensor], None]
@@ -19,7 +18,7 @@ def attention_gradients(
     inputs: Mapping[str, Tensor],
     loss: Callable[[Tensor], Tensor],
     observer: GradientObserver,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
 ) -> None:
     """Run one forward and backward pass; call ``observer(layer, attention_BHQK, gradient_BHQK)`` from the last layer
     down.

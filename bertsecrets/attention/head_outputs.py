@@ -1,15 +1,14 @@
 """Gradients of a loss with respect to every head's output, at the input of the attention output projection."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.attention.gradients import in_graph
 from bertsecrets.attention.hooks import ForwardPass, at_inputs, follow, keeping_values
-from bertsecrets.models.encoder import Encoder, check_adapter, describe
+from bertsecrets.models.encoder import Autocast, Encoder, check_adapter, describe
 from bertsecrets.models.families.base import AttentionSite
 
 OutputObserver = Callable[[int, Tensor, Tensor, Tensor], None]
@@ -20,7 +19,7 @@ def output_gradients(
     inputs: Mapping[str, Tensor],
     loss: Callable[[Tensor], Tensor],
     observer: OutputObserver,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
     gate: float = 1.0,
 ) -> Tensor:
     """Run one forward and backward pass; call ``observer(layer, output_BSHd, gradient_BSHd, value_BSHd)``, last layer

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bertsecrets.attention.hooks import AttentionCall, ForwardPass, at_inputs, follow, listening
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe, evaluating, unwrap, watched_part
+from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating, unwrap, watched_part
 from bertsecrets.models.families.base import AttentionSite
 
 Observer = Callable[[int, Tensor], None]
@@ -123,7 +123,7 @@ class _StoppedError(Exception):
 def map_stream(
     model: nn.Module,
     forward: Callable[[], Any],
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
 ) -> Generator[Tensor, None, None]:
     """The maps of one forward pass, layer by layer; the pass waits while the reader works on a layer.
 

@@ -1,21 +1,20 @@
 """Gradients of a loss with respect to each head's own query, key and value weights."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import check_adapter, describe, requiring_gradients
+from bertsecrets.models.encoder import Autocast, check_adapter, describe, requiring_gradients
 
 
 def weight_gradient_norms(
     model: nn.Module,
     inputs: Mapping[str, Tensor],
     loss: Callable[[Tensor], Tensor],
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
 ) -> Tensor:
     """Frobenius norms of the gradient with respect to each head's query, key and value weights, ``[layers, heads, 3]``.
 

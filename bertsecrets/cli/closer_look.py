@@ -3,8 +3,7 @@ most.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.models.encoder import evaluating
+from bertsecrets.models.encoder import Autocast, evaluating
 from bertsecrets.models.metrics import decide
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
@@ -39,11 +38,9 @@ _BATCH = 32
 _MODES = ("uniform", "zero")
 """Modes that need nothing but the heads."""
 
-Context = Callable[[], AbstractContextManager[Any]]
-
 
 def look_closer(
-    run: Run, model: nn.Module, data: TaskData, settings: AblationSettings, device: torch.device, context: Context
+    run: Run, model: nn.Module, data: TaskData, settings: AblationSettings, device: torch.device, context: Autocast
 ) -> None:
     """Write what a run's page shows beyond the table of its sweep; nothing unless heads were disabled one at a time.
 
@@ -120,7 +117,7 @@ def _telling(
     outcomes: Outcomes,
     positions: Sequence[int],
     device: torch.device,
-    context: Context,
+    context: Autocast,
 ) -> dict[tuple[int, int], TellingExample]:
     """The most changed example of every single head, with the head's map."""
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
@@ -164,7 +161,7 @@ def _batches(dataset: EncodedSplit, positions: Sequence[int]) -> Iterator[tuple[
 
 
 def _logits(
-    model: nn.Module, dataset: EncodedSplit, positions: Sequence[int], device: torch.device, context: Context
+    model: nn.Module, dataset: EncodedSplit, positions: Sequence[int], device: torch.device, context: Autocast
 ) -> Tensor:
     """Logits ``[N, C]`` of the examples at these positions."""
     order = sorted(range(len(positions)), key=lambda at: dataset.lengths[positions[at]])

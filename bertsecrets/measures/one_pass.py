@@ -1,9 +1,8 @@
 """One pass over the data that feeds every requested measure."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.base import BACKWARD, OF_LOSS, Differentiated, Measure, Need, Passed
-from bertsecrets.models.encoder import describe, evaluating, unwrap, watched_part
+from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap, watched_part
 
 
 def check_needs(
@@ -90,9 +89,7 @@ class KeptMaps:
         self._free = most_bytes
         self._maps: dict[tuple[bytes, ...], list[Tensor]] = {}
 
-    def stream(
-        self, model: PreTrainedModel, batch: Batch, context: Callable[[], AbstractContextManager[Any]]
-    ) -> Generator[Tensor, None, None]:
+    def stream(self, model: PreTrainedModel, batch: Batch, context: Autocast) -> Generator[Tensor, None, None]:
         """The model's maps of a batch, layer by layer, as from :func:`map_stream`; always the same model and
         context.
         """
@@ -123,7 +120,7 @@ def measure_pass(
     measures: Sequence[Measure],
     batches: Iterable[Batch],
     references: Mapping[str, nn.Module] | None = None,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    context: Autocast = nullcontext,
     progress: Callable[[], object] | None = None,
     means_LHd: Tensor | None = None,
     kept: Mapping[str, KeptMaps] | None = None,
@@ -191,7 +188,7 @@ def _feed(
     others: Mapping[str, PreTrainedModel],
     measures: Sequence[Measure],
     batch: Batch,
-    context: Callable[[], AbstractContextManager[Any]],
+    context: Autocast,
     kept: Mapping[str, KeptMaps],
 ) -> None:
     with ExitStack() as stack:
@@ -227,9 +224,7 @@ def _feed(
         watched_part(network)(**batch.inputs())
 
 
-def _maps_of(
-    model: PreTrainedModel, batch: Batch, context: Callable[[], AbstractContextManager[Any]]
-) -> Generator[Tensor, None, None]:
+def _maps_of(model: PreTrainedModel, batch: Batch, context: Autocast) -> Generator[Tensor, None, None]:
     return map_stream(model, partial(watched_part(model), **batch.inputs()), context)
 
 
@@ -237,7 +232,7 @@ def _feed_gradients(
     network: PreTrainedModel,
     measures: Sequence[Measure],
     batch: Batch,
-    context: Callable[[], AbstractContextManager[Any]],
+    context: Autocast,
 ) -> None:
     passes: list[tuple[Differentiated, list[Measure]]] = []
     of_task: list[Measure] = []
@@ -268,7 +263,7 @@ def _feed_weights(
     network: nn.Module,
     measures: Sequence[Measure],
     batch: Batch,
-    context: Callable[[], AbstractContextManager[Any]],
+    context: Autocast,
 ) -> None:
     norms = []
     # One at a time: the gradient of a weight is summed over the examples of a pass.
@@ -285,7 +280,7 @@ def _feed_outputs(
     network: nn.Module,
     measures: Sequence[Measure],
     batch: Batch,
-    context: Callable[[], AbstractContextManager[Any]],
+    context: Autocast,
     means_LHd: Tensor | None,
 ) -> None:
     assert batch.label_B is not None

@@ -1,7 +1,7 @@
 """Where an encoder's layers are, and where its heads can be watched and replaced."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from bertsecrets.models.families.base import AttentionSite, Family
 from bertsecrets.models.families.generic import generic_layout
 from bertsecrets.models.loading import check_encoder_kind
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
+
+Autocast = Callable[[], AbstractContextManager[Any]]
+"""Makes what is entered around every pass, such as the trainer's precision."""
 
 REMOVED_HEADS = "bertsecrets_kept_heads"
 """Attribute of a model whose heads were physically removed."""

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.sampler import BucketedEvalSampler
 from bertsecrets.errors import UserError
 from bertsecrets.measures.dependency.words import word_maps
-from bertsecrets.models.encoder import describe, evaluating, unwrap
+from bertsecrets.models.encoder import Autocast, describe, evaluating, unwrap
 from bertsecrets.models.loading import random_normal_
 from bertsecrets.probes.sentences import Sentences
 
@@ -126,7 +125,7 @@ def store_attention(
     sentences: Sentences,
     file: AttentionFile,
     batch_size: int,
-    context: Callable[[], AbstractContextManager[Any]],
+    context: Autocast,
     progress: Callable[[int], object],
 ) -> None:
     """Write the word-level attention of all heads, batch by batch (Clark et al. 2019, section 4.1).
@@ -158,9 +157,7 @@ def encoded_batches(sentences: Sentences, batch_size: int, device: torch.device)
         yield [number_of[position] for position in spec.positions], sentences.split[spec].to(device)
 
 
-def _word_level(
-    network: nn.Module, batch: Batch, size: int, context: Callable[[], AbstractContextManager[Any]]
-) -> Tensor:
+def _word_level(network: nn.Module, batch: Batch, size: int, context: Autocast) -> Tensor:
     """The attention of all heads between the places of a batch, ``[B, n, n, C]`` float16."""
     unit_BS = _units(batch)
     layers: list[Tensor] = []

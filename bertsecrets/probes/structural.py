@@ -4,10 +4,8 @@ Manning 2019).
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from torch import Tensor, nn
 
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import evaluating, unwrap
+from bertsecrets.models.encoder import Autocast, evaluating, unwrap
 from bertsecrets.probes.attention_file import check_room, encoded_batches
 from bertsecrets.probes.rows import HiddenState, Structural
 from bertsecrets.probes.scoring import Resamples
@@ -77,7 +75,7 @@ def store_hidden_states(
     sentences: Sentences,
     path: Path,
     batch_size: int,
-    context: Callable[[], AbstractContextManager[Any]],
+    context: Autocast,
     progress: Callable[[int], object],
 ) -> HiddenStates:
     """Write the hidden states of all words of sentences to a new file, batch by batch.

@@ -3,16 +3,15 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.probes.attention_file import AttentionFile, random_encoder, store_attention
 from bertsecrets.probes.batches import ProbeDataset
 from bertsecrets.probes.models import AttentionProbe, DistanceProbe, Probe
@@ -80,7 +79,7 @@ class Study:
     replicates: int
     punctuation: bool
     eval_batch_size: int
-    context: Callable[[], AbstractContextManager[Any]]
+    context: Autocast
 
     @property
     def parts(self) -> dict[str, Sentences]:

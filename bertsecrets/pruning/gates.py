@@ -18,9 +18,9 @@ from bertsecrets.attention.gates import gated
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe, evaluating, requiring_gradients
+from bertsecrets.models.encoder import Autocast, describe, evaluating, requiring_gradients
 from bertsecrets.pruning.recovery import task_loss
-from bertsecrets.pruning.sets import Context, HeadSet
+from bertsecrets.pruning.sets import HeadSet
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """Temperature and stretch of Voita et al.'s code."""
@@ -129,7 +129,7 @@ def fit_gates(
     steps: int,
     learning_rate: float,
     seed: int,
-    context: Context,
+    context: Autocast,
     start: HardConcrete | None = None,
     warmup: float = 0.2,
     progress: Callable[[int], object] | None = None,

@@ -13,10 +13,10 @@ from bertsecrets.ablation.partial_passes import first_of, recorded_calls
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
-from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.encoder import Autocast, describe, evaluating
 from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.pruning.sets import Context, HeadSet
+from bertsecrets.pruning.sets import HeadSet
 from bertsecrets.pruning.settings import PruneSettings
 
 
@@ -26,7 +26,7 @@ def recovered(
     batches: Callable[[], Iterable[Batch]],
     task: Task,
     settings: PruneSettings,
-    context: Context,
+    context: Autocast,
 ) -> PreTrainedModel:
     """A copy of a model, fine-tuned with some heads disabled (mode ``zero``): AdamW, a rate that falls linearly to
     0.
@@ -53,7 +53,7 @@ def distill(
     epochs: int,
     learning_rate: float,
     seed: int,
-    context: Context,
+    context: Autocast,
     matched: Sequence[int] | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> None:
@@ -106,7 +106,7 @@ def _train(
     epochs: int,
     learning_rate: float,
     seed: int,
-    context: Context,
+    context: Autocast,
     advance: Callable[[int], object] | None = None,
 ) -> None:
     """Minimise a loss of batches with AdamW and a rate that falls linearly to 0, then set evaluation mode."""

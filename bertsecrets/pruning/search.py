@@ -17,7 +17,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import Encoder, describe
+from bertsecrets.models.encoder import Autocast, Encoder, describe
 from bertsecrets.pruning.guarantee import Guarantee, class_changes, guarantee, loss_of_classes, search_level
 from bertsecrets.pruning.recovery import recovered
 from bertsecrets.pruning.resume import Finished
@@ -31,7 +31,7 @@ from bertsecrets.pruning.scores import (
     steps_of,
     with_controls,
 )
-from bertsecrets.pruning.sets import Context, Cost, HeadSet, SetResults, Situation, evaluate_sets
+from bertsecrets.pruning.sets import Cost, HeadSet, SetResults, Situation, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.estimate import Estimate
 
@@ -130,7 +130,7 @@ class PruningSearch:
     split: Callable[[], EncodedSplit]
     settings: PruneSettings
     columns: Mapping[str, Array]
-    context: Context
+    context: Autocast
     finished: Finished
     bar: Bar
 

@@ -2,9 +2,8 @@
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +19,9 @@ from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.models.encoder import describe
+from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.results.components import GROUP
 
-Context = Callable[[], AbstractContextManager[Any]]
 HeadSet = frozenset[Head]
 
 PartsOf = Callable[[nn.Module, Plan], Parts]
@@ -57,7 +55,7 @@ class Situation:
     split: Callable[[], EncodedSplit] | None = None
     removed: HeadSet = frozenset()
     seed: int = 0
-    context: Context = nullcontext
+    context: Autocast = nullcontext
     computed: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = field(default_factory=dict)
     parts: PartsOf | None = None
     progress: Callable[[int], object] | None = None
@@ -106,7 +104,7 @@ def evaluate_sets(
     batches: Iterable[Batch],
     task: Task,
     *,
-    context: Context = nullcontext,
+    context: Autocast = nullcontext,
     parts: PartsOf | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> SetResults:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from bertsecrets.ablation.partial_passes import return_freed_memory, wide
 from bertsecrets.data.batch import Batch
 from bertsecrets.float64 import to_float64
-from bertsecrets.models.encoder import describe, evaluating
-from bertsecrets.pruning.sets import Context
+from bertsecrets.models.encoder import Autocast, describe, evaluating
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ def most_informative(score_G: Tensor, count: int) -> tuple[int, ...]:
 
 
 def fisher_information(
-    model: nn.Module, batches: Iterable[Batch], *, context: Context, seed: int = 0
+    model: nn.Module, batches: Iterable[Batch], *, context: Autocast, seed: int = 0
 ) -> ComponentScores:
     """Mean over examples of the Fisher information of each gate (Kwon et al. 2022, section 4.1, with the true instead
     of the empirical information).

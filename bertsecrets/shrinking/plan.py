@@ -11,10 +11,9 @@ from transformers import PreTrainedModel
 from bertsecrets.attention.parts import without_parts
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.encoder import Autocast, describe, evaluating
 from bertsecrets.pruning.recovery import answer_loss
 from bertsecrets.pruning.removal import Kept, keep_only
-from bertsecrets.pruning.sets import Context
 from bertsecrets.results.components import BLOCK
 from bertsecrets.shrinking.components import ComponentScores, most_informative
 from bertsecrets.shrinking.latency import LatencyTable
@@ -160,7 +159,7 @@ class Answered:
         context: Entered around every batch, e.g. the trainer's autocast.
     """
 
-    def __init__(self, model: nn.Module, batches: Iterable[Batch], context: Context) -> None:
+    def __init__(self, model: nn.Module, batches: Iterable[Batch], context: Autocast) -> None:
         self.encoder = describe(model)
         self.context = context
         device = next(self.encoder.model.parameters()).device

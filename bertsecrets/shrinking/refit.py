@@ -11,9 +11,8 @@ from transformers import PreTrainedModel
 
 from bertsecrets.ablation.partial_passes import clean_pass, first_of, recorded_calls, wide
 from bertsecrets.data.batch import Batch
-from bertsecrets.models.encoder import Encoder, describe, evaluating
+from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating
 from bertsecrets.pruning.removal import Kept
-from bertsecrets.pruning.sets import Context
 
 _RIDGE = 0.01
 """Penalty on changes of the map, as a share of the mean variance of its inputs."""
@@ -36,7 +35,7 @@ class _Rows:
 
 
 @torch.no_grad()
-def refitted(model: nn.Module, kept: Kept, batches: Iterable[Batch], *, context: Context) -> PreTrainedModel:
+def refitted(model: nn.Module, kept: Kept, batches: Iterable[Batch], *, context: Autocast) -> PreTrainedModel:
     """A copy of a model of the same shape, in which removed heads and neurons are read with weight 0 and all others
     anew.
 

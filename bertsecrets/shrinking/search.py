@@ -16,12 +16,13 @@ from bertsecrets.ablation.verdicts import losses_ruled_out
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.models.encoder import Autocast
 from bertsecrets.models.metrics import decide
 from bertsecrets.pruning.guarantee import group_changes, guarantee
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.rows import Group, MetricTest
-from bertsecrets.pruning.sets import Context, SetResults
+from bertsecrets.pruning.sets import SetResults
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.formatting import rounded_up
 from bertsecrets.shrinking.latency import LatencyTable
@@ -103,7 +104,7 @@ def make_smaller(
     teaching: Batches,
     settings: ShrinkSettings,
     *,
-    context: Context,
+    context: Autocast,
     advance: Callable[[int], object] | None = None,
 ) -> PreTrainedModel:
     """The smaller model: refitted to the whole one, cut, and taught by it.
@@ -131,7 +132,7 @@ def make_smaller(
 
 @torch.no_grad()
 def answers(
-    model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Context, device: torch.device
+    model: Callable[..., Any], batches: Iterable[Batch], task: Task, context: Autocast, device: torch.device
 ) -> Answers:
     """Predictions on labelled examples of a model on this device, in evaluation mode."""
     indices, labels, predictions, groups = [], [], [], []
