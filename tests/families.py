@@ -1,6 +1,6 @@
 """Tiny random models of every supported family."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from transformers import (
     XLMRobertaConfig,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from bertsecrets.data.batch import Batch
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 3, 4, 32, 97
 
@@ -130,3 +132,20 @@ def tiny_batch(lengths: tuple[int, ...] = (11, 7, 4), pad: int = 0, pad_id: int 
         ids_BS[row, :length] = torch.randint(5, VOCABULARY, (length,), generator=generator)
         mask_BS[row, :length] = 1
     return {"input_ids": ids_BS, "attention_mask": mask_BS}
+
+
+def batch_of(
+    inputs: dict[str, torch.Tensor], labels: Sequence[int] | torch.Tensor | None = None, first: int = 0
+) -> Batch:
+    """A batch of these inputs, whose examples are numbered from ``first``, without words and special tokens."""
+    ids_BS = inputs["input_ids"]
+    nothing_BS = torch.zeros_like(ids_BS)
+    return Batch(
+        ids_BS,
+        inputs["attention_mask"],
+        None,
+        nothing_BS.bool(),
+        nothing_BS,
+        torch.arange(first, first + len(ids_BS)),
+        None if labels is None else torch.as_tensor(labels),
+    )

@@ -1,13 +1,13 @@
 """Predictions of a model and of its variants on the same examples, and the changes of score between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from bertsecrets.ablation.scoring import Array, Weights, influences, weighted_scores
+from bertsecrets.ablation.scoring import Array, Weights, influences, scores, weighted_scores
 from bertsecrets.statistics.clusters import Clusters, by_cluster, cluster_sums, effective_count, numbered
 
 _EACH = 16
@@ -106,8 +106,13 @@ class PairedPredictions:
         """Those of some of the variants."""
         index, unseen = list(variants), self.unseen
         left = None if unseen is None else Unseen(unseen.left_V[index], unseen.audited_V[index])
+        return replace(self, prediction_VN=self.prediction_VN[index], unseen=left)
+
+    def on(self, member_N: NDArray[np.bool_]) -> "PairedPredictions":
+        """Those on some of the examples, of an exact sweep."""
+        group_N = None if self.group_N is None else self.group_N[member_N]
         return PairedPredictions(
-            self.label_N, self.clean_N, self.prediction_VN[index], unseen=left, group_N=self.group_N
+            self.label_N[member_N], self.clean_N[member_N], self.prediction_VN[:, member_N], group_N=group_N
         )
 
     def by_unit(self, value_XN: Array) -> Array:
@@ -124,6 +129,13 @@ class PairedPredictions:
         """Examples that each variant wins less those that it loses, of each unit, ``[V, U]``."""
         net_VN = 1 * (self.prediction_VN == self.label_N) - (self.clean_N == self.label_N)
         return net_VN if self.cluster_N is None else cluster_sums(net_VN, self.cluster_N).astype(np.int64)
+
+    def scores(self, metric: str) -> tuple[float, Array]:
+        """The score of the unedited model, and those of the variants, ``[V]``."""
+        baseline = float(scores(metric, self.label_N, self.clean_N[None])[0])
+        # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
+        unchanged_V = (self.prediction_VN == self.clean_N).all(-1)
+        return baseline, np.where(unchanged_V, baseline, scores(metric, self.label_N, self.prediction_VN))
 
     def changes(self, metric: str) -> Array:
         """Change of the metric from the clean predictions to each variant's, ``[V]``."""

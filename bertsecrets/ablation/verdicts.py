@@ -232,7 +232,7 @@ def paired_tests(metric: str, paired: PairedPredictions, judging: Judging) -> Pa
     """The two tests of each variant: of no change, and of a loss of the margin or more; arguments as for
     :func:`effects_of`.
     """
-    baseline, score_V = _scores(metric, paired)
+    baseline, score_V = paired.scores(metric)
     if METRICS[metric].events:
         p_V = mcnemar_exact(*paired.discordant()) if paired.group_N is None else signed_sums(paired.net_wins())
     else:
@@ -313,14 +313,6 @@ def _of_clusters(test: LossTest, paired: PairedPredictions) -> LossTest:
     """The test with the degrees of freedom of few groups, where there are any."""
     cluster_N = paired.cluster_N
     return test if cluster_N is None else lambda size: few_p(test(size), cluster_N)
-
-
-def _scores(metric: str, paired: PairedPredictions) -> tuple[float, Array]:
-    """The score of the unedited model, and those of the variants, ``[V]``."""
-    baseline = float(scores(metric, paired.label_N, paired.clean_N[None])[0])
-    # Sums in another order may differ in the last digit: unchanged predictions get exactly the baseline.
-    unchanged_V = (paired.prediction_VN == paired.clean_N).all(-1)
-    return baseline, np.where(unchanged_V, baseline, scores(metric, paired.label_N, paired.prediction_VN))
 
 
 def judge_together(effects: Effects, joint: JointErrors, judging: Judging) -> Verdicts:

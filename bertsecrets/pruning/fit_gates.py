@@ -16,7 +16,6 @@ from bertsecrets.pruning.gates import HardConcrete, closed_heads, fit_gates
 from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.rows import GateFits, PathGate, PathPoint
 from bertsecrets.pruning.sets import evaluate_sets
-from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.progress import progress_over
 
 _log = logging.getLogger(__name__)
@@ -128,15 +127,15 @@ class FitGates(Analysis):
         if finished.loaded:
             _log.info(f"Resumed interrupted fits: {finished.loaded} steps were already finished.")
         metric = data.task.metrics[0]
-        baseline, change_V = results.baseline_and_changes(metric)
-        low_V, high_V = results.limits(metric, _LEVEL)
+        baseline, _ = results.scores(metric)
         count, choosing = len(results.label_N), min(self.examples, len(data.examples(TRAIN)))
         rows: list[object] = [
             GateFits(metric, baseline, results.clean_loss, _LEVEL, count, choosing, self.penalty, self.steps)
         ]
-        for index, (penalty, gates) in enumerate(zip(self.path, path, strict=True)):
-            change = Estimate(float(change_V[index]), float(low_V[index]), float(high_V[index]), n=count)
-            rows.append(PathPoint(penalty, int(gates.kept().sum()), change, float(results.loss_V[index])))
+        changes = results.estimates(metric, _LEVEL)
+        # Without a path there is one set, the whole model.
+        for penalty, gates, change, loss in zip(self.path, path, changes, results.loss_V.tolist(), strict=False):
+            rows.append(PathPoint(penalty, int(gates.kept().sum()), change, loss))
             rows += [
                 PathGate(penalty, layer, head, gate)
                 for layer, gate_H in enumerate(gates().detach().cpu().tolist())

@@ -19,7 +19,6 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.pruning.rows import Group
-from bertsecrets.pruning.sets import SetResults
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
@@ -55,7 +54,7 @@ class Guarantee:
 
 
 def guarantee(
-    results: SetResults, metric: str, margin: float, confidence: float, class_margin: float | None = None
+    results: PairedPredictions, metric: str, margin: float, confidence: float, class_margin: float | None = None
 ) -> Guarantee:
     """Test nested models in a fixed order until the first whose loss may be the margin or more.
 
@@ -93,17 +92,9 @@ def guarantee(
     return Guarantee(passed, p_V, losses_ruled_out(metric, results, 1 - confidence), results.count, needed)
 
 
-def within(paired: PairedPredictions, member_N: NDArray[np.bool_]) -> PairedPredictions:
-    """The predictions on some of the examples."""
-    group_N = None if paired.group_N is None else paired.group_N[member_N]
-    return PairedPredictions(
-        paired.label_N[member_N], paired.clean_N[member_N], paired.prediction_VN[:, member_N], group_N=group_N
-    )
-
-
 def classes_of(paired: PairedPredictions) -> list[PairedPredictions]:
     """The predictions on the examples of each class that there is."""
-    return [within(paired, paired.label_N == label) for label in np.unique(paired.label_N)]
+    return [paired.on(paired.label_N == label) for label in np.unique(paired.label_N)]
 
 
 def p_of_classes(paired: PairedPredictions, margin: float) -> Array:
@@ -128,7 +119,7 @@ def group_changes(
 
     The limits of their differences hold for all groups together (Bonferroni).
     """
-    parts = {name: within(paired, member_N) for name, member_N in member_GN.items() if member_N.any()}
+    parts = {name: paired.on(member_N) for name, member_N in member_GN.items() if member_N.any()}
     rows = []
     for name, part in parts.items():
         whole, smaller = (float(accuracy) for accuracy in (part.both_VN[:2] == part.label_N).mean(-1))
@@ -147,7 +138,7 @@ def class_changes(paired: PairedPredictions, task: Task, confidence: float, atte
     return group_changes(paired, "class", member_GN, confidence, attempt)
 
 
-def examples_needed(results: SetResults, model: int, metric: str, margin: float, confidence: float) -> float:
+def examples_needed(results: PairedPredictions, model: int, metric: str, margin: float, confidence: float) -> float:
     """Test examples to show a model's loss below the margin with 80 % power, if loss and variance are as observed.
 
     The n with n (margin - loss) = (z_confidence + z_power) s sqrt(n) + w, s^2 the variance of the examples' influences
@@ -157,8 +148,8 @@ def examples_needed(results: SetResults, model: int, metric: str, margin: float,
     Returns:
         A whole number, or infinity if the observed loss is the margin or more.
     """
-    _, change_V = results.baseline_and_changes(metric)
-    room = margin + float(change_V[model])
+    baseline, score_V = results.scores(metric)
+    room = margin + float(score_V[model] - baseline)
     if not room > 0:
         return math.inf
     influence_N = results.of([model]).influences(metric)[0]

@@ -33,7 +33,6 @@ from bertsecrets.pruning.scores import (
 )
 from bertsecrets.pruning.sets import Cost, HeadSet, SetResults, Situation, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
-from bertsecrets.results.estimate import Estimate
 
 _FINER = 3
 """Sizes that are added around the knee of an order."""
@@ -230,9 +229,7 @@ class PruningSearch:
         if refines:
             chosen = [heads for sets in choosers for heads in _of_sizes(sets, sizes)]
             choosing_results = self._evaluated(chosen, self.share, training)
-            change_OS = choosing_results.baseline_and_changes(self.task.metrics[0])[1].reshape(
-                len(choosers), len(sizes)
-            )
+            change_OS = choosing_results.changes(self.task.metrics[0]).reshape(len(choosers), len(sizes))
             refined = around_the_knee(change_OS, sizes, self.settings.max_loss / 100)
             added = [size for size in refined if size not in sizes]
             if added:
@@ -352,8 +349,7 @@ def choose(orders: list[Order], metric: str, settings: PruneSettings) -> Selecti
     selected: Selection | None = None
     for order in choosers:
         assert order.choosing_results is not None
-        _, change_V = order.choosing_results.baseline_and_changes(metric)
-        fits_V = change_V > -margin
+        fits_V = order.choosing_results.changes(metric) > -margin
         if class_margin is not None:
             fits_V &= loss_of_classes(order.choosing_results) < class_margin
         # Without a candidate the first step is tested, so that the page can say what would be needed.
@@ -391,7 +387,7 @@ def found(
     """
     metric, level, outcome = task.metrics[0], search_level(settings.confidence, number), selection.outcome
     total = max(len(heads) for heads in orders[0].sets) + 1
-    baseline, _ = orders[0].test_results.baseline_and_changes(metric)
+    baseline, _ = orders[0].test_results.scores(metric)
     search = PruneSearch(
         margin=settings.max_loss / 100,
         class_margin=_class_margin(settings),
@@ -415,19 +411,14 @@ def found(
     )
     points = []
     for order in orders:
-        _, change_V = order.test_results.baseline_and_changes(metric)
-        low_V, high_V = order.test_results.limits(metric, settings.confidence)
+        changes = order.test_results.estimates(metric, settings.confidence)
         label, from_table = score_label(order.score), column_of(order.score, columns) in columns
         for attempt, heads in enumerate(order.sets):
-            change = Estimate(
-                float(change_V[attempt]), float(low_V[attempt]), float(high_V[attempt]), n=outcome.examples
-            )
             loss, kept = float(order.test_results.loss_V[attempt]), total - len(heads)
             place = (order.score, label, from_table, order.seed, attempt, kept)
-            points.append(Point(*place, change, loss, *costs.without(len(heads))))
+            points.append(Point(*place, changes[attempt], loss, *costs.without(len(heads))))
     tested = selection.step if selection.step is not None else selection.tests[0]
     index = selection.tests.index(tested)
-    _, change_V = selection.order.test_results.baseline_and_changes(metric)
     needed = outcome.needed
     chosen = Chosen(
         score=selection.order.score,
@@ -435,7 +426,7 @@ def found(
         kept=total - len(selection.order.sets[tested]),
         asked=settings.keep is not None,
         holds=bool(outcome.p_V[index] <= 1 - level) if settings.keep else selection.step is not None,
-        change=float(change_V[tested]),
+        change=selection.order.test_results.estimates(metric, settings.confidence)[tested].value,
         bound=float(outcome.bound_V[index]),
         p_margin=float(outcome.p_V[index]),
         needed=None if needed is None or math.isinf(needed) else int(needed),

@@ -14,13 +14,14 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.outcomes import Parts
 from bertsecrets.ablation.plan import Head, Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions
-from bertsecrets.ablation.scoring import Array, scores
+from bertsecrets.ablation.scoring import Array
 from bertsecrets.ablation.verdicts import change_limits
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.results.components import GROUP
+from bertsecrets.results.estimate import Estimate
 
 HeadSet = frozenset[Head]
 
@@ -81,21 +82,17 @@ class SetResults(PairedPredictions):
     clean_loss: float
     loss_V: Array
 
-    def baseline_and_changes(self, metric: str) -> tuple[float, Array]:
-        """The whole model's score, and every set's change of it; 0 where no prediction changes."""
-        score_V = scores(metric, self.label_N, self.both_VN)
-        change_V = np.where((self.prediction_VN == self.clean_N).all(-1), 0.0, score_V[1:] - score_V[0])
-        return float(score_V[0]), change_V
-
     def of(self, variants: Sequence[int]) -> "SetResults":
         """The results of some of the sets."""
         index = list(variants)
         return replace(self, prediction_VN=self.prediction_VN[index], loss_V=self.loss_V[index])
 
-    def limits(self, metric: str, confidence: float) -> tuple[Array, Array]:
-        """Two-sided limits of every set's change of score, paired over examples."""
-        tail = np.full(len(self.prediction_VN), (1 - confidence) / 2)
-        return change_limits(metric, self)(tail)
+    def estimates(self, metric: str, level: float) -> list[Estimate]:
+        """Every set's change of score, with limits of each by itself, paired over examples."""
+        baseline, score_V = self.scores(metric)
+        low_V, high_V = change_limits(metric, self)(np.full(len(score_V), (1 - level) / 2))
+        columns = zip((score_V - baseline).tolist(), low_V.tolist(), high_V.tolist(), strict=True)
+        return [Estimate(change, low, high, n=self.count) for change, low, high in columns]
 
 
 def evaluate_sets(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedModel
 
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import METRICS, Array, judged_metrics
 from bertsecrets.ablation.verdicts import losses_ruled_out
 from bertsecrets.data.batch import Batch
@@ -22,7 +23,6 @@ from bertsecrets.pruning.guarantee import group_changes, guarantee
 from bertsecrets.pruning.recovery import distill
 from bertsecrets.pruning.removal import Kept, keep_only
 from bertsecrets.pruning.rows import Group, MetricTest
-from bertsecrets.pruning.sets import SetResults
 from bertsecrets.pruning.settings import SPEEDUPS, ShrinkSettings
 from bertsecrets.results.formatting import rounded_up
 from bertsecrets.shrinking.latency import LatencyTable
@@ -149,11 +149,10 @@ def answers(
     return Answers(torch.cat(labels)[order_N].numpy(), torch.cat(predictions)[order_N].numpy(), group_N)
 
 
-def paired(whole: Answers, smaller: Answers) -> SetResults:
+def paired(whole: Answers, smaller: Answers) -> PairedPredictions:
     """The predictions of both models on the same examples."""
     predictions = (whole.label_N, whole.prediction_N, smaller.prediction_N[None])
-    nothing = math.nan
-    return SetResults(*predictions, group_N=whole.group_N, clean_loss=nothing, loss_V=np.array([nothing]))
+    return PairedPredictions(*predictions, group_N=whole.group_N)
 
 
 def metric_tests(
@@ -173,7 +172,7 @@ def metric_tests(
     results, reverse = paired(whole, smaller), paired(smaller, whole)
     tests = []
     for metric in judged_metrics(task):
-        before, change_1 = results.baseline_and_changes(metric)
+        before, (after,) = results.scores(metric)
         outcome = guarantee(results, metric, margin, confidence)
         (bound_later,) = losses_ruled_out(metric, results, 1 - (later or confidence))
         # The gain of the smaller model is the loss of the whole one beside it.
@@ -184,7 +183,7 @@ def metric_tests(
                 attempt,
                 metric,
                 whole=before,
-                smaller=before + float(change_1[0]),
+                smaller=float(after),
                 bound=float(outcome.bound_V[0]),
                 high=float(gain),
                 bound_later=float(bound_later),

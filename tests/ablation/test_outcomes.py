@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import HEADS, tiny_batch, tiny_model
+from families import HEADS, batch_of, tiny_batch, tiny_model
 
 import bertsecrets.ablation.engine as engine_module
 from bertsecrets.ablation.exact import exact_sweep
@@ -23,11 +23,8 @@ def batches(labelled: bool = True) -> Iterator[Batch]:
     """Nine examples in three batches, not in order of their index."""
     for start, lengths in ((6, (5, 4, 9)), (0, (3, 8, 6)), (3, (7, 7, 4))):
         inputs = tiny_batch(lengths)
-        ids_BS = (inputs["input_ids"] + start) % 90
-        index_B = torch.arange(start, start + 3)
-        label_B = index_B % 3 if labelled else None
-        nothing_BS = torch.zeros_like(ids_BS)
-        yield Batch(ids_BS, inputs["attention_mask"], None, nothing_BS.bool(), nothing_BS, index_B, label_B)
+        inputs["input_ids"] = (inputs["input_ids"] + start) % 90
+        yield batch_of(inputs, [0, 1, 2] if labelled else None, start)
 
 
 def plan(mode: str = "uniform") -> Plan:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from data.tasks import task
 from data.toy import wordpiece
-from families import HEADS, tiny_batch, tiny_model
+from families import HEADS, batch_of, tiny_batch, tiny_model
 from safetensors import safe_open
 from scipy.stats import binom, hypergeom
 
@@ -63,11 +63,8 @@ def batches(count: int = 12, rows: int = 4) -> list[Batch]:
         lengths = torch.randint(3, 10, (rows,), generator=generator).tolist()
         inputs = tiny_batch(tuple(lengths))
         real_BS = inputs["attention_mask"].bool()
-        ids_BS = torch.randint(5, 90, real_BS.shape, generator=generator).where(real_BS, 0)
-        label_B = torch.randint(0, 3, (rows,), generator=generator)
-        index_B = torch.arange(index * rows, (index + 1) * rows)
-        nothing_BS = torch.zeros_like(ids_BS)
-        built.append(Batch(ids_BS, inputs["attention_mask"], None, nothing_BS.bool(), nothing_BS, index_B, label_B))
+        inputs["input_ids"] = torch.randint(5, 90, real_BS.shape, generator=generator).where(real_BS, 0)
+        built.append(batch_of(inputs, torch.randint(0, 3, (rows,), generator=generator), index * rows))
     return built
 
 

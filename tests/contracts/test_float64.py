@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from apple import APPLE, AppleGpu
-from families import HEADS, LAYERS, tiny_batch, tiny_model
+from families import HEADS, LAYERS, batch_of, tiny_batch, tiny_model
 from torch import Tensor, nn
 
 from bertsecrets.ablation.direct import DirectEffects, take_effects
@@ -37,19 +37,7 @@ PLAN = Plan("zero", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
 
 
 def batches() -> list[Batch]:
-    inputs = tiny_batch((11, 7, 4, 9))
-    ids_BS = inputs["input_ids"]
-    return [
-        Batch(
-            input_ids_BS=ids_BS,
-            attention_mask_BS=inputs["attention_mask"],
-            token_type_ids_BS=None,
-            special_BS=torch.zeros_like(ids_BS).bool(),
-            word_BS=torch.zeros_like(ids_BS),
-            index_B=torch.arange(len(ids_BS)),
-            label_B=torch.tensor([0, 1, 2, 1]),
-        )
-    ]
+    return [batch_of(tiny_batch((11, 7, 4, 9)), [0, 1, 2, 1])]
 
 
 def inputs(device: torch.device) -> Iterator[dict[str, Tensor]]:

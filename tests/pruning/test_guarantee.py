@@ -98,7 +98,7 @@ def test_models_after_a_failure_are_not_passed() -> None:
 def test_stated_numbers_of_examples_give_the_stated_power() -> None:
     few = results([0.03], 0.02, 4000, 0)
     count = examples_needed(few, 0, "accuracy", 0.03, 0.95)
-    _, change_V = few.baseline_and_changes("accuracy")
+    change_V = few.changes("accuracy")
     discordant = float((few.prediction_VN[0] != few.clean_N).mean())
     lost = (discordant - change_V[0]) / 2
     # New examples each time: models of the same examples pass or fail together.

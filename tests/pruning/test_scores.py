@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import HEADS, LAYERS, tiny_batch, tiny_model
+from families import HEADS, LAYERS, batch_of, tiny_batch, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 import bertsecrets as bs
@@ -25,16 +25,7 @@ TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 def batches() -> Iterable[Batch]:
     for start, lengths in ((0, (11, 7, 4)), (3, (6, 5, 9))):
         inputs = tiny_batch(lengths)
-        none = torch.zeros_like(inputs["input_ids"])
-        yield Batch(
-            (inputs["input_ids"] + start) % 90,
-            inputs["attention_mask"],
-            None,
-            none.bool(),
-            none,
-            torch.arange(start, start + 3),
-            torch.tensor([0, 1, 2]),
-        )
+        yield batch_of({**inputs, "input_ids": (inputs["input_ids"] + start) % 90}, [0, 1, 2], start)
 
 
 def naive_loss(model: torch.nn.Module, heads: Iterable[tuple[int, int]]) -> float:
@@ -154,12 +145,12 @@ def test_results_of_sets_are_those_of_single_passes() -> None:
     sets = [frozenset({(0, 1)}), frozenset(), frozenset({(0, 1), (1, 2)}), frozenset({(0, 1)})]
     results = evaluate_sets(model, sets, batches(), TASK)
     assert results.loss_V == pytest.approx([naive_loss(model, heads) for heads in sets], abs=1e-5)
-    baseline, change_V = results.baseline_and_changes("accuracy")
+    baseline, _ = results.scores("accuracy")
     accuracy_V = (results.prediction_VN == results.label_N).mean(-1)
     assert baseline == (results.clean_N == results.label_N).mean()
-    assert change_V == pytest.approx(accuracy_V - baseline)
-    low_V, high_V = results.limits("accuracy", 0.95)
-    assert ((low_V <= change_V) & (change_V <= high_V)).all()
+    changes = results.estimates("accuracy", 0.95)
+    assert [change.value for change in changes] == pytest.approx(accuracy_V - baseline)
+    assert all(change.low <= change.value <= change.high for change in changes)
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "mpnet", "modernbert"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import HEADS, LAYERS, MORE_FAMILIES, tiny_batch, tiny_model
+from families import HEADS, LAYERS, MORE_FAMILIES, batch_of, tiny_batch, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -35,14 +35,13 @@ KEPT = Kept(HEADS, ((0, 2), (), (0, 1, 2, 3)), (tuple(range(0, NEURONS, 3)), tup
 NO_HEADS_REMOVED = Kept(HEADS, (tuple(range(HEADS)),) * LAYERS, KEPT.neurons)
 
 
-def batch_of(seed: int = 0, size: int = 6, length: int = 9) -> Batch:
+def drawn_batch(seed: int = 0, size: int = 6, length: int = 9) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     ids_BS = torch.randint(5, 90, (size, length), generator=generator)
     mask_BS = torch.ones_like(ids_BS)
     mask_BS[0, length // 2 :] = 0
-    nothing_BS = torch.zeros_like(ids_BS)
     label_B = torch.randint(0, 2, (size,), generator=generator)
-    return Batch(ids_BS, mask_BS, None, nothing_BS.bool(), nothing_BS, torch.arange(size), label_B)
+    return batch_of({"input_ids": ids_BS, "attention_mask": mask_BS}, label_B)
 
 
 def gate(model: nn.Module, kept: Kept) -> ExitStack:
@@ -122,10 +121,10 @@ def test_a_uniform_cut_that_the_configuration_cannot_describe_is_refused() -> No
 
 def test_the_layers_that_go_are_those_without_which_answers_change_least() -> None:
     model = tiny_model("bert")
-    answered = Answered(model, [batch_of(seed) for seed in range(3)], nullcontext)
+    answered = Answered(model, [drawn_batch(seed) for seed in range(3)], nullcontext)
     sets = layers_in_turn(answered)
     assert [len(left_out) for left_out in sets] == [0, 1, 2]
-    inputs = [batch_of(seed).inputs() for seed in range(3)]
+    inputs = [drawn_batch(seed).inputs() for seed in range(3)]
 
     def divergence(left_out: tuple[int, ...]) -> float:
         kept = Kept(
@@ -148,8 +147,8 @@ def test_the_layers_that_go_are_those_without_which_answers_change_least() -> No
 
 def test_a_uniform_plan_is_as_fast_as_asked_and_nearest_to_the_whole_model() -> None:
     model = tiny_model("bert")
-    answered = Answered(model, [batch_of(seed) for seed in range(3)], nullcontext)
-    scores = fisher_information(model, [batch_of(5)], context=nullcontext)
+    answered = Answered(model, [drawn_batch(seed) for seed in range(3)], nullcontext)
+    scores = fisher_information(model, [drawn_batch(5)], context=nullcontext)
     sets = layers_in_turn(answered)
 
     def cut(left_out: tuple[int, ...], width: int) -> Kept:
@@ -188,7 +187,7 @@ def test_kept_neurons_that_do_not_fit_are_refused() -> None:
 
 
 def test_information_is_the_expected_squared_derivative_of_the_log_likelihood() -> None:
-    model, batch = tiny_model("bert").double(), batch_of()
+    model, batch = tiny_model("bert").double(), drawn_batch()
     draws = [fisher_information(model, [batch], context=nullcontext, seed=seed) for seed in range(400)]
     head_LH = torch.stack([draw.head_LH for draw in draws]).mean(0)
     neuron_LF = torch.stack([draw.neuron_LF for draw in draws]).mean(0)
@@ -226,9 +225,9 @@ def test_information_is_the_expected_squared_derivative_of_the_log_likelihood() 
 
 
 def test_information_of_a_score_is_its_squared_derivative() -> None:
-    model, batch = tiny_model("bert", labels=1).double(), batch_of()
+    model, batch = tiny_model("bert", labels=1).double(), drawn_batch()
     scores = fisher_information(model, [batch], context=nullcontext)
-    again = fisher_information(model, [batch_of()], context=nullcontext, seed=9)
+    again = fisher_information(model, [drawn_batch()], context=nullcontext, seed=9)
     torch.testing.assert_close(scores.head_LH, again.head_LH)
     for parameter in model.parameters():
         parameter.requires_grad_(False)
@@ -362,8 +361,8 @@ def part_outputs(model: nn.Module, batch: Batch) -> list[Tensor]:
 
 
 def test_a_uniform_cut_is_refitted_with_the_layers_that_stay() -> None:
-    model, new = tiny_model("bert").double(), batch_of(99, size=24)
-    fitted = refitted(model, UNIFORM, [batch_of(seed, size=24) for seed in range(4)], context=nullcontext)
+    model, new = tiny_model("bert").double(), drawn_batch(99, size=24)
+    fitted = refitted(model, UNIFORM, [drawn_batch(seed, size=24) for seed in range(4)], context=nullcontext)
     whole = model(**new.inputs()).logits
     errors = [
         float(((keep_only(other, UNIFORM)(**new.inputs()).logits - whole) ** 2).mean().detach())
@@ -375,14 +374,14 @@ def test_a_uniform_cut_is_refitted_with_the_layers_that_stay() -> None:
 @pytest.mark.parametrize("family", ["bert", "mpnet", "distilbert", "modernbert"])
 def test_a_refit_makes_each_part_add_what_it_added_before(family: str) -> None:
     model = tiny_model(family).double()
-    batches = [batch_of(seed, size=24) for seed in range(4)]
+    batches = [drawn_batch(seed, size=24) for seed in range(4)]
     fitted = refitted(model, KEPT, batches, context=nullcontext)
     # Nothing of what is removed is read any more, so that the gated and the cut model are the same.
     with gate(fitted, KEPT):
         gated = fitted(**batches[0].inputs()).logits
     torch.testing.assert_close(fitted(**batches[0].inputs()).logits, gated)
     torch.testing.assert_close(keep_only(fitted, KEPT)(**batches[0].inputs()).logits, gated)
-    new, whole = batch_of(99, size=24), part_outputs(model, batch_of(99, size=24))
+    new, whole = drawn_batch(99, size=24), part_outputs(model, drawn_batch(99, size=24))
     with gate(model, KEPT):
         cut = part_outputs(model, new)
     refit = part_outputs(fitted, new)
@@ -401,7 +400,7 @@ def test_a_refitted_map_is_the_ridge_regression_of_scikit_learn() -> None:
 
     model = tiny_model("bert").double()
     kept = Kept(HEADS, ((0, 1, 3), *((tuple(range(HEADS)),) * 2)), (tuple(range(NEURONS)),) * LAYERS)
-    batch = batch_of(3, size=40)
+    batch = drawn_batch(3, size=40)
     encoder = describe(model)
     linear = encoder.sites[0].projection
     assert linear is not None
@@ -424,7 +423,7 @@ def test_a_refitted_map_is_the_ridge_regression_of_scikit_learn() -> None:
 
 def test_a_taught_model_comes_closer_to_its_teacher() -> None:
     model = tiny_model("bert")
-    batches = [batch_of(seed, size=16) for seed in range(6)]
+    batches = [drawn_batch(seed, size=16) for seed in range(6)]
     before, after = keep_only(model, KEPT), keep_only(model, KEPT)
 
     def teaching() -> Iterator[Batch]:
