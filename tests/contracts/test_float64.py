@@ -75,7 +75,7 @@ def smaller(model: nn.Module) -> list[Tensor]:
         scores.head_LH,
         scores.neuron_LF,
         *(weight.detach() for weight in fitted.parameters()),
-        *(torch.as_tensor(part) for part in vars(answered).values()),
+        *(torch.as_tensor(part) for part in (answered.label_N, answered.prediction_N)),
     ]
 
 
