@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from bertsecrets.grid import Column, Shown
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
+    from bertsecrets.pages.head_view import HeadView, head_view
+    from bertsecrets.pages.notebook_run import Run
+    from bertsecrets.pages.power_page import PowerPlan
     from bertsecrets.present.presenter import Presenter
     from bertsecrets.present.report.content import Section, Table
     from bertsecrets.pruning.removal import load_pruned, remove_heads, save_pruned
-    from bertsecrets.reporting.head_view import HeadView, head_view
-    from bertsecrets.reporting.notebook_run import Run
     from bertsecrets.reporting.numbers import numbers
-    from bertsecrets.reporting.power_page import PowerPlan
     from bertsecrets.results.estimate import Estimate
     from bertsecrets.results.experiment import Experiment
 
@@ -51,18 +51,18 @@ _HOMES = {
     "Experiment": "bertsecrets.results.experiment",
     "HeadEdit": "bertsecrets.attention.override",
     "HeadGrid": "bertsecrets.api_results",
-    "HeadView": "bertsecrets.reporting.head_view",
+    "HeadView": "bertsecrets.pages.head_view",
     "Measure": "bertsecrets.measures.base",
-    "PowerPlan": "bertsecrets.reporting.power_page",
+    "PowerPlan": "bertsecrets.pages.power_page",
     "Presenter": "bertsecrets.present.presenter",
-    "Run": "bertsecrets.reporting.notebook_run",
+    "Run": "bertsecrets.pages.notebook_run",
     "Section": "bertsecrets.present.report.content",
     "Shown": "bertsecrets.grid",
     "Table": "bertsecrets.present.report.content",
     "demo": "bertsecrets.api",
     "disable": "bertsecrets.api",
     "fine_tune": "bertsecrets.api",
-    "head_view": "bertsecrets.reporting.head_view",
+    "head_view": "bertsecrets.pages.head_view",
     "load_embedder": "bertsecrets.models.sentence_embedder",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.api",

@@ -47,7 +47,7 @@ from bertsecrets.models.loading import check_segments, max_positions
 from bertsecrets.models.metrics import check_metrics, decide, other_classes
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.reporting.power_page import PowerPlan, plan_runs
+from bertsecrets.pages.power_page import PowerPlan, plan_runs
 from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING

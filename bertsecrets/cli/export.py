@@ -15,8 +15,8 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.hub import check_upload, upload
 from bertsecrets.models.loading import load_tokenizer, quiet
 from bertsecrets.models.spec import INITIAL, find_checkpoint
+from bertsecrets.pages.model_card import CARD, ExportedModel, analyses_of, model_card
 from bertsecrets.present.console import print_lines
-from bertsecrets.reporting.model_card import CARD, ExportedModel, analyses_of, model_card
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import check_new_folder, new_folder
 from bertsecrets.results.run import Run, is_first_process

@@ -12,12 +12,12 @@ from bertsecrets.cli.build import run_folder
 from bertsecrets.cli.settings import read_compare
 from bertsecrets.errors import UserError
 from bertsecrets.keys import PlanKeys, ReportKeys
+from bertsecrets.pages.power_page import PowerPlan, plan_runs
 from bertsecrets.papers.names import LEDGER, page_files, page_name
 from bertsecrets.papers.page import find_page
 from bertsecrets.present.console import print_lines
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import check_sizes
-from bertsecrets.reporting.power_page import PowerPlan, plan_runs
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.reporting.runs import find_runs, left_out
 from bertsecrets.results.config_copy import plain, write_config

@@ -25,7 +25,7 @@ from bertsecrets.models.classifier import RECORD, SequenceClassifier
 from bertsecrets.models.loading import load_masked_lm, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, weights_digest
 from bertsecrets.models.spec import BEST, FINAL, LAST, RANDOM_INIT, find_checkpoint
-from bertsecrets.reporting.model_card import VERSIONS, versions
+from bertsecrets.pages.model_card import VERSIONS, versions
 from bertsecrets.results.config_copy import plain
 from bertsecrets.results.files import displayed, folder_write
 from bertsecrets.results.run import Run, is_first_process

@@ -12,10 +12,10 @@ from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import initial_checkpoint
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL
+from bertsecrets.pages.head_dossier import head_dossier
+from bertsecrets.pages.head_view import HeadView, head_view
+from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.console import print_lines
-from bertsecrets.reporting.head_dossier import head_dossier
-from bertsecrets.reporting.head_view import HeadView, head_view
-from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.config_copy import plain
 from bertsecrets.sweeps.output_folder import keep_results
 

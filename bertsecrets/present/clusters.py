@@ -7,7 +7,7 @@ from bertsecrets.present.figures.scatters import head_space, moved_heads
 from bertsecrets.present.kit import block, name_of, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
-from bertsecrets.results.formatting import counted, head_label, heads_label, number, p_value
+from bertsecrets.results.formatting import are, counted, head_label, heads_label, number, p_value
 from bertsecrets.results.views import LEVEL, MeasureView
 
 STABLE = 0.75
@@ -54,8 +54,7 @@ def section(view: MeasureView) -> Section | None:
         )
     stable = sum(row.stability >= STABLE for row in groups)
     findings.append(
-        f"Of {counted(len(groups), 'group')} of heads, {stable} {'is' if stable == 1 else 'are'} stable over samples "
-        "of the texts."
+        f"Of {counted(len(groups), 'group')} of heads, {stable} {are(stable)} stable over samples of the texts."
         if space.replicates
         else f"The heads form {counted(len(groups), 'group')}."
     )

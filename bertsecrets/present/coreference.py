@@ -7,7 +7,7 @@ from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.kit import best_heads, best_heads_figure, block, name_of, scored_elsewhere, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section
-from bertsecrets.results.formatting import counted, head_label, listed, p_value, percent
+from bertsecrets.results.formatting import are, counted, head_label, listed, p_value, percent
 from bertsecrets.results.views import Comparison, MeasureView
 
 _NAMES = {"all": "all mentions", "pronoun": "pronouns", "proper": "names", "nominal": "nominals"}
@@ -156,7 +156,7 @@ def _how(documents: Documents, scored: bool) -> str:
         + " P-values are twice the median of the splits', corrected over kinds and baselines (Holm). Rules: the first "
         "that "
         "applies of the same words; the same head word; agreement in person, number and gender; the nearest.",
-        "" if scored else f"{read} {'is' if documents.documents == 1 else 'are'} too few to choose and to score by.",
+        "" if scored else f"{read} {are(documents.documents)} too few to choose and to score by.",
         f"{read} were read in {documents.texts:,} windows{windows}." if documents.texts > documents.documents else "",
         *(
             f"{counted(count, 'mention')} {reason}, not counted."

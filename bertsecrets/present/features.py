@@ -26,7 +26,7 @@ from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.ranking import like_the_extreme, picked
 from bertsecrets.present.report.content import FigureBlock, Section
-from bertsecrets.results.formatting import counted, head_label, listed, number
+from bertsecrets.results.formatting import counted, have, head_label, listed, number
 from bertsecrets.results.views import LEVEL, Array, MeasureView
 
 _LOWEST = -8
@@ -232,7 +232,7 @@ def _furthest_beyond(view: MeasureView, beyond: Masks) -> tuple[list[str], tuple
     best = max(found, key=lambda name: float(furthest[name].max()))
     top, grid = highest(furthest[best]), view.grid(best + BEYOND)
     sentence = (
-        f"Of {kinds}, {len(found)} {'have' if len(found) > 1 else 'has'} a head that attends to them beyond both "
+        f"Of {kinds}, {len(found)} {have(len(found))} a head that attends to them beyond both "
         f"position and word; furthest beyond position goes {head_label(*top)} for {pair_label(best)}, "
         f"{picked(top, *grid, columns=len(beyond))}."
     )

@@ -318,8 +318,8 @@ def direct_effects(view: MeasureView) -> Section | None:
     less, more = (int(((p_values["undone"] <= LEVEL) & (sign * undone_LH > 0)).sum()) for sign in (1, -1))
     sentence = (
         f"Disabling a head raises the loss significantly by its direct effect in {harmful} of {direct_LH.size} heads. "
-        f"Below the last layer, the total effect is significantly less than the direct one in {less} heads, and more "
-        f"in {more}."
+        f"Below the last layer, the total effect is significantly less than the direct one in {counted(less, 'head')}, "
+        f"and more in {more}."
     )
     early = view.fact(EarlyHeads)
     if early is not None and early.ratio is not None:

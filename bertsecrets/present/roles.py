@@ -28,7 +28,7 @@ from bertsecrets.present.grid import highest, names_by_head
 from bertsecrets.present.kit import block, table
 from bertsecrets.present.presenter import Presenter
 from bertsecrets.present.report.content import Section, Table
-from bertsecrets.results.formatting import MISSING, counted, head_label, number, with_error
+from bertsecrets.results.formatting import MISSING, counted, have, head_label, number, with_error
 from bertsecrets.results.views import LEVEL, MeasureView
 
 _FAINT = 1 / 16
@@ -77,8 +77,8 @@ def sieve_section(view: MeasureView) -> Section | None:
     return Section(
         view.title,
         [
-            f"Of {counted(held_RLH[0].size, 'head')} {with_role} {_have(with_role)} a role by the sieve bias test "
-            f"({_counts(held)}); {with_several} {_have(with_several)} more than one.{missing}"
+            f"Of {counted(held_RLH[0].size, 'head')} {with_role} {have(with_role)} a role by the sieve bias test "
+            f"({_counts(held)}); {with_several} {have(with_several)} more than one.{missing}"
         ],
         [
             "The score is a token's mean attention to the tokens that a role names, over its mean attention to all "
@@ -161,10 +161,6 @@ def voita_section(view: MeasureView) -> Section | None:
 
 def _counts(held: Mapping[str, Mask]) -> str:
     return ", ".join(f"{int(passed_LH.sum())} {role}" for role, passed_LH in held.items())
-
-
-def _have(heads: int) -> str:
-    return "has" if heads == 1 else "have"
 
 
 def _highest(view: MeasureView, name: str, digits: int) -> str:

@@ -100,15 +100,6 @@ def percent(share: float, *, signed: bool = False) -> str:
     return number(100 * share, 1, signed=signed)
 
 
-def percents(value: float, low: float, high: float, *, signed: bool = False) -> str:
-    """A share with its limits, in hundredths.
-
-    >>> percents(0.5, 0.4, 0.61)
-    '50.0 [40.0, 61.0]'
-    """
-    return f"{percent(value, signed=signed)} [{percent(low, signed=signed)}, {percent(high, signed=signed)}]"
-
-
 def with_error(value: float, stderr: float, digits: int = 3) -> str:
     """A value with its standard error; only the value if the error is undefined.
 
@@ -196,6 +187,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def are(count: int) -> str:
     """The verb of so many things."""
     return "is" if count == 1 else "are"
+
+
+def have(count: int) -> str:
+    """The verb of what so many things have."""
+    return "has" if count == 1 else "have"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:

@@ -13,7 +13,7 @@ import bertsecrets
 from bertsecrets.doors import KINDS, offers
 from bertsecrets.sweeps.trust import code_in
 
-_WITHOUT_NUMBERS = {"cli", "papers", "present", "reporting", "results", "sweeps"}
+_WITHOUT_NUMBERS = {"cli", "pages", "papers", "present", "reporting", "results", "sweeps"}
 """Rooms whose changes leave finished runs finished."""
 
 _PATTERNS = ("*.py", "*.safetensors", "*.jsonl.gz", "*.conll")

@@ -190,7 +190,7 @@ def test_heads_of_other_weights_are_not_claimed(run: Path, tmp_path: Path, confi
 
 
 def test_a_sweep_of_a_later_analysis_is_used(run: Path, tmp_path: Path, configure: Configure) -> None:
-    from bertsecrets.reporting.model_card import analyses_of
+    from bertsecrets.pages.model_card import analyses_of
     from bertsecrets.results.run import Run
 
     (run / "ablation.parquet").rename(tmp_path / "kept")

@@ -172,7 +172,7 @@ SUM = Estimate(0.5, stderr=0.1, n=50)
             "the total effect is 0.80 (0.50 to 1.25) times the direct one.",
         ),
         (EarlyHeads("zero", SUM, SUM, None), "so the share of it that later layers undo cannot be told."),
-        (EarlyHeads("zero", None, None, None), "in 1 heads, and more in 1."),
+        (EarlyHeads("zero", None, None, None), "in 1 head, and more in 1."),
     ],
 )
 def test_direct_effects_are_compared_with_total_ones(tmp_path: Path, early: EarlyHeads, words: str) -> None:

@@ -16,14 +16,14 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, find_logits, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
+from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.report.content import HeadViewer, JointTable, Report, Section, ViewerExample
-from bertsecrets.reporting.page_view import PageView
 from bertsecrets.results.formatting import number, shortened
 from bertsecrets.results.run import Run as RunFolder
 
 if TYPE_CHECKING:
     # Its sections take seconds to import, which a plain view need not wait for.
-    from bertsecrets.reporting.notebook_run import Run
+    from bertsecrets.pages.notebook_run import Run
 
 _WEIGHTS = 2 * 144 * 128**2
 """Weights that fit into a page of 3 MB, if need be with fewer digits: two models' 144 heads at 128 tokens."""

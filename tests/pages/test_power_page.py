@@ -16,7 +16,7 @@ from bertsecrets.ablation.planner import TIMES
 from bertsecrets.ablation.rows import ABLATION, Swept
 from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
-from bertsecrets.reporting.power_page import Costs, PowerPlan, plan_runs
+from bertsecrets.pages.power_page import Costs, PowerPlan, plan_runs
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 from tests.reporting.finished_runs import make_run

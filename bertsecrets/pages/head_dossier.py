@@ -23,9 +23,9 @@ from bertsecrets.models.checkpoint import load_checkpoint
 from bertsecrets.models.encoder import describe, evaluating
 from bertsecrets.models.loading import load_tokenizer
 from bertsecrets.models.spec import INITIAL, ModelSpec, find_checkpoint
+from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.report.content import NextStep, Report, Section, Table
 from bertsecrets.reporting.overview import ANNOUNCED, DisabledHeads, view_step
-from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.run_report import report_run
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.files import on_page

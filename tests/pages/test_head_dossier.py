@@ -12,8 +12,8 @@ from trainings import tiny_classifier
 
 from bertsecrets.data.example import Example
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.reporting.head_dossier import HeadAttention, attention_of_head
-from bertsecrets.reporting.head_view import head_view
+from bertsecrets.pages.head_dossier import HeadAttention, attention_of_head
+from bertsecrets.pages.head_view import head_view
 
 LAYER, HEAD = 1, 2
 TEXTS = [

@@ -13,7 +13,7 @@ from bertsecrets.reporting.run_report import RunReport, report_run
 from bertsecrets.results.run import Run as RunFolder
 
 if TYPE_CHECKING:
-    from bertsecrets.reporting.head_dossier import HeadDossier
+    from bertsecrets.pages.head_dossier import HeadDossier
 
 
 class Run:
@@ -80,7 +80,7 @@ class Run:
             UserError: If the head does not exist, or the run's model or data cannot be loaded.
         """
         # A run that is only read need not wait for what loads models.
-        from bertsecrets.reporting.head_dossier import head_dossier
+        from bertsecrets.pages.head_dossier import head_dossier
 
         return head_dossier(self.record, layer, head)
 

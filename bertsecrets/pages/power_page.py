@@ -30,12 +30,12 @@ from bertsecrets.ablation.planner import (
 from bertsecrets.ablation.rows import Swept, found, only
 from bertsecrets.ablation.seeds import RunSweep, read_sweep
 from bertsecrets.errors import UserError
+from bertsecrets.pages.page_view import PageView
 from bertsecrets.present.disabling import range_in_words, rounded
 from bertsecrets.present.figures.grids import draw_grid, write_in_cells
 from bertsecrets.present.figures.saving import html_image
 from bertsecrets.present.figures.style import PAGE_WIDTH, SEQUENTIAL, colour_bar, footnote, house_style, new_figure
 from bertsecrets.present.report.content import FigureBlock, Report, Section, Table
-from bertsecrets.reporting.page_view import PageView
 from bertsecrets.reporting.runs import FinishedRun, find_runs
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.disabled import latest_rows
