@@ -10,6 +10,8 @@ they are first used.
 * :func:`load_embedder`: a sentence-embedding model, for the same functions.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
+* :class:`MeasureHeads`, :class:`DisableHeads`, :class:`CaptureMaps`, :class:`GradientFlow`: callbacks for any
+  LightningModule that holds a Hugging Face encoder; :class:`AnalyseHeads`: any analysis as one.
 * :class:`Run`: the folder of a finished run.
 * :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
 * :class:`Analysis`, :class:`Experiment`, :class:`Findings`: to write an analysis of your own; :class:`Section` and
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
     from bertsecrets.grid import Column, Shown
+    from bertsecrets.lightning import AnalyseHeads, CaptureMaps, DisableHeads, GradientFlow, MeasureHeads
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
     from bertsecrets.pages.head_view import HeadView, head_view
@@ -41,18 +44,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AnalyseHeads": "bertsecrets.lightning",
     "Analysis": "bertsecrets.analysis",
-    "Context": "bertsecrets.analysis",
-    "Findings": "bertsecrets.analysis",
+    "CaptureMaps": "bertsecrets.lightning",
     "Column": "bertsecrets.grid",
+    "Context": "bertsecrets.analysis",
     "DemoTexts": "bertsecrets.api_results",
+    "DisableHeads": "bertsecrets.lightning",
     "DisabledHeads": "bertsecrets.api_results",
     "Estimate": "bertsecrets.results.estimate",
     "Experiment": "bertsecrets.results.experiment",
+    "Findings": "bertsecrets.analysis",
+    "GradientFlow": "bertsecrets.lightning",
     "HeadEdit": "bertsecrets.attention.override",
     "HeadGrid": "bertsecrets.api_results",
     "HeadView": "bertsecrets.pages.head_view",
     "Measure": "bertsecrets.measures.base",
+    "MeasureHeads": "bertsecrets.lightning",
     "PowerPlan": "bertsecrets.pages.power_page",
     "Presenter": "bertsecrets.present.presenter",
     "Run": "bertsecrets.pages.notebook_run",
@@ -75,18 +83,23 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnalyseHeads",
     "Analysis",
+    "CaptureMaps",
     "Column",
     "Context",
     "DemoTexts",
+    "DisableHeads",
     "DisabledHeads",
     "Estimate",
     "Experiment",
     "Findings",
+    "GradientFlow",
     "HeadEdit",
     "HeadGrid",
     "HeadView",
     "Measure",
+    "MeasureHeads",
     "PowerPlan",
     "Presenter",
     "Run",

@@ -52,13 +52,19 @@ class SplitBatches:
         split: The split.
         batch_size: Examples of a batch.
         positions: The examples; None for all.
+        rank, world_size: Number of this process, and of processes that share the batches.
     """
 
     def __init__(
-        self, split: EncodedSplit | SentencePairs, batch_size: int, positions: Sequence[int] | None = None
+        self,
+        split: EncodedSplit | SentencePairs,
+        batch_size: int,
+        positions: Sequence[int] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         self.split = split
-        self.sampler = BucketedEvalSampler(split.lengths, batch_size, positions=positions)
+        self.sampler = BucketedEvalSampler(split.lengths, batch_size, rank, world_size, positions)
 
     def __iter__(self) -> Iterator[Batch]:
         for spec in self.sampler:
@@ -116,6 +122,8 @@ class Context:
         references: Models to compare with, by stage: ``initial``, the model before fine-tuning.
         source: The task's data; None where the examples come from elsewhere.
         promised: Columns that the run will have when the analysis is run, as ``<measure>/<column>``.
+        outcome: From what a batch's ``inputs()`` returns to answers: logits, or one number for each example. None for
+            the logits of ``model``.
     """
 
     model: nn.Module
@@ -137,6 +145,7 @@ class Context:
     references: Mapping[str, nn.Module] = field(default_factory=dict)
     source: TaskData | None = None
     promised: tuple[str, ...] = ()
+    outcome: Callable[[Mapping[str, Any]], Tensor] | None = None
 
     @classmethod
     def of_data(cls, model: nn.Module, data: TaskData, evaluation: str | None = None, **options: Any) -> "Context":

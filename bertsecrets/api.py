@@ -1,6 +1,5 @@
 """Fine-tune, measure and disable heads in a notebook: a Hugging Face encoder, its tokenizer and plain lists."""
 
-import inspect
 import logging
 import math
 import warnings
@@ -39,8 +38,8 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
-from bertsecrets.measures.base import Measure, Need
-from bertsecrets.measures.shipped import shipped_measure, shipped_names
+from bertsecrets.measures.base import Need
+from bertsecrets.measures.shipped import MeasureMaker, makers
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import check_encoder, describe, evaluating, naming_logits, unwrap
 from bertsecrets.models.loading import check_segments, max_positions
@@ -52,8 +51,6 @@ from bertsecrets.results.components import COMPONENTS, HEAD
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING
 from bertsecrets.settings import CONF, meanings
-
-MeasureMaker = Callable[[int, int], Measure]
 
 _PLANS = tuple(kind.plan for kind in COMPONENTS)
 _SHORTEST = 3
@@ -271,7 +268,7 @@ def measure(
         _whole(batch_size, "batch_size"),
         references=references,
     )
-    analysis = MeasureAnalysis([Watched(maker) for maker in _makers(wanted)])
+    analysis = MeasureAnalysis([Watched(maker) for maker in makers(wanted)])
     for measure in analysis.made(context):
         if Need.REFERENCE in measure.needs and reference is None:
             raise UserError(
@@ -625,15 +622,3 @@ def _listed(texts: Sequence[Text]) -> list[Text]:
     if not isinstance(texts, Iterable):
         raise UserError(f"texts is {texts!r}; give a list of sentences, or of pairs.")
     return list(texts)
-
-
-def _makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
-    names = [name for name in measures if isinstance(name, str)]
-    for name in names:
-        if name not in shipped_names():
-            raise UserError(f"Unknown measure '{name}'; {choices(name, shipped_names())}.")
-    for maker in measures:
-        named = isinstance(maker, str) or callable(maker)
-        if not named or isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
-            raise UserError(f"{maker!r} is not a measure's name or class; give a class derived from Measure.")
-    return [shipped_measure(maker) if isinstance(maker, str) else maker for maker in measures]

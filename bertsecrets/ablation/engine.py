@@ -191,19 +191,22 @@ class Engine:
         donors: Mapping[str, Tensor] | None,
         progress: Callable[[int], object] | None,
     ) -> tuple[Tensor, Tensor]:
-        network = self.encoder.model
-        clean_BC = logits_of(network, inputs)
+        clean_BC = self.answers(inputs)
         logits = []
         for variant in self.plan.variants:
             edits = [HeadEdit(layer, head, self.plan.mode) for layer, head in variant.heads]
             with (
-                override(network, edits, self.constants_LHd, donors=donors),
+                override(self.encoder.model, edits, self.constants_LHd, donors=donors),
                 without_parts(self.encoder, variant.parts),
             ):
-                logits.append(wide(network(**inputs).logits))
+                logits.append(wide(self.answers(inputs)))
             if progress is not None:
                 progress(1)
         return wide(clean_BC), torch.stack(logits, 1)
+
+    def answers(self, inputs: Mapping[str, Any]) -> Tensor:
+        """Logits ``[B, C]`` of one whole pass."""
+        return logits_of(self.encoder.model, inputs)
 
     def replaced(
         self,
@@ -245,6 +248,24 @@ class SimilarityEngine(Engine):
     def run(self, *arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
         embedding_RD, embedding_RVD = super().run(*arguments, **options)
         return cosine_of_pairs(embedding_RD), cosine_of_pairs(embedding_RVD)
+
+
+class OutcomeEngine(Engine):
+    """The same for anybody's module, whose pass does more than its encoder's: one whole pass for each variant.
+
+    Args:
+        outcome: From the arguments of a pass to its answers ``[B, C]``: logits, or one number for each example.
+    """
+
+    def __init__(
+        self, outcome: Callable[[Mapping[str, Any]], Tensor], model: nn.Module, plan: Plan, **options: Any
+    ) -> None:
+        super().__init__(model, plan, **options)
+        self.outcome = outcome
+        self.shares = False
+
+    def answers(self, inputs: Mapping[str, Any]) -> Tensor:
+        return self.outcome(inputs)
 
 
 def engine_for(model: nn.Module) -> type[Engine]:

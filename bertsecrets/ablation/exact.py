@@ -1,11 +1,13 @@
 """An exact sweep: one pass over the data with every variant of a plan."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from bertsecrets.ablation.engine import engine_for
+from bertsecrets.ablation.engine import OutcomeEngine, engine_for
 from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
@@ -22,6 +24,7 @@ def exact_sweep(
     replacements: Replacements | None = None,
     max_tokens: int | None = None,
     context: Autocast = nullcontext,
+    outcome: Callable[[Mapping[str, Any]], Tensor] | None = None,
     parts: Parts | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Outcomes:
@@ -35,6 +38,7 @@ def exact_sweep(
         replacements: Constants or donors, for modes ``mean``, ``optimal`` and ``resample``.
         max_tokens: Limit on tokens, see :class:`bertsecrets.ablation.engine.Engine`.
         context: Entered around every batch, e.g. the trainer's autocast.
+        outcome: From the arguments of a pass to its answers, for anybody's module; None for the model's logits.
         parts: Where finished batches are saved, and loaded instead of running them again.
         progress: Called with the number of newly finished pairs of a variant and an example.
 
@@ -42,7 +46,8 @@ def exact_sweep(
         UserError: If an example has no label, logits are not finite, or the plan and the model do not fit.
     """
     replacements = replacements or Replacements()
-    engine = engine_for(model)(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
+    make = engine_for(model) if outcome is None else partial(OutcomeEngine, outcome)
+    engine = make(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
     collected = Collected(plan).to(engine.device)
     for on_host in batches:
         batch = on_host.to(engine.device)

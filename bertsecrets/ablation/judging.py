@@ -89,7 +89,7 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
     plan = outcomes.plan
     columns: dict[int, dict[str, float]] = {index: {} for index in range(len(plan.variants))}
     paired = outcomes.predictions(task)
-    if paired.units < 2:
+    if paired.units < 2 or not outcomes.have_losses(task):
         return columns
     numbers = {"loss": outcomes.losses(task)}
     if not task.is_regression:

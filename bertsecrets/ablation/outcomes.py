@@ -40,7 +40,7 @@ class Outcomes:
         plan: The plan, with V variants.
         index_N: Index of each example in its split, int64.
         label_N: Class indices or scores, float32.
-        clean_NC: Logits of the unedited model, float32.
+        clean_NC: Logits of the unedited model, float32; one column holds the predictions themselves.
         logits_NVC: Logits of each variant, float32; estimated where ``weight_NV`` is 0.
         weight_NV: In a screened sweep, for how many pairs each one stands: 1 if it was evaluated by the rule, the
             inverse of the audit's share if it was audited, 0 if its logits are an estimate. None in an exact sweep.
@@ -61,6 +61,10 @@ class Outcomes:
     def is_screened(self) -> bool:
         """Whether some logits are estimates."""
         return self.weight_NV is not None
+
+    def have_losses(self, task: Task) -> bool:
+        """Whether there is more to an answer than the class that it predicts."""
+        return task.is_regression or self.clean_NC.shape[-1] > 1
 
     def losses(self, task: Task) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
@@ -111,17 +115,17 @@ class Outcomes:
         pair, and the mean loss of a variant is that of ``loss_estimate + weight * (loss - loss_estimate)`` over
         evaluated pairs, else of ``loss_estimate``.
         """
-        clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
         tensors = {
             "index": self.index_N,
             "label": self.label_N,
             "clean": self.clean_NC,
             "logits": self.logits_NVC.contiguous(),
-            "clean_loss": clean_N,
-            "loss": loss_NV,
         }
         if self.group_N is not None:
             tensors["group"] = self.group_N
+        if self.have_losses(task):
+            clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
+            tensors |= {"clean_loss": clean_N, "loss": loss_NV}
         if self.weight_NV is not None and self.estimate_NVC is not None:
             estimate_NV = _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1]
             tensors |= {

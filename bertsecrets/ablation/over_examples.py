@@ -42,14 +42,14 @@ def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExam
 def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
     """Rise of each example's loss with each head disabled alone, ``[heads, examples]``.
 
-    None with fewer than two heads or two examples a block of the jackknife, and for a screened sweep, whose losses are
-    partly estimates.
+    None with fewer than two heads or two examples a block of the jackknife, without losses, and for a screened sweep,
+    whose losses are partly estimates.
     """
     heads = outcomes.plan.of_kind(HEAD)
     few = (
         len(heads) < 2 or len(outcomes.index_N if outcomes.group_N is None else outcomes.group_N.unique()) < 2 * _BLOCKS
     )
-    if few or outcomes.is_screened:
+    if few or outcomes.is_screened or not outcomes.have_losses(task):
         return None
     clean_N, loss_NV = outcomes.losses(task)
     effect_HN: Array = (loss_NV[:, heads] - clean_N[:, None]).T.double().numpy()

@@ -259,6 +259,8 @@ class DisableAnalysis(Analysis):
             if metric not in judged and context.is_first:
                 _log.info(f"Disabled heads are judged by {' and '.join(judged)}, not by {metric}.")
         encoder = context.encoder
+        if context.outcome is not None:
+            self._check_outcome()
         if SIMILAR_GROUPS in self.plans and encoder.num_layers * encoder.num_heads < 2:
             raise UserError(
                 "The model has one attention head, so there are no groups of heads with similar maps; use "
@@ -267,6 +269,20 @@ class DisableAnalysis(Analysis):
         plan = self._plan_before_passes(encoder)
         if plan is not None and any(variant.parts for variant in plan.variants):
             check_parts(encoder)
+
+    def _check_outcome(self) -> None:
+        """Raise UserError if what is disabled, or how, asks for the inputs of single examples."""
+        needs = find_mode(self.settings.mode).needs
+        asks = {
+            "Plan 'similar_groups'": SIMILAR_GROUPS in self.plans,
+            f"Mode '{self.settings.mode}'": bool({ModeNeed.DONORS, ModeNeed.FITTED_OUTPUTS} & needs),
+        }
+        for what, does in asks.items():
+            if does:
+                raise UserError(
+                    f"{what} runs single examples, which a module that answers in its own way takes as whole batches; "
+                    "choose another, such as plans=['heads'] with mode zero, uniform or mean."
+                )
 
     def check_on_device(self, context: Context) -> None:
         if self.settings.precision == BF16:
@@ -357,7 +373,7 @@ class DisableAnalysis(Analysis):
         started = time.monotonic()
         with progress_over(total, "disabling", visible=context.progress, unit="variant·example") as options["progress"]:
             if decision.kind == "exact":
-                outcomes = exact_sweep(context.model, plan, batches, parts=parts, **options)
+                outcomes = exact_sweep(context.model, plan, batches, outcome=context.outcome, parts=parts, **options)
             else:
                 outcomes, record = screened_sweep(context.model, plan, batches, screening, parts=parts, **options)
                 made.append(replace(record, **asdict(arithmetic)))

@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from bertsecrets.callbacks.trainer_state import log_grids
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder, describe
 from bertsecrets.models.sharding import SHARDED
 from bertsecrets.results.experiment import Experiment
@@ -58,14 +57,21 @@ class GradientFlow(pl.Callback, Experiment):
         self._rows: list[HeadTable] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, SequenceClassifier)
         if isinstance(trainer.strategy, SHARDED):
             raise UserError(
                 "The gradient_flow callback needs whole weights, and this strategy shards them; leave it out with "
                 "'~callbacks.gradient_flow'."
             )
-        self._encoder = describe(pl_module.model)
+        self._encoder = describe(self.holder(pl_module))
         self.run.declare(self.declaration())
+
+    def holder(self, module: pl.LightningModule) -> nn.Module:
+        """The part of a module that holds the encoder."""
+        return module
+
+    def log_layers(self, trainer: pl.Trainer, grid: HeadGrid, step: int) -> None:
+        """Log the numbers of layers."""
+        log_grids(trainer, [grid], step, self)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._every = max(1, int(trainer.estimated_stepping_batches) // self.points)
@@ -101,7 +107,7 @@ class GradientFlow(pl.Callback, Experiment):
         step = trainer.global_step - 1
         layers = self._keep(step, gradient_L[:, None], (change_L / weight_L)[:, None], whole_layers=True)
         self._keep(step, gradient_LH, change_LH / weight_LH, whole_layers=False)
-        log_grids(trainer, [layers], step, self)
+        self.log_layers(trainer, layers, step)
         self._gradients, self._before = None, {}
 
     def _keep(self, step: int, gradient_LH: Tensor, ratio_LH: Tensor, whole_layers: bool) -> HeadGrid:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 from torch import Tensor
@@ -24,7 +23,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.keys import ReportSettings
 from bertsecrets.models.checkpoint import OUTPUTS
 from bertsecrets.models.classifier import SequenceClassifier
-from bertsecrets.models.metrics import Predictions, decide, other_classes, score
+from bertsecrets.models.metrics import Predictions, decide, other_classes, set_scores
 from bertsecrets.models.spec import BEST, FINAL
 from bertsecrets.present import wandb as tracking
 from bertsecrets.present.console import print_summary
@@ -36,7 +35,7 @@ from bertsecrets.results.disabled import named_rows, objective
 from bertsecrets.results.files import write_parquet
 from bertsecrets.results.rows import FINDINGS
 from bertsecrets.results.run import PREDICTIONS, Run
-from bertsecrets.results.scores import RunScores, SetScores, beats_constant
+from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.sweeps.run_processes import watched
 
 _log = logging.getLogger(__name__)
@@ -145,16 +144,11 @@ def collect_scores(module: SequenceClassifier, data: TaskData, seconds: float) -
     notes = list(data.notes)
     for name in module.evaluation_names:
         label_N = data.labels(data.evaluation[name])
-        answers_N = torch.full_like(label_N, constant)
         _, logits_NC, gold_N = _collected(module, name)
-        p_constant = beats_constant(
-            decide(logits_NC, data.task).numpy(),
-            gold_N.numpy(),
-            constant,
-            correlated=data.task.is_regression or data.task.metrics[0] in ("matthews", "macro_f1"),
-        )
         notes += _misnamed(module, data.task, decide(logits_NC, data.task), gold_N)
-        sets[name] = SetScores(len(label_N), module.scores[name], score(answers_N, label_N, data.task), p_constant)
+        scores = set_scores(logits_NC, gold_N.to(label_N.dtype), data.task, constant)
+        # With the loss.
+        sets[name] = replace(scores, model=module.scores[name])
     answer = f"{constant:.2f}" if data.task.is_regression else data.task.labels[int(constant)]
     return RunScores(sets, answer, step, seconds, tuple(notes))
 

@@ -26,6 +26,7 @@ class Batch:
         weight: Weight of this process's mean loss (see ``BucketedTrainSampler``).
         annotations: For each example its sentences' annotations, or an empty tuple.
         group_B: Group of each example, int64; None where each is independent.
+        position_ids_BS: Positions, int64; None for those that the model counts itself.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Batch:
         weight: float = 1.0,
         annotations: tuple[tuple[Annotation, ...], ...] = (),
         group_B: Tensor | None = None,
+        position_ids_BS: Tensor | None = None,
     ) -> None:
         self.input_ids_BS = input_ids_BS
         self.attention_mask_BS = attention_mask_BS
@@ -51,6 +53,7 @@ class Batch:
         self.weight = weight
         self.annotations = annotations
         self.group_B = group_B
+        self.position_ids_BS = position_ids_BS
 
     @property
     def size(self) -> int:
@@ -73,6 +76,8 @@ class Batch:
         inputs = {"input_ids": self.input_ids_BS, "attention_mask": self.attention_mask_BS}
         if self.token_type_ids_BS is not None:
             inputs["token_type_ids"] = self.token_type_ids_BS
+        if self.position_ids_BS is not None:
+            inputs["position_ids"] = self.position_ids_BS
         return inputs
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":

@@ -1,17 +1,22 @@
 """The measures of ``conf/measure`` and of installed packages with their default settings."""
 
 import functools
+import inspect
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from omegaconf import DictConfig, OmegaConf
 
 from bertsecrets.doors import dotted, error_text, free_names, offers, resolve
-from bertsecrets.errors import UserError
+from bertsecrets.errors import UserError, choices
 from bertsecrets.measures.base import Measure
 from bertsecrets.settings import CONF, configurations
 
 _log = logging.getLogger(__name__)
+
+MeasureMaker = Callable[[int, int], Measure]
+"""Makes a measure from the numbers of layers and heads, such as its class."""
 
 
 def shipped_names() -> list[str]:
@@ -53,6 +58,23 @@ def shipped_measure(name: str) -> partial[Measure]:
     except Exception as error:
         # Importing a user's module can raise anything.
         raise UserError(f"The measure '{name}' cannot be imported from '{target}' ({error_text(error)}).") from error
+
+
+def makers(measures: Sequence[str | MeasureMaker]) -> list[MeasureMaker]:
+    """What makes each of some measures, given by name or class.
+
+    Raises:
+        UserError: If there is no such measure.
+    """
+    names = [name for name in measures if isinstance(name, str)]
+    for name in names:
+        if name not in shipped_names():
+            raise UserError(f"Unknown measure '{name}'; {choices(name, shipped_names())}.")
+    for maker in measures:
+        named = isinstance(maker, str) or callable(maker)
+        if not named or isinstance(maker, Measure) or (inspect.isclass(maker) and not issubclass(maker, Measure)):
+            raise UserError(f"{maker!r} is not a measure's name or class; give a class derived from Measure.")
+    return [shipped_measure(maker) if isinstance(maker, str) else maker for maker in measures]
 
 
 @functools.cache

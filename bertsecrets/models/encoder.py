@@ -169,7 +169,7 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
         return module
     if not isinstance(module, nn.Module):
         raise UserError(f"model is {module!r}; give a Hugging Face encoder, e.g. from AutoModel.from_pretrained.")
-    models = _models_in(module)
+    models = models_in(module)
     if not models:
         raise UserError(
             f"{type(module).__name__} contains no transformers model; pass a PreTrainedModel or a module that wraps "
@@ -179,14 +179,14 @@ def unwrap(module: nn.Module) -> PreTrainedModel:
     return next(iter(models.values()))
 
 
-def _models_in(module: nn.Module) -> dict[str, PreTrainedModel]:
+def models_in(module: nn.Module) -> dict[str, PreTrainedModel]:
     """The library models inside a module that are not parts of one another, by their paths."""
     found: dict[str, PreTrainedModel] = {}
     for name, child in module.named_children():
         if isinstance(child, PreTrainedModel):
             found[name] = child
         else:
-            found |= {f"{name}.{path}": model for path, model in _models_in(child).items()}
+            found |= {f"{name}.{path}": model for path, model in models_in(child).items()}
     return found
 
 
@@ -244,12 +244,10 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
     """The encoder's library model, after a check that the tokenizer is its own, fast one.
 
     Raises:
-        UserError: If the model is a decoder, has one, holds several encoders, or has no weights, or the tokenizer is
-            not a fast one or has more entries than the model.
+        UserError: If the model is not an encoder (:func:`check_kind`) or has no weights, or the tokenizer is not a fast
+            one or has more entries than the model.
     """
-    network = unwrap(module)
-    check_encoder_kind(network.config, type(network).__name__)
-    _check_single(network, _models_in(network))
+    network = check_kind(module)
     if any(parameter.is_meta for parameter in network.parameters()):
         raise UserError(
             "The model is on the device meta, where it has no numbers; load its weights, e.g. with from_pretrained."
@@ -263,6 +261,18 @@ def check_encoder(module: nn.Module, tokenizer: object) -> PreTrainedModel:
             f"The tokenizer has {len(tokenizer)} entries and the model {network.config.vocab_size}; give the model's "
             "own tokenizer."
         )
+    return network
+
+
+def check_kind(module: nn.Module) -> PreTrainedModel:
+    """The one library model inside a module.
+
+    Raises:
+        UserError: If it is a decoder or has one, or there are several models or none.
+    """
+    network = unwrap(module)
+    check_encoder_kind(network.config, type(network).__name__)
+    _check_single(network, models_in(network))
     return network
 
 
@@ -280,7 +290,7 @@ def describe(module: nn.Module) -> Encoder:
             "the whole model, whose logits under override mode 'zero' are the same."
         )
     base: Any = model.base_model
-    inner = _models_in(model)
+    inner = models_in(model)
     if base is model and len(inner) == 1:
         # A class of the user's own may call its encoder otherwise than the library does.
         (base,) = inner.values()

@@ -15,7 +15,7 @@ from torchmetrics.functional.classification import binary_f1_score, multiclass_f
 
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.results.scores import LEVEL
+from bertsecrets.results.scores import LEVEL, SetScores, beats_constant
 
 MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
 
@@ -198,6 +198,25 @@ def other_classes(
     )
 
 
+def set_scores(logits_NC: Tensor, label_N: Tensor, task: Task, constant: float) -> SetScores:
+    """Every metric of a model's answers and of a constant one on the same examples, and which is better.
+
+    Args:
+        logits_NC: The answers, see :func:`decide`.
+        label_N: Gold labels.
+        task: The task, with its metrics.
+        constant: The constant answer, a class or a score.
+    """
+    answer_N = torch.full_like(label_N, constant)
+    p_constant = beats_constant(
+        decide(logits_NC, task).numpy(),
+        label_N.numpy(),
+        constant,
+        correlated=task.is_regression or task.metrics[0] in ("matthews", "macro_f1"),
+    )
+    return SetScores(len(label_N), score_logits(logits_NC, label_N, task), score(answer_N, label_N, task), p_constant)
+
+
 class Predictions(Metric):
     """Collects the logits of an evaluation set over batches and processes, each example once."""
 
@@ -250,5 +269,5 @@ class Predictions(Metric):
 
 
 def decide(logits_NC: Tensor, task: Task) -> Tensor:
-    """Predictions from logits: class indices, or the scores of a regression task."""
-    return logits_NC[:, 0] if task.is_regression else logits_NC.argmax(-1)
+    """Predictions from logits: class indices, or the scores of a regression task; one column holds them as they are."""
+    return logits_NC[:, 0] if logits_NC.shape[-1] == 1 else logits_NC.argmax(-1)

@@ -26,7 +26,8 @@ def section(view: MeasureView) -> Section | None:
         steps=[step for step, _ in norms],
         norm_SL=norm_SL,
         ratio_SL=ratio_SL,
-        batch_size=view.run.config()["task"]["training"]["batch_size"],
+        # Of anybody's module it is not known.
+        batch_size=view.run.config()["task"].get("training", {}).get("batch_size"),
     )
     return Section(
         view.title,

@@ -435,6 +435,10 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
     """
     if run.config().get("checkpoint") == INITIAL:
         return _steps_before_training(run)
+    if run.of_own_module:
+        # No command loads such a model.
+        unsettled = 0 if disabled is None else sum(code == INCONCLUSIVE for code in disabled.verdicts.values())
+        return [] if disabled is None or not unsettled else [_tell_more(run, disabled, unsettled)]
     command, view = run.analyze_command, view_step("each head", f"checkpoint={run.analysed}")
     if disabled is None:
         trained = run.config().get("trained") or {}

@@ -151,7 +151,9 @@ def report_run(run: Run, heads: int, trusted: Sequence[str] = (), figures: int |
         for section in parts
         for part in section.flat()
     ]
-    if disabled is not None and len(disabled.spared) > 1 and "pruning" not in sections:
+    spares = disabled is not None and len(disabled.spared) > 1
+    if spares and "pruning" not in sections and not run.of_own_module:
+        assert disabled is not None
         in_order.append(prune_section(run, disabled))
     of_heads = [] if together is None else [together.section(None if disabled is None else disabled.by_need)]
     of_scores = [_scores_section(scores)] if scores.lines() else []

@@ -156,6 +156,11 @@ class Run:
         return str(checkpoint) if alone else None
 
     @property
+    def of_own_module(self) -> bool:
+        """Whether it is of a module of somebody else's trainer, which no command can load."""
+        return "module" in self.config()
+
+    @property
     def analysed(self) -> str:
         """Folder of the run or the model that this one analysed, or its own, as a command on a page names it."""
         trained = self.config().get("trained") or {}

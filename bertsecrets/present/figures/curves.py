@@ -132,7 +132,7 @@ def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def gradient_flow(
-    steps: Sequence[int], norm_SL: ArrayLike, ratio_SL: ArrayLike, *, title: str, batch_size: int
+    steps: Sequence[int], norm_SL: ArrayLike, ratio_SL: ArrayLike, *, title: str, batch_size: int | None
 ) -> Figure:
     """Gradient norm and update-to-weight ratio over training steps, on log scales, with a line for each layer.
 
@@ -141,7 +141,7 @@ def gradient_flow(
         norm_SL: L2 norm of each layer's gradient, ``[steps, layers]``; zero and NaN (a frozen layer) draw no line.
         ratio_SL: L2 norm of each layer's update divided by that of its weights, ``[steps, layers]``.
         title: What the figure shows.
-        batch_size: Examples in each step.
+        batch_size: Examples in each step; None if unknown.
 
     Raises:
         ValueError: If the shapes do not fit together.
@@ -153,7 +153,8 @@ def gradient_flow(
     with house_style():
         figure = new_figure(PAGE_WIDTH, 5.8, title)
         top, bottom = figure.subplots(2, 1, sharex=True)
-        notes = [f"each step sees {sample_size(batch_size)}", "layer 0 next to the input"]
+        seen = [] if batch_size is None else [f"each step sees {sample_size(batch_size)}"]
+        notes = [*seen, "layer 0 next to the input"]
         for axes, value_SL, label in (
             (top, norms_SL, "gradient norm (L2)"),
             (bottom, ratios_SL, "update norm ÷ weight norm"),

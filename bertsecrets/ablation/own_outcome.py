@@ -1,0 +1,126 @@
+"""How the examples of anybody's module are scored: a prediction and a gold label for each."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsecrets.ablation.scoring import METRICS, find_metric
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError
+
+Outcome = Callable[[Any, Any], tuple[Tensor, Tensor]]
+"""From a module and one of its batches to predictions and gold labels, one for each example.
+
+A prediction is a row of logits, the number of a class, or a score.
+"""
+
+_LABELS = ("labels", "label")
+_NOT_INPUTS = frozenset({*_LABELS, "index"})
+_NO_OUTCOME = "give outcome=<a function of the module and a batch that returns predictions and labels>"
+
+
+def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    """The default outcome: the logits of ``module(**inputs)``, and the labels in the batch.
+
+    A batch is a mapping with ``labels`` (or ``label``), of which the module gets what its ``forward`` takes, or a pair
+    of inputs, a mapping or a tensor, and labels.
+
+    Raises:
+        UserError: If there are no labels in the batch or no logits in the output.
+    """
+    if isinstance(batch, Mapping):
+        name = next((name for name in _LABELS if name in batch), None)
+        if name is None:
+            raise UserError(f"A validation batch has no 'labels' but {', '.join(map(repr, batch))}; {_NO_OUTCOME}.")
+        inputs, labels = {key: value for key, value in batch.items() if key not in _NOT_INPUTS}, batch[name]
+    elif isinstance(batch, Sequence) and len(batch) == 2:
+        inputs, labels = batch
+    else:
+        raise UserError(f"A validation batch is a {type(batch).__name__}, whose labels are not known; {_NO_OUTCOME}.")
+    output = module(**_taken(module, inputs)) if isinstance(inputs, Mapping) else module(inputs)
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    if isinstance(logits, tuple | list):
+        # A library model that gives a tuple, with or without a loss before the logits.
+        logits = next((part for part in logits if isinstance(part, Tensor) and part.dim() > 0), None)
+    if not isinstance(logits, Tensor):
+        raise UserError(f"{type(module).__name__} returns {type(output).__name__} without logits; {_NO_OUTCOME}.")
+    return logits, labels
+
+
+def _taken(module: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs that a module's forward takes."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(inputs)
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in inputs.items() if name in names}
+
+
+def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: int | None) -> tuple[Tensor, Tensor]:
+    """The answers ``[B, C]`` of an outcome, logits or one number for each example, and the labels ``[B]``.
+
+    Args:
+        outcome: The outcome.
+        module, batch: What it is called with.
+        examples: The number of examples of the batch; None if unknown.
+
+    Raises:
+        UserError: If it does not return one prediction and one label for each example.
+    """
+    name = getattr(outcome, "__name__", type(outcome).__name__)
+    returned = outcome(module, batch)
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise UserError(f"outcome {name} returns {type(returned).__name__}; expected a pair (prediction, label).")
+    tensors = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in returned]
+    answers, label_B = (tensor.detach() for tensor in tensors)
+    answers = answers[:, None] if answers.dim() == 1 else answers
+    if label_B.dim() == 2 and label_B.shape[1] == 1:
+        label_B = label_B[:, 0]
+    counts = {len(answers) if answers.dim() else 0, len(label_B) if label_B.dim() else 0}
+    if answers.dim() != 2 or label_B.dim() != 1 or len(counts) > 1 or counts - {examples or len(label_B)}:
+        raise UserError(
+            f"outcome {name} returns predictions of shape {list(tensors[0].shape)} and labels of shape "
+            f"{list(tensors[1].shape)}{'' if examples is None else f' for {examples} examples'}; expected one "
+            "prediction and one label for each example."
+        )
+    if answers.shape[1] == 1 and answers.is_floating_point() and not label_B.is_floating_point():
+        raise UserError(
+            f"outcome {name} returns one number for each example and labels that are classes; return the predicted "
+            "class, or scores as labels."
+        )
+    return answers, label_B
+
+
+def task_of(name: str, answers_NC: Tensor, label_N: Tensor, metric: str | None) -> Task:
+    """A task with the predictions and labels of an outcome.
+
+    Args:
+        name: Name of the task.
+        answers_NC, label_N: Of :func:`checked_outcome`, of all examples.
+        metric: The metric; None for accuracy of classes and Pearson's correlation of scores.
+
+    Raises:
+        UserError: If the metric does not exist or does not fit the labels, or a label is no class of the model.
+    """
+    regression = label_N.is_floating_point()
+    metric = metric or ("pearson" if regression else "accuracy")
+    if find_metric(metric).of_classes == regression:
+        fitting = [name for name, one in METRICS.items() if one.of_classes != regression]
+        raise UserError(
+            f"metric is {metric}, but the labels are {'scores' if regression else 'classes'}; choose "
+            f"{' or '.join(fitting)}."
+        )
+    if regression:
+        return Task(name=name, metrics=(metric,), texts=1, label_range=(float(label_N.min()), float(label_N.max())))
+    classes = answers_NC.shape[1]
+    if classes == 1:
+        classes = max(2, int(torch.maximum(answers_NC[:, 0].max(), label_N.max())) + 1)
+    if int(label_N.min()) < 0 or int(label_N.max()) >= classes:
+        raise UserError(
+            f"Labels go from {int(label_N.min())} to {int(label_N.max())}, and the model has classes 0 to "
+            f"{classes - 1}; return labels of these classes in outcome, without examples that have none."
+        )
+    return Task(name=name, metrics=(metric,), texts=1, labels=tuple(f"class {index}" for index in range(classes)))

@@ -1,0 +1,319 @@
+"""Anybody's LightningModule: where its encoder is, what it was called with, how its examples are scored, and where the
+findings go.
+"""
+
+import os
+from collections.abc import Mapping, Sequence, Sized
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.utilities import move_data_to_device
+from omegaconf import OmegaConf
+from pytorch_lightning.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from transformers import PreTrainedTokenizerBase
+
+from bertsecrets.ablation.own_outcome import Outcome, checked_outcome, logits_and_labels, task_of
+from bertsecrets.analysis import Context, Reference, SplitBatches
+from bertsecrets.attention.hooks import eager_execution
+from bertsecrets.callbacks.recorded_examples import OutcomeExamples, gathered, recorded_inputs
+from bertsecrets.callbacks.recorder import RecordedStep, Recorder, recorder_of
+from bertsecrets.callbacks.trainer_state import shows_progress
+from bertsecrets.data.module import constant_predictions
+from bertsecrets.data.recorded import RecordedSplit
+from bertsecrets.data.task import Task
+from bertsecrets.errors import UserError, choices
+from bertsecrets.models.encoder import Autocast, check_kind, describe, find_logits, models_in, same_logits
+from bertsecrets.models.metrics import set_scores
+from bertsecrets.models.sharding import SHARDED
+from bertsecrets.results.config_copy import CONFIG_COPY, write_config
+from bertsecrets.results.run import Run
+from bertsecrets.results.scores import SetScores
+
+HEADS = "heads"
+"""Name of the folder for findings beside the files of a trainer's logger."""
+
+_runs: WeakKeyDictionary[pl.Trainer, dict[str | None, Run]] = WeakKeyDictionary()
+"""The runs that the callbacks of a trainer write to, by the folder that was asked for."""
+
+
+class OwnModule:
+    """How callbacks analyse a module that they know nothing of.
+
+    Args:
+        folder: Where findings go; None for ``heads`` beside the files of the trainer's logger.
+        encoder: Path of the encoder in the module, such as ``student.bert``; None if it holds one.
+        dataloader: Which of several validation data loaders is used.
+        tokenizer: The tokenizer of the texts; None for that of the module or its data, if one of them has one.
+        outcome: How an example is scored.
+        metric: What effects are judged by; None for accuracy of classes and Pearson's correlation of scores.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        encoder: str | None = None,
+        dataloader: int = 0,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        outcome: Outcome = logits_and_labels,
+        metric: str | None = None,
+    ) -> None:
+        self.folder, self.path, self.dataloader = folder, encoder, dataloader
+        self.tokenizer, self.outcome, self.metric = tokenizer, outcome, metric
+
+    def holder(self, module: nn.Module) -> nn.Module:
+        """The part of the module that holds the encoder and no other.
+
+        Raises:
+            UserError: If there is none, several and none is named, or it is not an encoder.
+        """
+        found = models_in(module)
+        holder = module
+        if self.path is not None:
+            try:
+                holder = module.get_submodule(self.path)
+            except AttributeError as error:
+                raise UserError(
+                    f"encoder is '{self.path}', which {type(module).__name__} does not have; "
+                    f"{choices(self.path, found)}."
+                ) from error
+        elif len({id(model) for model in found.values()}) > 1:
+            raise UserError(
+                f"{type(module).__name__} holds several encoders ({', '.join(found)}); name one, such as "
+                f"encoder='{next(iter(found))}'."
+            )
+        check_kind(holder)
+        return holder
+
+    def begin(self, trainer: pl.Trainer, module: pl.LightningModule, *, validates: bool = True) -> Run:
+        """Check that the module can be analysed; return the run that takes the findings.
+
+        Args:
+            trainer, module: The trainer and its module.
+            validates: Whether the callback analyses validation batches.
+
+        Raises:
+            UserError: If weights are sharded, there is no validation, or the folder holds another training's numbers.
+        """
+        sharded = any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())
+        if sharded or isinstance(trainer.strategy, SHARDED):
+            raise UserError(
+                "The weights of the module are sharded, so its heads cannot be analysed while it trains; use "
+                "strategy='ddp', or analyse a checkpoint in one process."
+            )
+        if validates and trainer.state.fn == "fit" and not trainer.enable_validation:
+            raise UserError(
+                "Heads are analysed on validation batches, and this training has no validation; give a validation data "
+                "loader and a validation_step."
+            )
+        kind = str(describe(self.holder(module)).model.config.model_type)
+        runs = _runs.setdefault(trainer, {})
+        asked = None if self.folder is None else str(self.folder)
+        if asked not in runs:
+            runs[asked] = _new_run(trainer, module, asked, kind)
+        return runs[asked]
+
+    def recorder(self, module: nn.Module) -> Recorder:
+        """The recorder of the encoder's inputs."""
+        return recorder_of(module, describe(self.holder(module)))
+
+    def steps(self, module: nn.Module) -> list[RecordedStep]:
+        """The recorded steps of the data loader."""
+        return [step for step in self.recorder(module).steps if step.dataloader == self.dataloader]
+
+    def inputs(self, trainer: pl.Trainer, module: pl.LightningModule, label_N: Tensor | None = None) -> RecordedSplit:
+        """What the encoder was called with in the last validation, on all processes.
+
+        Raises:
+            UserError: If it was not called.
+        """
+        tokenizer = self.tokenizer or _tokenizer_in(module, getattr(trainer, "datamodule", None))
+        pad_id = getattr(describe(self.holder(module)).model.config, "pad_token_id", None)
+        return recorded_inputs(self.steps(module), tokenizer, pad_id or 0, label_N)
+
+    def bare(self, module: nn.Module, **options: Any) -> Context:
+        """The encoder without examples, before any are recorded; ``options`` are further fields."""
+        split = RecordedSplit([], [], None, 0)
+        task = Task(name=_name(module), metrics=(), texts=1)
+        return Context.of_split(self.holder(module), task, split, 1, self._evaluation, **options)
+
+    def watched(
+        self, trainer: pl.Trainer, module: pl.LightningModule, **options: Any
+    ) -> tuple[Context, dict[str, SetScores], str]:
+        """The encoder on its inputs, for analyses without labels.
+
+        Args:
+            trainer, module: The trainer and its module.
+            options: Further fields of the context.
+
+        Returns:
+            The context, the scores of its set, which has none, and the constant answer.
+        """
+        split = self.inputs(trainer, module)
+        _warn_of_repeats(trainer, self.dataloader, len(split), self.steps(module))
+        task = Task(name=_name(module), metrics=(), texts=1)
+        context = self._on_split(trainer, module, split, task, **options)
+        return context, {self._evaluation: SetScores(len(split), {}, {})}, ""
+
+    def scored(
+        self, trainer: pl.Trainer, module: pl.LightningModule, **options: Any
+    ) -> tuple[Context, dict[str, SetScores], str]:
+        """The module on its examples, scored by the outcome; arguments and what it returns as :meth:`watched`.
+
+        Where the module's answers are those of its library model, the context has that model and its inputs, whose
+        variants share passes; else every variant takes a pass of the module.
+
+        Raises:
+            UserError: If the encoder is not called, or the outcome is not a prediction and a label for each example.
+        """
+        context, steps = trainer.precision_plugin.forward_context, self.steps(module)
+
+        def score(batch: Any, examples: int | None) -> tuple[Tensor, Tensor]:
+            with context(), eager_execution():
+                return checked_outcome(self.outcome, module, move_data_to_device(batch, module.device), examples)
+
+        examples = OutcomeExamples(steps, score)
+        answers_NC, label_N = examples.collected()
+        task = task_of(_name(module), answers_NC, label_N, self.metric)
+        _warn_of_repeats(trainer, self.dataloader, len(examples), steps)
+        constant = float(constant_predictions(label_N, task, 1).item())
+        answer = f"{constant:.2f}" if task.is_regression else task.labels[int(constant)]
+        scores = {self._evaluation: set_scores(answers_NC.float(), label_N, task, constant)}
+        if self._answers_of_model(module, examples, context):
+            split = self.inputs(trainer, module, label_N)
+            return self._on_split(trainer, module, split, task, **options), scores, answer
+        inputs = self.inputs(trainer, module)
+        of_outcome = Context(
+            self.holder(module),
+            task,
+            self._evaluation,
+            # Only the size of a set is read where there is an outcome.
+            examples,  # type: ignore[arg-type]
+            examples.load,
+            partial(Reference.sample, inputs),
+            _batch_size(steps),
+            context,
+            shows_progress(trainer),
+            outcome=lambda batch: score(batch["batch"], None)[0][batch["rows"]],
+            **options,
+        )
+        return of_outcome, scores, answer
+
+    @property
+    def _evaluation(self) -> str:
+        return f"val_{self.dataloader}" if self.dataloader else "val"
+
+    def _on_split(
+        self, trainer: pl.Trainer, module: pl.LightningModule, split: RecordedSplit, task: Task, **options: Any
+    ) -> Context:
+        size = _batch_size(self.steps(module))
+        return Context(
+            self.holder(module),
+            task,
+            self._evaluation,
+            split,
+            lambda positions: SplitBatches(split, size, positions, trainer.global_rank, trainer.world_size),
+            partial(Reference.sample, split),
+            size,
+            trainer.precision_plugin.forward_context,
+            shows_progress(trainer),
+            **options,
+        )
+
+    def _answers_of_model(self, module: pl.LightningModule, examples: OutcomeExamples, context: Autocast) -> bool:
+        """Whether the module's answers are the logits of its library model for the encoder's inputs, on all
+        processes.
+        """
+        network = describe(self.holder(module)).model
+
+        def same(part: Any) -> bool:
+            if len(part.step.calls) != 1 or part.answers_BC.shape[1] < 2:
+                return False
+            inputs = move_data_to_device(part.step.calls[0].tensors, module.device)
+            if len(inputs["input_ids"]) != len(part.label_B):
+                return False
+            with context(), eager_execution():
+                logits_BC = find_logits(network, inputs)
+            return logits_BC is not None and same_logits(logits_BC.cpu(), part.answers_BC)
+
+        return all(all(list_) for list_ in gathered([all(map(same, examples.scored))]))
+
+
+def _batch_size(steps: Sequence[RecordedStep]) -> int:
+    return max((len(call.tensors["input_ids"]) for step in steps for call in step.calls), default=1)
+
+
+def _name(module: nn.Module) -> str:
+    return type(module).__name__.lower()
+
+
+def _tokenizer_in(*owners: object) -> PreTrainedTokenizerBase | None:
+    """The tokenizer that one of some objects has as an attribute."""
+    values = [value for owner in owners if owner is not None for value in vars(owner).values()]
+    return next((value for value in values if isinstance(value, PreTrainedTokenizerBase)), None)
+
+
+def _warn_of_repeats(trainer: pl.Trainer, dataloader: int, count: int, steps: Sequence[RecordedStep]) -> None:
+    """Say that a sampler repeats examples, where no index tells which."""
+    loaders = trainer.val_dataloaders
+    listed = [*loaders.values()] if isinstance(loaders, dict) else loaders
+    dataset = getattr(listed[dataloader] if isinstance(listed, Sequence) else listed, "dataset", None)
+    size = len(dataset) if isinstance(dataset, Sized) else None
+    if size is not None and count > size and all(step.index_B is None for step in steps):
+        rank_zero_warn(
+            f"{count - size} of {size} validation examples count twice, as the sampler repeats them to give every "
+            "process as many; put the number of each example into its batch as 'index', or validate in one process."
+        )
+
+
+def _new_run(trainer: pl.Trainer, module: pl.LightningModule, asked: str | None, kind: str) -> Run:
+    resumes = trainer.state.fn != "fit" or trainer.ckpt_path is not None
+    # One process decides for all.
+    path, reason = trainer.strategy.broadcast(_choose_folder(trainer, asked, resumes))
+    if reason:
+        raise UserError(reason)
+    folder = Path(path)
+    seed = int(os.environ.get("PL_GLOBAL_SEED", torch.initial_seed() % 2**32))
+    name = folder.parent.name if folder.name.startswith(HEADS) and folder.parent.name else folder.name
+    run = Run(folder, name, kind, _name(module), "pretrained", trainer.is_global_zero, seed)
+    if run.writes:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_identity(run, module, {"name": run.task})
+    return run
+
+
+def write_identity(run: Run, module: nn.Module, task: Mapping[str, Any]) -> None:
+    """Write a run's copy of its configuration: what is known of a module of somebody else's.
+
+    Args:
+        run: The run.
+        module: The module, whose plain hyperparameters tell conditions apart.
+        task: The task's section.
+    """
+    settings = {name: value for name, value in getattr(module, "hparams", {}).items() if _is_plain(value)}
+    identity = {"name": run.name, "init": run.init, "seed": run.seed, "model": {"name": run.model}}
+    write_config(OmegaConf.create({**identity, "task": dict(task), "module": settings}), run.folder)
+
+
+def _choose_folder(trainer: pl.Trainer, asked: str | None, resumes: bool) -> tuple[str, str]:
+    """The folder, and why it cannot be used."""
+    if asked is not None:
+        taken = (Path(asked) / CONFIG_COPY).exists() and not resumes
+        reason = f"'{asked}' holds the heads of an earlier training; delete it or give another folder." if taken else ""
+        return asked, reason
+    logger = next(iter(trainer.loggers), None)
+    folder = Path(trainer.default_root_dir)
+    if logger is not None:
+        version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
+        folder = Path(logger.save_dir or folder) / str(logger.name) / version
+    names = [HEADS, *(f"{HEADS}_{number}" for number in range(1, 10_000))]
+    return str(next(folder / name for name in names if resumes or not (folder / name / CONFIG_COPY).exists())), ""
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool | type(None))

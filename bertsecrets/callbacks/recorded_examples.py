@@ -1,0 +1,185 @@
+"""Recorded validation steps as examples of an analysis, over all processes, each once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning_fabric.utilities import move_data_to_device
+from torch import Tensor, distributed
+from transformers import PreTrainedTokenizerBase
+
+from bertsecrets.callbacks.recorder import RecordedStep
+from bertsecrets.data.batch import Batch
+from bertsecrets.data.recorded import RecordedSplit
+from bertsecrets.data.sampler import BatchSpec
+from bertsecrets.errors import UserError
+
+Key = tuple[int, ...]
+"""What an example is told by: its index, or else its step, its place there and its process."""
+
+
+def _rank() -> int:
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
+def gathered(content: list[Any]) -> list[list[Any]]:
+    """The lists of all processes."""
+    if not distributed.is_initialized():
+        return [content]
+    lists: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(lists, content)
+    return lists
+
+
+def keys_of(step: RecordedStep, count: int) -> list[Key]:
+    """A key for each of the examples of a step.
+
+    Examples without an index are in the order of a set that is dealt out one by one to the processes.
+    """
+    if step.index_B is not None and len(step.index_B) == count:
+        return [(int(index),) for index in step.index_B]
+    return [(step.number, row, _rank()) for row in range(count)]
+
+
+def recorded_inputs(
+    steps: Sequence[RecordedStep],
+    tokenizer: PreTrainedTokenizerBase | None,
+    pad_id: int,
+    label_N: Tensor | None = None,
+) -> RecordedSplit:
+    """All that the encoder was called with, on all processes; labels are those of each text in order.
+
+    Raises:
+        UserError: If it was not called.
+    """
+    mine: list[tuple[Key, dict[str, Tensor]]] = []
+    for step in steps:
+        for number, call in enumerate(step.calls):
+            rows = call.rows()
+            keys = keys_of(step, len(rows))
+            mine += [((*key, number), row) for key, row in zip(keys, rows, strict=True)]
+    by_key: dict[Key, dict[str, Tensor]] = {}
+    for part in gathered(mine):
+        for key, row in part:
+            by_key.setdefault(key, row)
+    if not by_key:
+        raise UserError(
+            "The encoder was not called in validation; call it in validation_step, or name the encoder that is called: "
+            "encoder='<its attribute in the module>'."
+        )
+    order = sorted(by_key)
+    return RecordedSplit([by_key[key] for key in order], range(len(order)), tokenizer, pad_id, label_N)
+
+
+class OutcomeBatch(Batch):
+    """Some examples of anybody's batch.
+
+    Args:
+        whole: The batch.
+        row_R: The examples.
+        index_B, label_B: Their positions in the set and their labels.
+    """
+
+    def __init__(self, whole: Any, row_R: Tensor, index_B: Tensor, label_B: Tensor) -> None:
+        none_B0 = torch.zeros(len(index_B), 0, dtype=torch.int64, device=index_B.device)
+        super().__init__(none_B0, none_B0, None, none_B0.bool(), none_B0, index_B, label_B)
+        self.whole, self.row_R = whole, row_R
+
+    def inputs(self) -> dict[str, Any]:
+        return {"batch": self.whole, "rows": self.row_R}
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "OutcomeBatch":
+        parts = (self.whole, self.row_R, self.index_B, self.label_B)
+        return OutcomeBatch(*(move_data_to_device(part, torch.device(device)) for part in parts))
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """A step of this process, its answers and labels, and for each example its position in the set; -1 for one that
+    another step has.
+    """
+
+    step: RecordedStep
+    answers_BC: Tensor
+    label_B: Tensor
+    position_B: Tensor
+
+
+class OutcomeExamples:
+    """The examples of recorded steps, scored by an outcome; what :class:`~bertsecrets.analysis.Context` loads.
+
+    Args:
+        steps: The steps of this process.
+        score: From a batch on the CPU and its number of examples, None if unknown, to answers and labels.
+    """
+
+    def __init__(
+        self, steps: Sequence[RecordedStep], score: Callable[[Any, int | None], tuple[Tensor, Tensor]]
+    ) -> None:
+        answered = []
+        for step in steps:
+            count = None if step.index_B is None else len(step.index_B)
+            answers_BC, label_B = score(step.batch, count)
+            answered.append((step, answers_BC.cpu(), label_B.cpu(), keys_of(step, len(label_B))))
+        lists = gathered([key for *_, keys in answered for key in keys])
+        owners: dict[Key, int] = {}
+        for rank, keys in enumerate(lists):
+            for key in keys:
+                owners.setdefault(key, rank)
+        self.repeated = sum(map(len, lists)) - len(owners)
+        positions = {key: position for position, key in enumerate(sorted(owners))}
+        self.count = len(positions)
+        rank, taken = _rank(), set[Key]()
+        self.scored = []
+        for step, answers_BC, label_B, keys in answered:
+            position_B = torch.full((len(keys),), -1)
+            for row, key in enumerate(keys):
+                if owners[key] == rank and key not in taken:
+                    taken.add(key)
+                    position_B[row] = positions[key]
+            self.scored.append(_Scored(step, answers_BC, label_B, position_B))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def collected(self) -> tuple[Tensor, Tensor]:
+        """Answers ``[N, C]`` and labels ``[N]`` of all processes, in order."""
+        mine = [(part.position_B, part.answers_BC, part.label_B) for part in self.scored]
+        parts = [part for of_rank in gathered(mine) for part in of_rank]
+        position_N, answers_NC, label_N = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        order_N = position_N.argsort()[int((position_N < 0).sum()) :]
+        return answers_NC[order_N], label_N[order_N]
+
+    def load(self, positions: Sequence[int]) -> "OutcomeBatches":
+        """This process's batches of some positions."""
+        return OutcomeBatches(self.scored, set(positions))
+
+
+class OutcomeBatches:
+    """Batches of scored steps.
+
+    Args:
+        scored: The steps of this process.
+        positions: The positions that are used.
+    """
+
+    def __init__(self, scored: Sequence[_Scored], positions: set[int]) -> None:
+        self.scored, self.positions = scored, positions
+
+    def _rows(self, part: _Scored) -> Tensor:
+        used = [row for row, position in enumerate(part.position_B.tolist()) if position in self.positions]
+        return torch.tensor(used, dtype=torch.int64)
+
+    @property
+    def sampler(self) -> list[BatchSpec]:
+        return [BatchSpec(tuple(part.position_B[self._rows(part)].tolist())) for part in self.scored]
+
+    def __len__(self) -> int:
+        return len(self.scored)
+
+    def __iter__(self) -> Iterator[OutcomeBatch]:
+        # Also steps without a used example: every process takes part when outcomes are gathered.
+        for part in self.scored:
+            row_R = self._rows(part)
+            yield OutcomeBatch(part.step.batch, row_R, part.position_B[row_R], part.label_B[row_R])

@@ -1,0 +1,150 @@
+"""Record what the encoder of anybody's LightningModule is called with in validation steps."""
+
+import inspect
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from bertsecrets.attention.hooks import eager_execution
+from bertsecrets.data.recorded import EncoderInputs
+from bertsecrets.models.encoder import Encoder
+
+MAX_BYTES = 1 << 30
+"""Memory for recorded batches and inputs in each process."""
+
+_STEP = "validation_step"
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """A validation step.
+
+    Args:
+        dataloader: Which data loader the batch is from.
+        number: Its number among the steps.
+        batch: The batch, on the CPU.
+        index_B: The number of each example, where the batch has an ``index``.
+        calls: The inputs of each call of the encoder.
+    """
+
+    dataloader: int
+    number: int
+    batch: Any
+    index_B: Tensor | None
+    calls: list[EncoderInputs] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory, as far as tensors are concerned."""
+        tensors = [leaf for leaf in tree_leaves(self.batch) if isinstance(leaf, Tensor)]
+        return sum(tensor.nbytes for tensor in tensors) + sum(call.nbytes for call in self.calls)
+
+
+class Recorder:
+    """The validation steps of a module, shared by all callbacks that replay them.
+
+    The encoder is listened to within ``validation_step`` alone: a pass that a callback runs is not recorded. What does
+    not fit in memory is left out, and the steps that stay are a random sample.
+
+    Args:
+        encoder: The encoder in the module.
+        max_bytes: Memory for what is recorded.
+    """
+
+    def __init__(self, encoder: Encoder, max_bytes: int = MAX_BYTES) -> None:
+        self.encoder, self.max_bytes = encoder, max_bytes
+        self.steps: list[RecordedStep] = []
+        self.seen = 0
+        """Number of steps, with those that were left out."""
+        self._users: set[int] = set()
+        self._bytes = 0
+        self._hidden: dict[str, Any] = {}
+
+    def start(self, module: nn.Module, user: object) -> None:
+        """Record the steps of the validation that begins, for one more user; what the last one recorded is dropped."""
+        if id(user) in self._users or not self._users:
+            self.clear()
+            step: Any = getattr(module, _STEP)
+
+            @wraps(step)
+            def recorded(batch: Any, *args: Any, **options: Any) -> Any:
+                # After the batch: its number and that of its loader, as far as the step takes them.
+                loader = options.get("dataloader_idx", args[1] if len(args) > 1 else 0)
+                with self.recording(batch, loader):
+                    return step(batch, *args, **options)
+
+            # An attribute of the object hides the method of its class; a compiled module has one of its own.
+            self._hidden = {name: value for name, value in vars(module).items() if name == _STEP}
+            vars(module)[_STEP] = recorded
+        self._users.add(id(user))
+
+    def pause(self, module: nn.Module) -> None:
+        """Let the module be as it was: after a validation it may be copied."""
+        vars(module).pop(_STEP, None)
+        vars(module).update(self._hidden)
+
+    def clear(self) -> None:
+        """Drop what was recorded."""
+        self.steps, self.seen, self._bytes = [], 0, 0
+        self._users.clear()
+
+    @contextmanager
+    def recording(self, batch: Any, dataloader: int = 0) -> Iterator[None]:
+        """Record the inputs of the encoder's calls while open, as those of a batch."""
+        step = RecordedStep(dataloader, self.seen, on_cpu(batch), _index(batch))
+        with listening_to(self.encoder, step.calls):
+            yield
+        self.seen += 1
+        self.steps.append(step)
+        self._bytes += step.nbytes
+        while self._bytes > self.max_bytes and len(self.steps) > 1:
+            # By a random number of each step that does not depend on the others: what stays is a random sample.
+            left_out = max(self.steps, key=lambda step: random.Random(step.number).random())
+            self.steps.remove(left_out)
+            self._bytes -= left_out.nbytes
+
+
+_recorders: WeakKeyDictionary[nn.Module, dict[int, Recorder]] = WeakKeyDictionary()
+
+
+def recorder_of(module: nn.Module, encoder: Encoder) -> Recorder:
+    """The recorder that all callbacks share which listen to one encoder of a module."""
+    return _recorders.setdefault(module, {}).setdefault(id(encoder.base), Recorder(encoder))
+
+
+@contextmanager
+def listening_to(encoder: Encoder, calls: list[EncoderInputs]) -> Iterator[None]:
+    """Append the inputs of every call of an encoder while open; compiled code runs eagerly inside."""
+    signature = inspect.signature(type(encoder.base).forward)
+
+    def listen(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        arguments = signature.bind_partial(module, *args, **options).arguments
+        calls.append(EncoderInputs.of_call({**arguments.pop("kwargs", {}), **arguments}))
+
+    handle = encoder.base.register_forward_pre_hook(listen, with_kwargs=True)
+    try:
+        with eager_execution():
+            yield
+    finally:
+        handle.remove()
+
+
+def on_cpu(batch: Any) -> Any:
+    """A copy of a batch on the CPU; what is not a tensor, in whatever containers, stays."""
+    # Not in inference mode, whose tensors cannot take part in a backward pass.
+    with torch.inference_mode(False):
+        return apply_to_collection(batch, Tensor, lambda tensor: tensor.detach().cpu().clone())
+
+
+def _index(batch: Any) -> Tensor | None:
+    index = batch.get("index") if isinstance(batch, Mapping) else getattr(batch, "index_B", None)
+    return index.detach().cpu().clone() if isinstance(index, Tensor) and index.dim() == 1 else None

@@ -1,0 +1,353 @@
+"""Callbacks in trainers of anybody's modules, against hooks and plain loops of this file's own."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+from callbacks.own_modules import HEADS, LAYERS, Library, Mine, Tuples, Twins, examples, loaders, tuples
+from pytorch_lightning.callbacks import EarlyStopping
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import BertModel, GPT2Config, GPT2Model
+
+import bertsecrets as bs
+from bertsecrets import CaptureMaps, DisableHeads, GradientFlow, MeasureHeads
+from bertsecrets.errors import UserError
+from bertsecrets.results.captures import read_maps, read_steps
+
+WIDTH = 8
+
+
+def trainer(folder: Path, *callbacks: pl.Callback, epochs: int = 2, **options: Any) -> pl.Trainer:
+    return pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        logger=options.pop("logger", False),
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **options,
+    )
+
+
+def spread(module: nn.Module) -> Any:
+    """Weights that are large enough for each head to matter."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return module
+
+
+def encoder_of(module: nn.Module) -> BertModel:
+    return next(part for part in module.modules() if isinstance(part, BertModel))
+
+
+@contextmanager
+def without(module: nn.Module, layer: int, head: int) -> Iterator[None]:
+    """A hook that sets one head's output to zero."""
+
+    def zero(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        output = inputs[0].clone()
+        output[..., head * WIDTH : (head + 1) * WIDTH] = 0
+        return (output,)
+
+    projection = encoder_of(module).encoder.layer[layer].attention.output.dense
+    handle = projection.register_forward_pre_hook(zero)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@torch.no_grad()
+def answers(module: Any, batches: Sequence[Any], call: Callable[[Any, Any], Tensor]) -> Tensor:
+    module.eval()
+    return torch.cat([call(module, batch) for batch in batches]).argmax(-1)
+
+
+def mine(module: Any, batch: Any) -> Tensor:
+    return module(batch["input_ids"], batch["attention_mask"])
+
+
+def entropy_by_hand(module: nn.Module, rows: Sequence[dict[str, Tensor]]) -> np.ndarray:
+    """The mean entropy of each head, text by text, of maps that the library gives."""
+    encoder = encoder_of(module).eval()
+    before = encoder.config._attn_implementation
+    encoder.set_attn_implementation("eager")
+    bits = []
+    for row in rows:
+        ids = row["input_ids"][row["attention_mask"].bool()][None]
+        with torch.no_grad():
+            maps = torch.stack(encoder(ids, output_attentions=True).attentions)[:, 0].double()
+        bits.append(-(maps * maps.clamp(min=1e-300).log2()).sum(-1).mean(-1).numpy())
+    encoder.set_attn_implementation(before)
+    return np.mean(bits, axis=0)
+
+
+def heads(folder: Path, measure: str, column: str, stage: str = "checkpoint") -> pd.DataFrame:
+    table = pd.read_parquet(folder / "heads.parquet")
+    chosen = table[(table.measure == measure) & (table.column == column) & (table.stage == stage)]
+    return chosen.sort_values(["step", "layer", "head"])
+
+
+def first_logit(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    ids, mask, labels = batch
+    return module(ids, mask).argmax(-1), labels
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Any, Callable[[Any, Any], Tensor]]] = {
+    "dictionaries": (Mine, list, {}, mine),
+    "tuples": (Tuples, tuples, {"outcome": first_logit}, lambda module, batch: module(*batch[:2])),
+    "library": (Library, list, {}, lambda module, batch: module(**batch).logits),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_are_those_of_hooks_and_plain_loops(case: str, tmp_path: Path) -> None:
+    make, batched, scored, call = CASES[case]
+    module, rows, folder = spread(make()), examples(60, 2), tmp_path / "heads"
+    train, val = DataLoader(batched(examples(64, 1)), 16), DataLoader(batched(rows), 16)
+    callbacks = [MeasureHeads("entropy", folder=folder), DisableHeads(mode="zero", folder=folder, **scored)]
+    trainer(tmp_path, *callbacks).fit(module, train, val)
+    measured = heads(folder, "entropy", "bits")
+    assert measured.value.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(entropy_by_hand(module, rows), abs=1e-5)
+    assert set(measured["count"]) == {60}
+    labels = torch.stack([row["labels"] for row in rows])
+    right = answers(module, list(val), call) == labels
+    effects = pd.read_parquet(folder / "ablation.parquet").set_index("variant")
+    assert effects.baseline.iloc[0] == pytest.approx(right.double().mean().item())
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            with without(module, layer, head):
+                disabled = answers(module, list(val), call) == labels
+            row = effects.loc[f"l{layer:02}h{head:02}"]
+            assert row["count"] == 60
+            assert row.delta == pytest.approx(disabled.double().mean().item() - right.double().mean().item())
+    assert (effects.delta != 0).any()
+    assert effects.loss_change.notna().all() == (case != "tuples")
+
+
+class Meddles(pl.Callback):
+    """Runs passes of its own before and after every batch."""
+
+    def on_validation_batch_start(self, _: pl.Trainer, pl_module: Any, batch: Any, *others: Any) -> None:
+        mine(pl_module, batch)
+
+    def on_validation_batch_end(self, _: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, *others: Any) -> None:
+        mine(pl_module, batch)
+
+
+def test_training_is_not_affected_and_no_pass_of_a_callback_counts(tmp_path: Path) -> None:
+    weights = []
+    for folder in (tmp_path / "without", tmp_path / "with"):
+        torch.manual_seed(3)
+        module = Mine()
+        own = [
+            MeasureHeads("entropy", folder=folder),
+            Meddles(),
+            MeasureHeads("offsets", folder=folder, every_n_validations=0),
+            CaptureMaps(2, folder=folder),
+            GradientFlow(3, folder=folder),
+            DisableHeads(folder=folder, max_examples=20),
+        ]
+        trainer(tmp_path, *(own if folder.name == "with" else ())).fit(module, *loaders())
+        weights.append(torch.cat([value.flatten() for value in module.state_dict().values()]))
+        assert "validation_step" not in vars(module)
+    assert torch.equal(*weights)
+    assert set(heads(folder, "entropy", "bits", "training")["count"]) == {60}
+    assert list(heads(folder, "entropy", "bits", "training").step.unique()) == [5, 10]
+    assert list(heads(folder, "offsets", "same").step.unique()) == [10]
+    assert set(pd.read_parquet(folder / "ablation.parquet")["count"]) == {20}
+    assert list(read_steps(folder / "captures")) == [0, 5, 10]
+    flow = heads(folder, "gradient_flow", "gradient_norm", "training")
+    assert len(flow.step.unique()) >= 3
+
+
+def test_the_folder_is_that_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (0, 1):
+        pl.seed_everything(seed, verbose=False)
+        own = [
+            MeasureHeads("entropy", "drift", folder=tmp_path / f"run{seed}"),
+            DisableHeads(folder=tmp_path / f"run{seed}"),
+        ]
+        trainer(tmp_path, *own, epochs=1).fit(spread(Mine(seed)), *loaders())
+    run = bs.Run(tmp_path / "run0")
+    assert len(run.to_pandas()) == LAYERS * HEADS
+    assert len(run.disabled()) == LAYERS * HEADS + LAYERS
+    from bertsecrets.reporting.comparison import write_comparison
+    from bertsecrets.reporting.run_report import report_run
+    from bertsecrets.reporting.runs import find_runs
+    from bertsecrets.results.run import Run
+
+    report = report_run(Run.open(tmp_path / "run0"), 2).report
+    assert {"Entropy of attention", "Drift of attention"} <= {section.title for section in report.sections}
+    assert not any("analyze" in step.command for step in report.steps)
+    runs, unfinished = find_runs([str(tmp_path)])
+    assert (len(runs), unfinished) == (2, [])
+    assert write_comparison(runs, [], tmp_path / "comparison", heads=True).is_file()
+
+
+def test_validation_alone_and_the_second_of_two_loaders(tmp_path: Path) -> None:
+    module, rows = spread(Mine()), examples(30, 4)
+    val = [loaders()[1], DataLoader(rows, 8)]
+    own = [
+        MeasureHeads("entropy", dataloader=1, folder=tmp_path / "heads"),
+        DisableHeads(folder=tmp_path / "heads", dataloader=1),
+    ]
+    trainer(tmp_path, *own).validate(module, val, verbose=False)
+    measured = heads(tmp_path / "heads", "entropy", "bits")
+    assert measured.value.to_numpy().reshape(LAYERS, HEADS) == pytest.approx(entropy_by_hand(module, rows), abs=1e-5)
+    effects = pd.read_parquet(tmp_path / "heads/ablation.parquet")
+    assert set(effects["count"]) == {30}
+    assert set(effects.evaluation) == {"val_1"}
+
+
+class Falls(Mine):
+    def validation_step(self, batch: Any, _: int) -> None:
+        super().validation_step(batch, _)
+        self.log("worse", float(self.global_step))
+
+
+def test_a_training_that_is_stopped_early_has_its_last_numbers(tmp_path: Path) -> None:
+    stop = EarlyStopping("worse", patience=1)
+    trainer(tmp_path, stop, DisableHeads(folder=tmp_path / "heads"), epochs=50).fit(Falls(), *loaders())
+    assert set(pd.read_parquet(tmp_path / "heads/ablation.parquet").step) == {10}
+
+
+def test_runs_of_one_logger_or_none_get_folders_of_their_own(tmp_path: Path) -> None:
+    for _ in range(2):
+        trainer(tmp_path, MeasureHeads("entropy"), epochs=1).fit(Mine(), *loaders())
+    logger = pl.loggers.CSVLogger(tmp_path)
+    trainer(tmp_path, MeasureHeads("entropy"), epochs=1, logger=logger).fit(Mine(), *loaders())
+    folders = sorted(path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("heads.parquet"))
+    assert folders == ["heads", "heads_1", "lightning_logs/version_0/heads"]
+    metrics = pd.read_csv(tmp_path / "lightning_logs/version_0/metrics.csv")
+    assert metrics["entropy/bits/mean"].notna().any()
+    with pytest.raises(UserError, match="holds the heads of an earlier training; delete it or give another folder"):
+        trainer(tmp_path, MeasureHeads("entropy", folder=tmp_path / "heads")).fit(Mine(), *loaders())
+
+
+def test_a_compiled_module_is_the_same(tmp_path: Path) -> None:
+    for name in ("plain", "inner", "outer"):
+        module: Any = spread(Mine())
+        if name == "inner":
+            module.encoder = torch.compile(module.encoder, backend="eager")
+        whole = torch.compile(module, backend="eager") if name == "outer" else module
+        trainer(
+            tmp_path, MeasureHeads("entropy", folder=tmp_path / name), DisableHeads(folder=tmp_path / name)
+        ).validate(whole, loaders()[1], verbose=False)
+    for table in ("heads", "ablation"):
+        plain, *others = (pd.read_parquet(tmp_path / name / f"{table}.parquet") for name in ("plain", "inner", "outer"))
+        for other in others:
+            columns = ["value", "count"] if table == "heads" else ["delta", "loss_change", "count"]
+            assert other[columns].to_numpy() == pytest.approx(plain[columns].to_numpy(), abs=1e-6)
+
+
+class Silent(Mine):
+    def validation_step(self, batch: Any, _: int) -> None:
+        pass
+
+
+class Decoder(Mine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=32, vocab_size=50))
+
+
+class NoValidation(Mine):
+    validation_step = pl.LightningModule.validation_step
+
+
+def halved(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    return mine(module, batch)[::2], batch["labels"]
+
+
+@pytest.mark.parametrize(
+    ("make", "callback", "words"),
+    [
+        (Twins, lambda: MeasureHeads("entropy"), r"Twins holds several encoders \(encoder, teacher\); name one"),
+        (Twins, lambda: MeasureHeads("entropy", encoder="teacher"), r"was not called in validation.*name the encoder"),
+        (Twins, lambda: GradientFlow(encoder="techer"), r"encoder is 'techer'.*did you mean 'teacher'"),
+        (Silent, lambda: MeasureHeads("entropy"), r"The encoder was not called in validation"),
+        (Silent, lambda: DisableHeads(), r"The encoder was not called in validation"),
+        (Decoder, lambda: MeasureHeads("entropy"), r"GPT2Model is a decoder \('gpt2'\)"),
+        (NoValidation, lambda: DisableHeads(), r"this training has no validation"),
+        (Mine, lambda: DisableHeads(outcome=halved), r"outcome halved returns predictions of shape \[8, 2\]"),
+        (Mine, lambda: DisableHeads(metric="pearson"), r"metric is pearson, but the labels are classes"),
+        (Mine, lambda: DisableHeads(mode="resample"), r"Mode 'resample' runs single examples"),
+        (Mine, lambda: DisableHeads(plans=["similar_groups"]), r"Plan 'similar_groups' runs single examples"),
+        (Mine, lambda: MeasureHeads("features"), r"Measure 'features' needs annotated words"),
+        (Mine, lambda: MeasureHeads("entropi"), r"Unknown measure 'entropi'; did you mean 'entropy'"),
+        (Mine, lambda: MeasureHeads("head_gradient"), r"Measures of gradients take the loss of a library"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_analysed_is_said_before_training(
+    make: Callable[[], Any], callback: Callable[[], pl.Callback], words: str, tmp_path: Path
+) -> None:
+    def analyse() -> None:
+        module = make()
+        module.on_train_start = lambda: pytest.fail("training has begun")
+        trainer(tmp_path, callback()).fit(module, *loaders())
+
+    with pytest.raises(UserError, match=words):
+        analyse()
+
+
+def test_a_measure_of_change_needs_the_model_before(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"drift.*initial"):
+        trainer(tmp_path, MeasureHeads("drift")).validate(Mine(), loaders()[1], verbose=False)
+    before, after = spread(Mine(0)), spread(Mine(1))
+    own = MeasureHeads("drift", reference=before.encoder, folder=tmp_path / "heads")
+    trainer(tmp_path, own).validate(after, loaders()[1], verbose=False)
+    assert (heads(tmp_path / "heads", "drift", "cosine").value < 1).all()
+
+
+SCRIPT = """
+import sys
+import pytorch_lightning as pl
+from callbacks.own_modules import Mine, examples
+from callbacks.test_own_modules import spread
+from torch.utils.data import DataLoader
+from bertsecrets import CaptureMaps, DisableHeads, MeasureHeads
+
+folder, devices, index = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "index"
+own = [MeasureHeads("entropy", folder=folder), DisableHeads(folder=folder), CaptureMaps(folder=folder)]
+trainer = pl.Trainer(
+    accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", callbacks=own, logger=False,
+    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
+)
+trainer.validate(spread(Mine()), DataLoader(examples(61, 2, index=index), 16), verbose=False)
+"""
+
+
+def test_two_processes_give_the_numbers_of_one(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, "utf-8")
+    errors = {}
+    for name, devices, index in (("one", 1, "index"), ("two", 2, "index"), ("repeated", 2, "none")):
+        command = [sys.executable, str(script), str(tmp_path / name), str(devices), index]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        errors[name] = done.stderr
+    for table in ("heads", "ablation"):
+        one, two = (pd.read_parquet(tmp_path / name / f"{table}.parquet") for name in ("one", "two"))
+        assert set(one["count"]) == set(two["count"]) == {61}
+        columns = ["value", "stderr"] if table == "heads" else ["delta", "loss_change", "low_simultaneous", "p_needed"]
+        assert two[columns].to_numpy() == pytest.approx(one[columns].to_numpy(), abs=1e-6, nan_ok=True)
+    for name in ("one", "two"):
+        (step,) = read_steps(tmp_path / name / "captures").values()
+        assert sorted(read_maps(step)) == sorted(read_maps(next(iter(read_steps(tmp_path / "one/captures").values()))))
+    assert set(pd.read_parquet(tmp_path / "repeated/heads.parquet")["count"]) == {62}
+    assert "1 of 61 validation examples count twice" in errors["repeated"]
+    assert "count twice" not in errors["one"] + errors["two"]
