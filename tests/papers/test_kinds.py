@@ -185,38 +185,19 @@ OF_LAYERS, OF_ONE_HIGH = with_columns(cls=LAYERS), with_columns(cls=ONE_HIGH)
 CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
     "mean above": ({**MEAN, "above": 0.3}, OF_LAYERS, 0.35, HOLDS),
     "mean not above": ({**MEAN, "above": 0.4}, OF_LAYERS, 0.35, FAILS),
-    "mean near": ({**MEAN, "above": 0.345}, OF_LAYERS, 0.35, UNTOLD),
     "mean of layers": ({**MEAN, "layers": "last", "above": 0.6}, OF_LAYERS, 0.7, HOLDS),
     "mean of a difference": ({**MEAN, "minus": "surface/sep_total", "below": 0.3}, OF_LAYERS, 0.25, HOLDS),
-    "mean of a sum": (
-        {"kind": "mean", "column": ["surface/cls", "surface/sep_total"], "above": 0.4},
-        OF_LAYERS,
-        0.45,
-        HOLDS,
-    ),
     "mean of chosen heads": (
         {**MEAN, "where": {"column": "surface/cls", "above": 0.3}, "above": 0.5},
         OF_LAYERS,
         0.55,
         HOLDS,
     ),
-    "mean of no head": (
-        {**MEAN, "where": {"column": "surface/cls", "above": 0.9}, "above": 0.5},
-        OF_LAYERS,
-        math.nan,
-        UNTOLD,
-    ),
     "contrast": (
         {"kind": "mean", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "above": 0},
         OF_LAYERS,
         0.4,
         HOLDS,
-    ),
-    "contrast the other way": (
-        {"kind": "mean", "column": "surface/cls", "layers": "upper_half", "other": "lower_half", "below": 0},
-        OF_LAYERS,
-        0.4,
-        FAILS,
     ),
     "contrast of equals": (
         {"kind": "mean", "column": "surface/sep_total", "layers": "upper_half", "other": "lower_half", "above": 0},
@@ -236,20 +217,8 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         -0.6,
         FAILS,
     ),
-    "extreme layers too near": (
-        {"kind": "extreme_layers", "column": "surface/cls", "layers": "last", "extreme": "highest", "above": 0},
-        with_columns(cls=np.array([[0.1] * 10, [0.2] * 10, [0.4] * 10, [0.405] * 10])),
-        0.005,
-        UNTOLD,
-    ),
     "share": ({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4}, OF_LAYERS, 0.5, HOLDS),
     "share too small": ({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.6}, OF_LAYERS, 0.5, FAILS),
-    "share of heads near the number": (
-        {"kind": "share", "column": "surface/cls", "over": 0.199, "above": 0.6},
-        OF_LAYERS,
-        0.75,
-        UNTOLD,
-    ),
     "share of layers": (
         {"kind": "share", "column": "surface/cls", "over": 0.5, "per_layer": "highest", "above": 0.6},
         OF_ONE_HIGH,
@@ -263,34 +232,15 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         0.07,
         FAILS,
     ),
-    # The best of 40 is 2 errors above 0, which the best of 40 heads without any effect is as well.
     "the best of many": (
         {"kind": "some_head", "column": "disable/uniform/head", "above": 0},
         disabled(np.r_[1.0, np.zeros(39)].reshape(4, 10), 1),
         1.0,
         UNTOLD,
     ),
-    "effects in points": (
-        {"kind": "mean", "column": "disable/uniform/head", "below": -1},
-        disabled(np.full((4, 10), -3.0), 1),
-        -3.0,
-        HOLDS,
-    ),
     "correlation": (
         {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "above": 0.5},
         OF_LAYERS,
-        1.0,
-        HOLDS,
-    ),
-    "correlation in some layers": (
-        {
-            "kind": "correlation",
-            "column": "surface/cls",
-            "other": "surface/sep_total",
-            "layers": "upper_half",
-            "above": 0.5,
-        },
-        with_columns(cls=WITHIN * [[-1], [-1], [1], [1]], sep=WITHIN),
         1.0,
         HOLDS,
     ),
@@ -330,12 +280,6 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         -9,
         FAILS,
     ),
-    "pruning uncertain": (
-        {"kind": "pruning", "order": "exact", "share": 0.4, "above": -1},
-        pruned(("exact", 6, -0.5)),
-        -0.5,
-        UNTOLD,
-    ),
     "pruning against random": (
         {"kind": "pruning", "order": "exact", "minus": "random", "share": 0.4, "above": 0},
         pruned(("exact", 6, -1), ("random", 6, -8), ("random", 6, -10)),
@@ -343,11 +287,8 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
         HOLDS,
     ),
     "relation": (GAIN, treebank(det={"gain": 0.4, "reach": 0.1}), 0.4, HOLDS),
-    "relation refuted": (GAIN, treebank(det={"gain": -0.4, "reach": 0.1}), -0.4, FAILS),
-    "relation uncertain": (GAIN, treebank(det={"gain": 0.1, "reach": 0.2}), 0.1, UNTOLD),
     "lowest relation": ({**LOWEST, "above": 0.75}, treebank(cc={"accuracy": 0.1}), 0.9, HOLDS),
     "lowest relation near": ({**LOWEST, "above": 0.75}, treebank(obj={"accuracy": 0.76}), 0.76, UNTOLD),
-    "lowest relation below": ({**LOWEST, "above": 0.75}, treebank(obj={"accuracy": 0.6}), 0.6, FAILS),
     "all in one direction": (DIRECTIONS, treebank(), 1.0, HOLDS),
     "one in the other": (DIRECTIONS, treebank(det={"from_head": True}), 5 / 6, UNTOLD),
     "over examples": (
@@ -360,39 +301,23 @@ CASES: dict[str, tuple[dict[str, Any], Maker, float, str]] = {
     "two stable groups": (GROUPS, groups(0.9), 0.9, HOLDS),
     "one stable group": (GROUPS, groups(0.76), 0.76, UNTOLD),
     "highest of the others": (SEPARATOR, to_separator(0.4), 0.1, HOLDS),
-    "near the highest of the others": (SEPARATOR, to_separator(0.31), 0.01, UNTOLD),
-    "below the highest of the others": (SEPARATOR, to_separator(0.1), -0.2, FAILS),
     "little beyond position": (LINKED, linked(0.05), 0.05 / 0.3, HOLDS),
-    "half beyond position": (LINKED, linked(0.15), 0.5, UNTOLD),
-    "beyond position": (LINKED, linked(0.28), 0.28 / 0.3, FAILS),
     "a head passes both tests": (TESTED, permuted(0.03), 1, HOLDS),
     "each head passes one": (TESTED, permuted(0.3), 0, UNTOLD),
-    # A second look at fewer than half of the heads does not count.
     "gates": (FEW_GATES, gates((9, *LOST), (5, *PASSED), (3, *LOST)), 0.25, HOLDS),
-    "gates cost": (FEW_GATES, gates((9, *PASSED), (5, *LOST), (3, *PASSED)), -3.5, FAILS),
-    "heads with a role stay": (
-        {**KEPT_ROLES, "above": 0},
-        gates((3, *PASSED), open_heads=(0, 1, 2, 3)),
-        1.0,
-        HOLDS,
-    ),
-    "other heads stay": ({**KEPT_ROLES, "above": 0}, gates((3, *PASSED), open_heads=tuple(range(4, 12))), -1.0, FAILS),
+    "heads with a role stay": ({**KEPT_ROLES, "above": 0}, gates((3, *PASSED), open_heads=(0, 1, 2, 3)), 1.0, HOLDS),
     "both stay": ({**KEPT_ROLES, "above": 0}, gates((3, *PASSED), open_heads=(0, 1, 4, 5, 8, 9)), 0.0, UNTOLD),
     "syntactic head": (SYNTACTIC, syntactic(0.46), 0.16, HOLDS),
     "syntactic head near": (SYNTACTIC, syntactic(0.41), 0.11, UNTOLD),
-    "no syntactic head": (SYNTACTIC, syntactic(0.35), 0.05, FAILS),
     "faster": (SPEED, lambda at: pruned_run(at.parent, 1, {"exact": 0.0}, slowest=6.0), 100.0, HOLDS),
     "hardly faster": (SPEED, lambda at: pruned_run(at.parent, 1, {"exact": 0.0}, slowest=11.0), 0.0, UNTOLD),
     "better than random weights": (RANDOM, scored(("pretrained", 0.8), ("random_normal", 0.53)), 27, HOLDS),
     "near random weights": (RANDOM, scored(("pretrained", 0.54), ("random_normal", 0.53)), 1, UNTOLD),
-    "worse than random weights": (RANDOM, scored(("pretrained", 0.3), ("random_normal", 0.53)), -23, FAILS),
     "as a constant answer": (CONSTANT, scored(("random_normal", 0.53)), 0, HOLDS),
     "near a constant answer": (CONSTANT, scored(("random_normal", 0.54)), 1, UNTOLD),
-    "unlike a constant answer": (CONSTANT, scored(("random_normal", 0.7)), 17, FAILS),
     "the column that was measured": (EITHER, with_sep(), 0.4, HOLDS),
     "the first of two columns": (EITHER, with_sep(sep=by_layer(0.1, 0.2)), 0.15, FAILS),
     "the higher of two columns": (NEIGHBOURS, neighbours, 0.95, HOLDS),
-    "of the last layer": ({**NEIGHBOURS, "layers": "last"}, neighbours, 0.3, FAILS),
     "without an unknown column": ({**NEIGHBOURS, "or_columns": ["offsets/same"]}, neighbours, 0.3, FAILS),
 }
 
@@ -479,16 +404,6 @@ def test_a_row_has_its_own_interval(tmp_path: Path) -> None:
     cell = cell_of(tmp_path / "b", **RELATIONS, value="gain", aggregate="share", p="p_gain", above=0.5)
     assert cell.finding is not None
     assert (cell.finding.value, cell.finding.low, cell.finding.high) == pytest.approx((5 / 6, 4 / 6, 1.0))
-
-
-def test_exact_tests_are_those_of_scipy(tmp_path: Path) -> None:
-    treebank(det={"from_head": True})(tmp_path / "a" / "run")
-    gates((3, *PASSED), open_heads=(0, 1, 4))(tmp_path / "b" / "run")
-    sign, fisher = cell_of(tmp_path / "a", **DIRECTIONS), cell_of(tmp_path / "b", **KEPT_ROLES, above=0)
-    assert sign.finding is not None
-    assert fisher.finding is not None
-    assert sign.finding.p_value == pytest.approx(stats.binomtest(5, 6).pvalue)
-    assert fisher.finding.p_value == pytest.approx(stats.fisher_exact([[2, 2], [1, 7]]).pvalue)
 
 
 @pytest.mark.parametrize(
@@ -620,15 +535,6 @@ def test_extreme_layers_are_compared_in_the_mean_of_the_seeds() -> None:
     assert finding.p_value < 0.05
 
 
-def test_layers_that_are_alike_are_rarely_refuted() -> None:
-    generator = np.random.default_rng(1)
-    refuted = 0
-    for _ in range(30):
-        _, finding = extreme(0.8 + 0.02 * generator.standard_normal((5, 6)), 0.0)
-        refuted += finding.value < 0 and finding.p_value <= 0.05
-    assert refuted <= 3
-
-
 @pytest.mark.parametrize("of_pair", [0.0, 1.0])
 def test_the_spread_over_pairs_of_seeds_is_not_understated(of_pair: float) -> None:
     """Numbers of pairs are sums of what belongs to each of the two seeds, and to the pair."""
@@ -654,13 +560,6 @@ def test_one_seed_has_the_interval_of_its_examples() -> None:
     finding = statement_of({**MEAN, "above": 0.4}).test.judge([Reading(0.42, 0.01, 100)])
     assert (finding.low, finding.high) == pytest.approx((0.42 - REACH * 0.01, 0.42 + REACH * 0.01))
     assert finding.p_value == pytest.approx(2 * stats.norm.sf(2))
-
-
-def test_the_interval_of_a_share_ends_at_its_limits() -> None:
-    finding = statement_of({"kind": "share", "column": "surface/cls", "over": 0.3, "above": 0.4}).test.judge(
-        [Reading(0.1, 0.2, 9)]
-    )
-    assert (finding.low, finding.high) == pytest.approx((0.0, 0.1 + REACH * 0.2))
 
 
 def test_a_tolerance_widens_the_interval_and_moves_the_test() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reporting.finished_runs import make_run
 from scipy import stats
 
 from benchmarks import papers
@@ -21,11 +20,6 @@ def test_every_stored_score_is_of_a_run_that_is_made() -> None:
         papers.questions(folder, folder, folder, "32-true"),
     )
     assert {*stored["scores"], *stored["minutes"]} <= {name for name, _ in made}
-
-
-def test_trainings_that_disable_nothing_have_no_effects(tmp_path: Path) -> None:
-    make_run(tmp_path / "mpnet-control-none-1")
-    assert papers.head_effects(tmp_path, "mpnet") == {}
 
 
 def test_agreement_of_tasks_is_that_of_mean_effects() -> None:

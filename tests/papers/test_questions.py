@@ -23,7 +23,6 @@ from bertsecrets.ablation.rows import Blocked
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.clusters.measure import Clusters
-from bertsecrets.measures.surface import Surface
 from bertsecrets.papers.models import Studied
 from bertsecrets.papers.page import StatementsPage, find_page
 from bertsecrets.papers.statements.judge import UNMEASURED, UNTOLD
@@ -93,17 +92,6 @@ def test_all_questions_appear_in_order_with_what_they_lack(tmp_path: Path) -> No
     assert '<details class="fold" id="section-1" open>' in text
 
 
-def test_each_question_is_folded_under_its_answer_in_a_line(tmp_path: Path) -> None:
-    names = ("cls", "sep_total", "punctuation", "sep_to_sep", "other_to_sep")
-    columns = dict.fromkeys(names, RISING + 0.1)
-    folder = make_run(tmp_path / "run", measured=[("checkpoint", "surface", columns)])
-    Run.open(folder).declare(Surface(1, 1).declaration())
-    text = questions_page().write(find_runs([str(tmp_path)])[0], tmp_path / "page").read_text("utf-8")
-    assert '<figure id="figure-clark_figure2">' in text
-    title = "Is [CLS] attended to in early layers and [SEP] in late ones"
-    assert re.search(rf"<summary><h2>{re.escape(title)}[^<]*</h2> <span[^>]*>[^<]+</span></summary>", text)
-
-
 def test_a_training_and_its_analyses_are_one_model_and_seeds_one_group(tmp_path: Path) -> None:
     for seed in (1, 2):
         trained = make_run(tmp_path / f"run{seed}", seed=seed, cosine_LH=1 - RISING)
@@ -156,8 +144,7 @@ def test_controls_answer_what_rates_and_labels_explain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "change", "over"),
-    [([0.02, 0.03], "+0.0250", "seeds and examples"), ([-0.02], "−0.0200", "examples")],
+    ("changes", "change", "over"), [([0.02, 0.03], "+0.0250", "seeds and examples"), ([-0.02], "−0.0200", "examples")]
 )
 def test_likeness_is_compared_with_and_without_dropout(
     tmp_path: Path, changes: list[float], change: str, over: str
@@ -210,7 +197,8 @@ def test_blocked_attention_tells_what_sep_is_for(tmp_path: Path, to: str, away: 
 
 
 def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant: bool) -> dict[str, Any]:
-    names = (
+    """A row of a group of two heads, whose loss of ten points has limits five points away."""
+    names = [
         "stderr",
         "p_value",
         "p_bh",
@@ -220,41 +208,22 @@ def group_row(run: Run, heads: str, verdict: str, interaction: float, redundant:
         "p_interaction",
         "p_controls",
         "p_margin",
-    )
-    return {
-        **dict.fromkeys(names, 0.01),
+    ]
+    identity = {
         "run": run.name,
         "model": "minilm",
         "task": "mrpc",
         "init": "pretrained",
         "stage": "checkpoint",
         "step": 9,
-        "evaluation": "val",
-        "metric": "accuracy",
-        "mode": "uniform",
-        "kind": "group",
-        "variant": heads,
-        "heads": heads,
-        "num_heads": 2,
-        "count": 408,
-        "layer": None,
-        "head": None,
-        "baseline": 0.8,
-        "score": 0.7,
-        "delta": -0.1,
-        "low": -0.15,
-        "high": -0.05,
-        "level": 0.95,
-        "false_discovery_rate": 0.05,
-        "correction": "family_wise",
-        "significant": True,
-        "verdict": verdict,
-        "margin": 0.01,
-        "redundant": redundant,
-        "interaction": interaction,
-        "interaction_low": interaction - 0.02,
-        "interaction_high": interaction + 0.02,
     }
+    variant = {"mode": "uniform", "kind": "group", "variant": heads, "heads": heads, "num_heads": 2, "layer": None}
+    score = {"head": None, "evaluation": "val", "metric": "accuracy", "count": 408, "baseline": 0.8, "score": 0.7}
+    change = {"delta": -0.1, "low": -0.15, "high": -0.05, "level": 0.95, "false_discovery_rate": 0.05}
+    judged = {"correction": "family_wise", "significant": True, "verdict": verdict, "margin": 0.01}
+    ends = {"interaction_low": interaction - 0.02, "interaction_high": interaction + 0.02}
+    together = {"redundant": redundant, "interaction": interaction, **ends}
+    return {**dict.fromkeys(names, 0.01), **identity, **variant, **score, **change, **judged, **together}
 
 
 def test_groups_are_redundant_or_unnecessary(tmp_path: Path) -> None:
@@ -322,24 +291,6 @@ def test_fine_tuning_favours_what_grows(tmp_path: Path, after: Sequence[float], 
     assert command.endswith(f"checkpoint={tmp_path / 'other'} 'measure=[patterns]' 'compare_with=[initial]'")
 
 
-@pytest.mark.parametrize(("sign", "short"), [(1, "relation heads matter more"), (-1, "relation heads matter less")])
-def test_relation_heads_are_held_against_effects(tmp_path: Path, sign: int, short: str) -> None:
-    columns = {"weight": RISING, "over_position": RISING}
-    columns |= {
-        f"p_{name}_corrected": np.where(RISING > 0.19, 0.001, 0.9) for name in ("position", "received", "other_links")
-    }
-    make_run(
-        tmp_path / "run",
-        measured=[("initial", "frame_relations", columns)],
-        delta_LH=-sign * RISING,
-        significant_LH=RISING > 0.21,
-        p_constant=0.001,
-    )
-    section = question("Does the fine-tuned model use", models_in(tmp_path))
-    assert section.summary == short
-    assert section.tables[0].rows[0][:3] == ["mrpc", "4 of 24", "2" if sign == 1 else "0"]
-
-
 def with_predictions(folder: Path, right_N: ArrayLike) -> Path:
     right_N = np.asarray(right_N, bool)
     label_N = np.arange(len(right_N)) % 2
@@ -385,8 +336,6 @@ def test_what_both_sentences_gain_over_seeds_keeps_the_noise_of_examples(tmp_pat
     ("difference", "named"),
     [
         ({"optimizer": {"learning_rate": 1e-3, "layer_decay": 1.25}}, "learning rate"),
-        ({"trainer": {"devices": 1, "max_epochs": 1}}, "epochs"),
-        ({"data": {"only": "second", "limit_train": 50}}, "training examples"),
         ({"init": "random_normal"}, "init"),
     ],
 )
@@ -411,13 +360,6 @@ def test_models_and_seeds_that_learned_nothing_do_not_answer(tmp_path: Path) -> 
     [row] = question("Do layers change more", models_in(tmp_path)).tables[0].rows
     assert row[1] == "+0.120"
     assert question("Do layers change more", models_in(tmp_path / "run2")).tables == []
-
-
-def test_a_control_keeps_the_seeds_that_learn_nothing(tmp_path: Path) -> None:
-    for seed, p_constant in ((1, 0.04), (2, 0.4)):
-        make_run(tmp_path / f"run{seed}", seed=seed, p_constant=p_constant, data={"permute_labels": True})
-    (control,) = models_in(tmp_path).groups
-    assert [model.seed for model in control.learners] == [1, 2]
 
 
 def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Path) -> None:
@@ -459,17 +401,7 @@ def test_analyses_alone_are_grouped_by_the_training_that_they_name(tmp_path: Pat
                 "data.eval_path=dev.csv",
                 "data.skip_bad_rows=true",
             },
-        ),
-        (
-            {"name": "ag_news", "hub": {"path": "fancy/ag_news", "texts": ["text"], "label": "label"}},
-            {"source": "hub", "dataset": "fancy/ag_news", "dataset_config": "en", "text": "text"},
-            {"data=hub", "data.dataset=fancy/ag_news", "data.dataset_config=en"},
-        ),
-        (
-            {"name": "mrpc", "hub": {"path": "nyu-mll/glue", "texts": ["a", "b"], "label": "label"}},
-            {"source": "hub", "path": "copy", "limit_train": 100},
-            {"task=mrpc", "data=hub", "data.path=copy", "data.limit_train=100"},
-        ),
+        )
     ],
 )
 def test_training_again_names_all_of_the_data(

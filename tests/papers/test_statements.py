@@ -15,22 +15,11 @@ from reporting.finished_runs import make_run
 from scipy import stats
 
 from bertsecrets.cli.composition import check
-from bertsecrets.cli.pages import compare_sweep
 from bertsecrets.errors import UserError
 from bertsecrets.papers.ledger import Ledger
 from bertsecrets.papers.models import studied
 from bertsecrets.papers.page import find_page
-from bertsecrets.papers.statements.judge import (
-    DIFFERS,
-    HOLDS,
-    HOLDS_HERE,
-    UNTOLD,
-    Entry,
-    _plain,
-    _reading,
-    depends_on,
-    judge,
-)
+from bertsecrets.papers.statements.judge import DIFFERS, HOLDS, HOLDS_HERE, UNTOLD, Entry, depends_on, judge
 from bertsecrets.papers.statements.kinds import KINDS
 from bertsecrets.papers.statements.statement import FOLDER, Statement, check_columns, read_statement, read_statements
 from bertsecrets.papers.statements.test import Reading
@@ -87,14 +76,6 @@ def test_maps_of_seeds_are_compared_in_a_ring(tmp_path: Path) -> None:
     )
     # The comparison with another seed is not one with the model before fine-tuning.
     assert fine_tuning.finding is None
-
-
-def test_another_comparison_than_with_the_next_seed_is_not_read(tmp_path: Path) -> None:
-    for seed in (1, 2, 3):
-        surface_run(tmp_path / f"run{seed}", seed=seed)
-    compared_run(tmp_path, 1, 3, 0.8)
-    cell = only(ledger(tmp_path, statement_of({"kind": "mean", "column": "seeds:drift/cosine", "above": 0.5}))[0])
-    assert (cell.finding, cell.verdict) == (None, UNTOLD)
 
 
 def test_p_values_are_corrected_over_the_ledger(tmp_path: Path) -> None:
@@ -223,31 +204,6 @@ def test_the_mode_of_disabling_is_that_of_the_statement(tmp_path: Path) -> None:
     assert zero.finding.readings[0].detail == "accuracy on val, 100 of 408 examples"
 
 
-def test_attention_and_feed_forward_sublayers_are_compared_whatever_the_mode_of_heads(tmp_path: Path) -> None:
-    """He et al. 2024 against Lei et al. 2025: which of the two costs more to leave out."""
-    claim = {"kind": "mean", "column": "disable/zero/attention", "minus": "disable/zero/ffn", "above": 0}
-    disabled(np.full((4, 10), -3.0), 1)(tmp_path / "run")
-    before = only(ledger(tmp_path, statement_of(claim))[0])
-    assert before.command.endswith("analysis=disable 'ablation.components=[attention,ffn,layers]'")
-    run = Run.open(tmp_path / "run")
-    rows = [row for row in run.ablation_table().rows() if row["head"] == 0]
-    parts = [
-        {**row, "kind": kind, "variant": f"l{row['layer']:02d}-{kind}", "head": None, "delta": delta}
-        for kind, delta in (("attention", -0.01), ("ffn", -0.06))
-        for row in rows
-    ]
-    run.ablation_table().append(type(run.ablation_table()).from_rows(parts)).write(run.ablation_path)
-    assert only(ledger(tmp_path, statement_of(claim))[0]).finding.value == pytest.approx(5)
-    # A sweep of parts alone, without a number of any head.
-    type(run.ablation_table()).from_rows(parts).write(run.ablation_path)
-    run.heads_path.unlink(missing_ok=True)
-    cell = only(ledger(tmp_path, statement_of(claim))[0])
-    assert cell.finding.value == pytest.approx(5)
-    share = {"kind": "share", "column": "disable/zero/ffn", "over": -5.0, "above": 0.5}
-    assert only(ledger(tmp_path, statement_of(share))[0]).finding.value == 0
-    assert statement_of(share).test.number == "share of all layers with disable/zero/ffn over -5"
-
-
 def test_a_sweep_of_some_layers_is_not_that_of_the_model(tmp_path: Path) -> None:
     made = surface_run(tmp_path / "run")
     disabled(np.full((1, 10), -3.0), 1)(tmp_path / "one")
@@ -296,16 +252,6 @@ def test_what_a_statement_depends_on(tmp_path: Path) -> None:
     assert entry.verdict == "depends"
     assert depends_on(entry) == [
         "It depends on the task (minilm): it holds for mrpc (0.352) and does not hold for rte (0.177)."
-    ]
-
-
-def test_what_a_statement_depends_on_may_be_the_seed(tmp_path: Path) -> None:
-    surface_run(tmp_path / "a", LAYERS, task="mrpc")
-    surface_run(tmp_path / "c", LAYERS / 2, task="mrpc", seed=2)
-    (entry,) = ledger(tmp_path, statement_of({**MEAN, "above": 0.3}))
-    assert depends_on(entry) == [
-        "It depends on the seed (mrpc): 1 of 2 seeds alone show that it holds, 1 that it does not (not corrected for "
-        "the number of tests)."
     ]
 
 
@@ -362,12 +308,6 @@ def test_kept_readings_are_json_and_older_ones_are_read(tmp_path: Path) -> None:
     path.write_text(json.dumps({"other": {**entry, "reading": unlimited}}))
     ledger(tmp_path, statement)
     assert len(json.loads(path.read_text(), parse_constant=refuse)) == 2
-
-
-def test_limits_that_are_kept_are_those_that_were_read() -> None:
-    for limits in ((-math.inf, math.inf), (0.0, math.inf), (-math.inf, 0.5), (0.0, 1.0)):
-        reading = Reading(0.5, 0.1, 10, limits=limits)
-        assert _reading(json.loads(json.dumps(_plain(reading), allow_nan=False))) == reading
 
 
 def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:
@@ -453,18 +393,6 @@ def test_the_next_step_is_the_command_that_most_statements_lack(tmp_path: Path) 
     assert all(str(made) in command for _, command in steps)
 
 
-def test_a_statement_without_a_model_says_of_which_it_is(tmp_path: Path) -> None:
-    surface_run(tmp_path / "run", task="stsb")
-    reasons = {
-        "kovaleva_cls_to_sep": "No run is of a model fine-tuned on other tasks than stsb or rte or qnli.",
-        "kovaleva_random_head_harms": "No run is of a model fine-tuned on mrpc or rte.",
-        "kovaleva_random_is_constant": "No run is of a model fine-tuned from random weights on mrpc or qqp or rte.",
-    }
-    page = Ledger(tuple(reasons)).write(find_runs([str(tmp_path / "run")])[0], tmp_path / "page")
-    stored = json.loads((page.parent / "statements.json").read_text("utf-8"))["statements"]
-    assert {name: stored[name]["reason"] for name in reasons} == reasons
-
-
 @pytest.mark.parametrize(
     ("command", "argument"),
     [("train", "experiment=statements"), ("train", "experiment=statements_quick"), ("analyze", "analysis=statements")],
@@ -487,14 +415,6 @@ def test_the_configurations_take_what_the_statements_read(command: str, argument
     )
     scores = {getattr(test, "order", None) for test in once} - {None, "", "gates"}
     assert scores <= set(config.prune.scores)
-
-
-def test_models_of_two_sizes_go_together(tmp_path: Path) -> None:
-    surface_run(tmp_path / "runs" / "small")
-    surface_run(tmp_path / "runs" / "large", np.repeat(LAYERS, 2, 0), model={"name": "mpnet", "path": "model"})
-    pages = compare_sweep(tmp_path / "runs", paper="statements")
-    assert [page.name for page in pages] == ["comparison.html", "statements.html"]
-    assert "mrpc · mpnet" in pages[-1].read_text("utf-8")
 
 
 def test_seeds_without_a_number_are_not_counted_on_the_page(tmp_path: Path) -> None:
