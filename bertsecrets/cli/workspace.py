@@ -62,20 +62,13 @@ def save_workspace(config: DictConfig) -> None:
 
 
 def build_workspace(entity: str, project: str, group: str | None) -> Any:
-    """Build a workspace, runs grouped by task, model and initialisation: scores with seeds as a band, heatmaps side by
-    side, effects of disabling, pruning curves, and training in a section that is closed at first.
+    """Build a workspace, runs grouped by task, model and initialisation, with a section for each part.
 
     Raises:
         UserError: If ``wandb-workspaces`` is not installed.
     """
     _, ws = _library()
-    sections = [
-        ws.Section(name="Scores, seeds as a band", panels=_score_panels(), is_open=True),
-        ws.Section(name="Drift, side by side by task", panels=_drift_panels(), is_open=True),
-        ws.Section(name="Disabling heads", panels=_effect_panels(), is_open=True),
-        ws.Section(name="Pruning", panels=_pruning_panels(), is_open=True),
-        ws.Section(name="Training", panels=_training_panels(), is_open=False),
-    ]
+    sections = [ws.Section(name=title, panels=panels, is_open=is_open) for title, _, panels, is_open in _parts()]
     runs = ws.RunsetSettings(filters=_of_group(group), groupby=[ws.Config(name) for name in _GROUPED_BY])
     return ws.Workspace(entity=entity, project=project, name="bertsecrets", sections=sections, runset_settings=runs)
 
@@ -95,29 +88,58 @@ def build_report(entity: str, project: str, group: str | None) -> Any:
         filters=_of_group(group),
         groupby=[f"config.{name}" for name in _GROUPED_BY],
     )
-    parts = [
-        ("Scores", "Each line is a task, a model and an initialisation; the band spans its seeds.", _score_panels()),
-        (
-            "Which heads changed",
-            "Similarity with the maps before fine-tuning; the slider goes through the training steps. Layers and heads "
-            "are counted from 0.",
-            _drift_panels(),
-        ),
-        (
-            "Which heads matter",
-            "Change of score when a head is disabled; effects that may be chance are pale. The heads that changed need "
-            "not be the heads that matter.",
-            _effect_panels(),
-        ),
-        ("How far one can prune", "Change of score by the number of heads kept.", _pruning_panels()),
-        ("Training", "Learning rate, loss, and gradient norms of the layers before clipping.", _training_panels()),
-    ]
     blocks: list[Any] = [wr.TableOfContents()]
-    for title, text, panels in parts:
+    for title, text, panels, _ in _parts():
         blocks += [wr.H1(title), wr.P(text), wr.PanelGrid(runsets=[runs], panels=panels)]
     return wr.Report(
         entity=entity, project=project, title="What fine-tuning did to each head", width="fluid", blocks=blocks
     )
+
+
+def _parts() -> list[tuple[str, str, list[Any], bool]]:
+    """Title, explanation and panels of each part, and whether a workspace shows it open."""
+    wr, _ = _library()
+    lines = [{"title": name, "y": [name]} for name in _TRAINING]
+    layers = [{"title": f"{name} by layer", "metric_regex": rf"^{name}/l\d+$"} for name in _LAYERS]
+    band = {"groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
+    bars = [
+        wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6))
+        for index, name in enumerate(_EFFECTS)
+    ]
+    return [
+        (
+            "Scores",
+            "Each line is a task, a model and an initialisation; the band spans its seeds.",
+            _line_plots([{"title": name, "y": [name], **band} for name in _SCORES]),
+            True,
+        ),
+        (
+            "Which heads changed",
+            "Similarity with the maps before fine-tuning; the slider goes through the training steps. Layers and heads "
+            "are counted from 0.",
+            _pictures({name: [name] for name in _DRIFT}),
+            True,
+        ),
+        (
+            "Which heads matter",
+            "Change of score when a head is disabled, in points; effects that may be chance are pale. The heads that "
+            "changed need not be the heads that matter.",
+            [*bars, *_pictures(_EFFECT_PICTURES, first=1)],
+            True,
+        ),
+        (
+            "How far one can prune",
+            "Change of score, in points, by the number of heads kept.",
+            _line_plots([{"title": "change of score by heads kept", "metric_regex": f"^{CHANGE_OF}"}], KEPT_AXIS),
+            True,
+        ),
+        (
+            "Training",
+            "Learning rate, loss, and gradient norms of the layers before clipping.",
+            _line_plots([*lines, *layers]),
+            False,
+        ),
+    ]
 
 
 def specification(page: Any) -> dict[str, Any]:
@@ -131,23 +153,6 @@ def _of_group(group: str | None) -> Any:
     return ws.And(ws.Metric("Group") == group) if group else []
 
 
-def _score_panels() -> list[Any]:
-    band = {"groupby_aggfunc": "mean", "groupby_rangefunc": "minmax"}
-    return _line_plots([{"title": name, "y": [name], **band} for name in _SCORES])
-
-
-def _training_panels() -> list[Any]:
-    """Scalars of training, and a panel with a line for each layer."""
-    lines = [{"title": name, "y": [name]} for name in _TRAINING]
-    layers = [{"title": f"{name} by layer", "metric_regex": rf"^{name}/l\d+$"} for name in _LAYERS]
-    return _line_plots([*lines, *layers])
-
-
-def _pruning_panels() -> list[Any]:
-    """The change of score by heads kept, a line for each score."""
-    return _line_plots([{"title": "change of score by heads kept", "metric_regex": f"^{CHANGE_OF}"}], KEPT_AXIS)
-
-
 def _line_plots(described: Sequence[Mapping[str, Any]], x: str = STEP) -> list[Any]:
     wr, _ = _library()
     return [
@@ -156,25 +161,12 @@ def _line_plots(described: Sequence[Mapping[str, Any]], x: str = STEP) -> list[A
     ]
 
 
-def _drift_panels() -> list[Any]:
-    return _pictures({name: [name] for name in _DRIFT})
-
-
 def _pictures(keys_by_title: Mapping[str, Sequence[str]], first: int = 0) -> list[Any]:
     wr, _ = _library()
     return [
         wr.MediaBrowser(title=title, media_keys=keys, num_columns=3, layout=wr.Layout(x=0, y=12 * index, w=24, h=12))
         for index, (title, keys) in enumerate(keys_by_title.items(), first)
     ]
-
-
-def _effect_panels() -> list[Any]:
-    wr, _ = _library()
-    bars = [
-        wr.BarPlot(title=name, metrics=[name], layout=wr.Layout(x=8 * (index % 3), y=6 * (index // 3), w=8, h=6))
-        for index, name in enumerate(_EFFECTS)
-    ]
-    return [*bars, *_pictures(_EFFECT_PICTURES, first=1)]
 
 
 def _library() -> tuple[Any, Any]:

@@ -215,14 +215,6 @@ def test_parts_by_layer_merge_to_the_whole(trained: Path, analysed: Path, tiny_b
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_table_of_one(trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    arguments = [a for a in analysis(tiny_bert, tmp_path / "two", trained) if a != "trainer.accelerator=cpu"]
-    result = door("analyze", *arguments, "analysis=disable_heads", "trainer=ddp_cpu", "trainer.devices=2")
-    assert result.returncode == 0, result.stderr
-    same(*(AblationTable.read(folder / "ablation.parquet") for folder in (analysed, tmp_path / "two")), 1e-9)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_two_processes_screen_what_one_does(
     trained: Path, analysed: Path, tiny_bert: Path, tmp_path: Path, precision: str

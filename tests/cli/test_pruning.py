@@ -1,12 +1,11 @@
-"""Pruning and gates through the doors: the command of the documentation, two processes, heads removed before
-training."""
+"""Pruning through the doors: the command of the documentation, and heads removed before training."""
 
 from pathlib import Path
 
 import pytest
 from cli.runs import door, small
 
-from bertsecrets.pruning.rows import PathPoint, Pruned
+from bertsecrets.pruning.rows import Pruned
 from bertsecrets.results.run import Run
 from bertsecrets.results.table import HeadTable
 from bertsecrets.results.views import MeasureView
@@ -21,7 +20,6 @@ LITTLE = (
     "logger=csv",
     "progress=false",
 )
-GATES = ("analysis.gates.path=[0.1]", "analysis.gates.steps=6", "analysis.gates.fits=1", "analysis.gates.examples=33")
 
 
 def pruned(folder: Path, trained: Path, *extra: str) -> Pruned:
@@ -65,35 +63,6 @@ def grid_of(folder: Path, measure: str, column: str) -> dict[tuple[int, int], fl
     table = HeadTable.read(folder / "heads.parquet")
     grid_LH = table.grid(measure, column, "checkpoint", table.steps(measure, column, "checkpoint")[-1])[0]
     return {(layer, head): float(value) for layer, row in enumerate(grid_LH) for head, value in enumerate(row)}
-
-
-MEASURED = "[exact,head_gradient/batch_normalised,first_order/mean,relevance,direct_effect,shapley]"
-
-
-@pytest.mark.parametrize(("recovery", "scores"), [(0, MEASURED), (1, "[exact]")])
-def test_two_processes_give_the_numbers_of_one(trained: Path, tmp_path: Path, recovery: int, scores: str) -> None:
-    extra = [f"prune.recovery_epochs={recovery}", "prune.iterative=true", f"prune.scores={scores}"]
-    one = pruned(tmp_path / "one", trained, *extra)
-    two = pruned(tmp_path / "two", trained, *extra, "trainer=ddp_cpu", "trainer.devices=2")
-    assert one.search.choosing == two.search.choosing == 33
-    for first, second in zip(one.points, two.points, strict=True):
-        assert (second.score, second.kept, second.from_table) == (first.score, first.kept, False)
-        numbers = [[at.change.value, at.change.low, at.change.high, at.loss] for at in (first, second)]
-        assert numbers[1] == pytest.approx(numbers[0], abs=1e-5)
-    assert not (tmp_path / "two" / "pruning").exists()
-
-
-def test_gates_of_two_processes_are_those_of_one(trained: Path, tmp_path: Path) -> None:
-    paths = []
-    for name, extra in (("one", []), ("two", ["trainer=ddp_cpu", "trainer.devices=2"])):
-        arguments = ["analysis=gates", *GATES, "logger=csv", "progress=false", f"hydra.run.dir={tmp_path / name}"]
-        result = door("analyze", f"checkpoint={trained}", *arguments, *extra)
-        assert result.returncode == 0, result.stderr
-        paths.append(view_of(tmp_path / name, "causal_gates").found(PathPoint))
-    (one,), (two,) = paths
-    # Undefined standard errors are equal as text alone.
-    assert repr((two.kept, two.change)) == repr((one.kept, one.change))
-    assert two.loss == pytest.approx(one.loss, abs=1e-5)
 
 
 def test_heads_removed_before_training_on_one_page(tiny_bert: Path, tmp_path: Path) -> None:
