@@ -92,6 +92,7 @@ def wandb_logger(
                 "the agent with WANDB_MODE=online."
             )
     source = lineage(config)
+    disabled = {"disabled": named(config)} if named(config) else {}
     wandb_arguments: dict[str, Any] = {
         "project": project,
         "entity": entity,
@@ -101,7 +102,7 @@ def wandb_logger(
         "job_type": job_type,
         # W&B refuses longer tags; the configuration has the full names.
         "tags": [tag[:_LONGEST_TAG] for tag in (run.task, run.model, run.init, *config["tags"])],
-        "config": {**used(config), "disabled": named(config), "code_version": code_version(), **source},
+        "config": {**used(config), **disabled, "code_version": code_version(), **source},
         "notes": f"Analysis of the run {source.get('source_url', source['source_run'])}" if source else None,
         **settings,
     }

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.distributions import BaseDistribution
 
-PLUGIN = "hydra_plugins.bertsecrets.Search"
-"""The ``_target_`` of this sweeper. Hydra instantiates plugins only from below ``hydra_plugins``."""
+_PACKAGE = "hydra_plugins.bertsecrets"
+PLUGIN = f"{_PACKAGE}.Search"
+"""The ``_target_`` of this sweeper."""
 
 STUDIES = "optuna.db"
 """Optuna's database in the sweep's folder. Each command adds a study, which starts with the trials of the one
@@ -49,7 +50,7 @@ class SearchSettings(Settings):
 
 def offer_search() -> None:
     """Let Hydra find this sweeper."""
-    Plugins.instance().class_name_to_class[PLUGIN] = Search
+    Plugins.instance().register(Search)
 
 
 def check_search(section: Mapping[str, Any], overrides: Sequence[Override]) -> None:
@@ -116,6 +117,9 @@ class Search(Sweeper):
     Args:
         settings: The keys of :class:`SearchSettings`.
     """
+
+    # Hydra 1.3 builds plugins only from below this package.
+    __module__ = _PACKAGE
 
     def __init__(self, **settings: Any) -> None:
         self.settings = SearchSettings.read("hydra.sweeper", {**settings, "params": dict(settings["params"])})
