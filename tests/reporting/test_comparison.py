@@ -18,6 +18,7 @@ from bertsecrets.measures.dependency.measure import Dependency
 from bertsecrets.reporting.comparison import write_comparison
 from bertsecrets.reporting.conditions import find_conditions
 from bertsecrets.reporting.runs import find_runs
+from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.run import Run
 from bertsecrets.settings import CONF
 from bertsecrets.sweeps.hydra_arguments import BASE
@@ -253,6 +254,30 @@ def test_a_constant_prediction_is_named_where_its_correlation_is_undefined(tmp_p
     text = compare(tmp_path / "sweep").read_text()
     assert "On average no better than a constant answer: minilm · pearson" in text
     assert "<title>On average no model is better than a constant answer" in text
+
+
+def test_runs_that_disable_one_head_each_are_compared_by_their_effects(tmp_path: Path) -> None:
+    for name, delta in (("0.1", -0.02), ("1.0", -0.11), ("1.1", 0.005)):
+        folder = make_run(
+            tmp_path / "sweep" / name,
+            delta_LH=np.full((2, 2), delta),
+            analysis={"disable": {}},
+            ablation={"head": name},
+            checkpoint="run",
+        )
+        layer, head = map(int, name.split("."))
+        table = AblationTable.read(folder / "ablation.parquet").select(layer=layer, head=head).rows()
+        row = {**table[0], "low": delta - 0.03, "high": delta + 0.03}
+        AblationTable.from_rows([row]).write(folder / "ablation.parquet")
+    text = compare(tmp_path / "sweep").read_text("utf-8")
+    title = "Accuracy changes most without layer 1 · head 0, by −11.0 points (−14.0 to −8.0)"
+    assert f"<title>{title}" in text
+    assert "least without layer 1 · head 1, by +0.5 points (−2.5 to +3.5)" in text
+    # The scores of the model with all heads, which are the same in each, come after the effects.
+    headings = re.findall(r"<h2>(.*?)</h2>", text)
+    assert headings[1:3] == ["Change of accuracy without what each run disables", "Scores"]
+    drawn = {path.stem for path in (tmp_path / "sweep" / "comparison" / "figures").glob("*.png")}
+    assert drawn == {"disabled", "scores"}
 
 
 @pytest.mark.parametrize("overrides", [[], ["hydra.run.dir=elsewhere"]])
