@@ -99,12 +99,10 @@ def compare_experiments(
     pairs = contrasts(conditions, varying)
     sections = []
     for name, declaration in declarations.items():
-        shown = declaration.shown
-        assert shown is not None, "views resolve declarations"
         replicates = {
             condition.label(varying): replicates
             for condition in conditions
-            if (replicates := condition.replicates(name, of_task=shown.reads_task)) is not None
+            if (replicates := condition.replicates(name, of_task=declaration.shown.reads_task)) is not None
         }
         if not replicates:
             continue
