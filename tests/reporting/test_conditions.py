@@ -26,29 +26,45 @@ def test_seeds_are_replicates_and_every_varied_setting_a_condition(tmp_path: Pat
     assert unfinished == []
 
 
-def test_a_setting_that_follows_from_the_task_is_no_condition_of_its_own(tmp_path: Path) -> None:
-    for task, rate in (("mrpc", 1e-5), ("rte", 2e-5)):
-        make_run(tmp_path / task, task=task, optimizer={"learning_rate": rate})
-    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == ["task"]
+RATES = [{"optimizer": {"learning_rate": rate}, "schedule": {"peak": rate}} for rate in (1e-5, 2e-5)]
+SEEDS = [{"seed": seed, "patterns": {"fit": {"seed": seed}}, "ablation": {"seed": 0}} for seed in (1, 2, 3)]
+SWEEPS = [{"seed": seed, "ablation": {"sweep": sweep, "mode": "uniform"}} for seed, sweep in ((1, "exact"), (2, None))]
 
 
-def test_a_setting_that_follows_the_seed_is_no_condition(tmp_path: Path) -> None:
-    for seed in (1, 2, 3):
-        make_run(tmp_path / str(seed), seed=seed, patterns={"fit": {"seed": seed}}, ablation={"seed": 0})
+@pytest.mark.parametrize(
+    ("runs", "factors"),
+    [
+        ([{"task": task, **rate} for task, rate in zip(("mrpc", "rte"), RATES, strict=True)], ["task"]),
+        (RATES, ["optimizer.learning_rate"]),
+        # Its effect must not be mistaken for that of the initialisation.
+        (
+            [{"init": init, **rate} for init, rate in zip(("pretrained", "random_normal"), RATES, strict=True)],
+            ["init", "optimizer.learning_rate"],
+        ),
+        (SEEDS, []),
+        ([*SEEDS, {"seed": 1, "patterns": {"fit": {"seed": 1}}, "ablation": {"seed": 7}}], ["ablation.seed"]),
+        # How something is computed distinguishes only runs that are otherwise equal.
+        (SWEEPS, []),
+        ([*SWEEPS, {"ablation": {"sweep": "screened", "mode": "uniform"}}], ["ablation.sweep"]),
+        # What changes no number is no condition.
+        (
+            [
+                {"seed": seed, "save": save, "overwrite": save is None, "push_to_hub": save}
+                for seed, save in enumerate((None, "model"))
+            ],
+            [],
+        ),
+    ],
+)
+def test_which_settings_distinguish_conditions(runs: list[dict[str, Any]], factors: list[str], tmp_path: Path) -> None:
+    for place, settings in enumerate(runs):
+        make_run(tmp_path / str(place), **settings)
     conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == []
-    assert [len(condition.runs) for condition in conditions] == [3]
-    make_run(tmp_path / "other", seed=1, patterns={"fit": {"seed": 1}}, ablation={"seed": 7})
-    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == ["ablation.seed"]
-
-
-def test_two_settings_that_always_change_together_are_one(tmp_path: Path) -> None:
-    for rate in (1e-5, 2e-5):
-        make_run(tmp_path / f"rate-{rate}", optimizer={"learning_rate": rate}, schedule={"peak": rate})
-    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == ["optimizer.learning_rate"]
+    assert varying == factors
+    if not factors:
+        assert [len(condition.runs) for condition in conditions] == [len(runs)]
+    if len(factors) > 1:
+        assert contrasts(conditions, varying) == []
 
 
 def test_contrasts_differ_in_one_factor_and_tasks_come_last(tmp_path: Path) -> None:
@@ -65,14 +81,6 @@ def test_contrasts_differ_in_one_factor_and_tasks_come_last(tmp_path: Path) -> N
     ]
     labels = {condition.label(varying) for condition in conditions}
     assert {label for _, first, second in found for label in (first, second)} == labels
-
-
-def test_what_varies_along_with_the_initialisation_is_not_hidden_behind_it(tmp_path: Path) -> None:
-    for init, rate in (("pretrained", 2e-5), ("random_normal", 1e-4)):
-        make_run(tmp_path / init, init=init, optimizer={"learning_rate": rate})
-    conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == ["init", "optimizer.learning_rate"]
-    assert contrasts(conditions, varying) == []
 
 
 def test_a_measure_that_only_some_runs_have_makes_no_conditions(tmp_path: Path) -> None:
@@ -92,16 +100,6 @@ def test_a_measure_that_only_some_runs_have_makes_no_conditions(tmp_path: Path) 
     make_run(tmp_path / "words", seed=1, **settings | {"annotation": {"pipeline": "other words"}})
     _, varying = find_conditions(find_runs([str(tmp_path)])[0])
     assert varying == ["init", "annotation.pipeline", "measure.features.max_examples"]
-
-
-def test_how_something_is_computed_distinguishes_only_runs_that_are_otherwise_equal(tmp_path: Path) -> None:
-    for seed, sweep in ((1, "exact"), (2, None)):
-        make_run(tmp_path / str(seed), seed=seed, ablation={"sweep": sweep, "mode": "uniform"})
-    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == []
-    make_run(tmp_path / "screened", seed=1, ablation={"sweep": "screened", "mode": "uniform"})
-    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == ["ablation.sweep"]
 
 
 def test_one_run_twice_is_no_replicate(tmp_path: Path) -> None:
@@ -171,13 +169,6 @@ def test_a_run_and_its_analyses_are_one_replicate(tmp_path: Path) -> None:
     conditions, varying = find_conditions(find_runs([str(tmp_path)])[0])
     assert varying == ["ablation.mode", "optimizer.learning_rate"]
     assert {condition.factors["optimizer.learning_rate"] for condition in conditions} == {"0.0001", "0.0002"}
-
-
-def test_what_changes_no_number_is_no_condition(tmp_path: Path) -> None:
-    for seed, save in ((1, None), (2, "model")):
-        make_run(tmp_path / str(seed), seed=seed, save=save, overwrite=save is None, push_to_hub=save)
-    _, varying = find_conditions(find_runs([str(tmp_path)])[0])
-    assert varying == []
 
 
 def test_controls_are_conditions_of_trainings_and_of_analyses(tmp_path: Path) -> None:
