@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from bertsecrets.ablation.outcomes import Outcomes
@@ -16,19 +16,18 @@ from bertsecrets.ablation.rows import ABLATION, Together
 from bertsecrets.ablation.scoring import judged_metrics
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.verdicts import judge
+from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.attention.watch import capture
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.module import TaskData
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
-from bertsecrets.models.encoder import Autocast, evaluating
+from bertsecrets.models.encoder import evaluating
 from bertsecrets.models.metrics import decide
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
-from bertsecrets.results.run import Run
 
 _LONGEST = 40
 """Tokens of an example that is shown, if there are so short ones: a larger map cannot be read beside the grid."""
@@ -39,21 +38,16 @@ _MODES = ("uniform", "zero")
 """Modes that need nothing but the heads."""
 
 
-def look_closer(
-    run: Run, model: nn.Module, data: TaskData, settings: AblationSettings, device: torch.device, context: Autocast
-) -> None:
+def look_closer(context: Context, settings: AblationSettings) -> None:
     """Write what a run's page shows beyond the table of its sweep; nothing unless heads were disabled one at a time.
 
     Runs the model in this process alone, over all examples of the sweep.
 
     Args:
-        run: The run, with the table and the outcomes of the sweep.
-        model: The model that was swept.
-        data: The task's data.
+        context: The model that was swept, and the run with the table and the outcomes of the sweep.
         settings: How effects are judged.
-        device: Where to run the model; it is moved back.
-        context: Entered around every pass, e.g. the trainer's autocast.
     """
+    run, model = context.run, context.model
     disabled = DisabledHeads.of(run)
     if disabled is None:
         return
@@ -62,28 +56,22 @@ def look_closer(
     if not path.is_file():
         return
     outcomes = Outcomes.read(path)
-    dataset = data.evaluation_dataset(row["evaluation"])
+    dataset = context.data.evaluation_dataset(row["evaluation"])
     position_of = {example.index: position for position, example in enumerate(dataset.examples)}
     positions = [position_of[index] for index in outcomes.index_N.tolist()]
-    home = next(model.parameters()).device
-    model.to(device)
-    try:
-        with evaluating(model), torch.no_grad():
-            examples = _telling(model, data, dataset, outcomes, positions, device, context)
-            write_telling(run.folder / "ablation", examples)
-            spared = disabled.spared
-            if row["mode"] in _MODES and len(spared) > 1:
-                started = time.monotonic()
-                edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
-                with override(model, edits):
-                    logits_NC = _logits(model, dataset, positions, device, context)
-                judged = _judged(outcomes, logits_NC, data.task, settings)
-                names = " ".join(f"{layer}-{head}" for layer, head in spared)
-                how = {"mode": row["mode"], "heads": names, "seconds": time.monotonic() - started}
-                rows = [Together(**how, **of_metric) for of_metric in judged]
-                run.write_rows(ABLATION, row["stage"], row["step"], rows, [Together], mode=row["mode"])
-    finally:
-        model.to(home)
+    with evaluating(model), torch.no_grad():
+        write_telling(run.folder / "ablation", _telling(context, dataset, outcomes, positions))
+        spared = disabled.spared
+        if row["mode"] in _MODES and len(spared) > 1:
+            started = time.monotonic()
+            edits = [HeadEdit(layer, head, row["mode"]) for layer, head in spared]
+            with override(model, edits):
+                logits_NC = _logits(context, dataset, positions)
+            judged = _judged(outcomes, logits_NC, context.task, settings)
+            names = " ".join(f"{layer}-{head}" for layer, head in spared)
+            how = {"mode": row["mode"], "heads": names, "seconds": time.monotonic() - started}
+            rows = [Together(**how, **of_metric) for of_metric in judged]
+            run.write_rows(ABLATION, row["stage"], row["step"], rows, [Together], mode=row["mode"])
 
 
 def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
@@ -111,15 +99,10 @@ def most_changed(outcomes: Outcomes, task: Task, length_N: Tensor) -> Tensor:
 
 
 def _telling(
-    model: nn.Module,
-    data: TaskData,
-    dataset: EncodedSplit,
-    outcomes: Outcomes,
-    positions: Sequence[int],
-    device: torch.device,
-    context: Autocast,
+    context: Context, dataset: EncodedSplit, outcomes: Outcomes, positions: Sequence[int]
 ) -> dict[tuple[int, int], TellingExample]:
     """The most changed example of every single head, with the head's map."""
+    data = context.data
     length_N = torch.tensor([dataset.lengths[position] for position in positions])
     example_V = most_changed(outcomes, data.task, length_N).tolist()
     heads = [(index, outcomes.plan.variants[index].heads[0]) for index in outcomes.plan.of_kind(HEAD)]
@@ -130,8 +113,8 @@ def _telling(
     maps: dict[int, Tensor] = {}
     tokens: dict[int, list[str]] = {}
     for batch, members in _batches(dataset, wanted):
-        with context():
-            captured = capture(model, batch.to(device).inputs())
+        with context.autocast():
+            captured = capture(context.model, batch.to(context.device).inputs())
         for row, (position, map_LHQK) in enumerate(zip(members, captured, strict=True)):
             maps[position] = map_LHQK
             tokens[position] = data.tokens(batch.input_ids_BS[row][batch.attention_mask_BS[row].bool()])
@@ -160,15 +143,13 @@ def _batches(dataset: EncodedSplit, positions: Sequence[int]) -> Iterator[tuple[
         yield dataset[list(members)], members
 
 
-def _logits(
-    model: nn.Module, dataset: EncodedSplit, positions: Sequence[int], device: torch.device, context: Autocast
-) -> Tensor:
+def _logits(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -> Tensor:
     """Logits ``[N, C]`` of the examples at these positions."""
     order = sorted(range(len(positions)), key=lambda at: dataset.lengths[positions[at]])
     parts = []
     for batch, _ in _batches(dataset, [positions[at] for at in order]):
-        with context():
-            parts.append(model(**batch.to(device).inputs()).logits.float().cpu())
+        with context.autocast():
+            parts.append(context.model(**batch.to(context.device).inputs()).logits.float().cpu())
     logits_NC = torch.cat(parts)
     return logits_NC[torch.tensor(order).argsort()]
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
+from bertsecrets.analysis import Context
 from bertsecrets.cli.build import make_loggers, make_trainer, trusted_classes
 from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.cli.last_checkpoint import RunGuard
@@ -83,9 +84,12 @@ def finish(
             write_parquet(run.folder / PREDICTIONS / f"{name}.parquet", pa.table(columns))
         # Of a sharded model this process has a part.
         if module.device_mesh is None:
-            strategy = trainer.strategy
-            context = strategy.precision_plugin.forward_context
-            look_closer(run, module.model, data, settings.ablation, strategy.root_device, context)
+            # Lightning has moved it to the CPU.
+            model: nn.Module = module.model
+            model.to(trainer.strategy.root_device)
+            autocast = trainer.precision_plugin.forward_context
+            look_closer(Context.of_data(model, data, autocast=autocast, output=run), settings.ablation)
+            model.cpu()
     present(run, scores, trainer.loggers, report=settings.report, trusted=trusted_classes(settings))
 
 

@@ -5,7 +5,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 
 import bertsecrets.ablation.forecast as forecast_module
 import bertsecrets.ablation.sweep as sweep_module
-from bertsecrets.ablation.arithmetic import can_use_onednn
+from bertsecrets.ablation.onednn import can_use_onednn
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Screened, Swept, beside_table, found
 from bertsecrets.ablation.settings import AblationSettings
@@ -363,7 +362,7 @@ def test_a_budget_is_spent_on_the_fit_first(budget: float, examples: int) -> Non
 
 
 def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not can_use_onednn(describe(tiny_model("bert")), nullcontext):
+    if not can_use_onednn(next(tiny_model("bert").parameters())):
         pytest.skip("needs oneDNN's operator")
     asked = []
     keep = sweep_module.screened_sweep
@@ -382,7 +381,7 @@ def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, mo
 def test_an_exact_sweep_computes_by_onednn_where_the_processor_prefers_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_processor: bool
 ) -> None:
-    if not can_use_onednn(describe(tiny_model("bert")), nullcontext):
+    if not can_use_onednn(next(tiny_model("bert").parameters())):
         pytest.skip("needs oneDNN's operator")
     calls: list[int] = []
     onednn = torch.ops.mkldnn._linear_pointwise

@@ -1,6 +1,5 @@
 """All heads that can be spared disabled together, and the example that each head decides most."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.rows import Together, found
 from bertsecrets.ablation.settings import AblationSettings
+from bertsecrets.analysis import Context
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.closer_look import look_closer
 from bertsecrets.data.module import TaskData
@@ -67,7 +67,7 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     assert untried.findings == ["2 of 12 heads can each be spared; whether they can go together was not tried."]
 
     settings = AblationSettings.read("ablation", {"resamples": 100, "permutations": 100})
-    look_closer(run, model, data, settings, torch.device("cpu"), nullcontext)
+    look_closer(Context.of_data(model, data, output=run), settings)
 
     together = next(row for row in found(run, Together) if row.metric == "accuracy")
     assert together.heads == " ".join(f"{layer}-{head}" for layer, head in SPARED)
