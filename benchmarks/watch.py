@@ -21,7 +21,7 @@ from benchmarks.jobs import in_process
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.sampler import BucketedEvalSampler, BucketedTrainSampler
-from bertsecrets.data.sources.tsv import TsvSource
+from bertsecrets.data.sources.table import TsvSource
 from bertsecrets.data.task import Task, TsvLayout
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.measures.drift import Drift

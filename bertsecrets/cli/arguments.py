@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.data.classes import all_classes
-from bertsecrets.data.sources import SourceConfig
+from bertsecrets.data.sources import FILES, SourceConfig
 from bertsecrets.data.sources.base import ALL, HELD_OUT
 from bertsecrets.errors import UserError
 from bertsecrets.keys import top_level
@@ -347,20 +347,20 @@ def own_data(invocation: Invocation) -> list[str]:
         if named and isinstance(task, str):
             raise UserError(f"{named[0]} is for data without a task, but task={task} is given; leave one of them out.")
         return []
-    if any(key.startswith(("task.csv", "task.hub")) for key in settings):
+    if any(key.startswith(("task.table", "task.hub")) for key in settings):
         return []
     if "experiment" in settings and "task" not in settings:
-        if source == "csv" or named:
-            setting = settings["data"].input_line if source == "csv" else settings[named[0]].input_line
+        if source in FILES or named:
+            setting = settings["data"].input_line if source in FILES else settings[named[0]].input_line
             raise UserError(
                 f"'{setting}' is for data without a task, but {settings['experiment'].input_line} names its tasks; "
                 "leave one of them out, or add task=own."
             )
         return []
-    if source != "csv" and not (source == "hub" and {"data.dataset", "data.path"} & set(settings)):
+    if source not in FILES and not (source == "hub" and {"data.dataset", "data.path"} & set(settings)):
         if "task" in settings:
             raise UserError(
-                "task=own needs data of your own: give data=csv data.path=<CSV file>, or data=hub data.dataset=<name>."
+                "task=own needs data of your own: give data=csv data.path=<file>, or data=hub data.dataset=<name>."
             )
         return []
     for key in (*_COLUMNS, "data.path", "data.eval_path"):

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bertsecrets.cli.settings import check_settings
+from bertsecrets.data.sources import FILES
 from bertsecrets.data.sources.base import ALL, HELD_OUT, VALIDATION
 from bertsecrets.errors import UserError
 from bertsecrets.keys import command_of
@@ -159,9 +160,9 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     evaluation = dict(config.task.get("evaluation") or {})
     if HELD_OUT not in evaluation.values():
         return
-    for name in ("eval_fraction", "split_by"):
-        # Runs that do not say held rows out by their order.
-        was = of_run.get(name, "order" if name == "split_by" else data[name])
+    for name in ("eval_fraction", "split_by", "group"):
+        # Runs that do not say held rows out by their order, and each by itself.
+        was = of_run.get(name, {"split_by": "order", "group": None}.get(name, data[name]))
         if f"data.{name}" in keys and data[name] != was:
             raise UserError(
                 f"data.{name}={data[name]} contradicts the run, which held rows out with data.{name}={was}: rows that "
@@ -171,7 +172,7 @@ def _evaluate_other_rows(config: DictConfig, of_run: Mapping[str, Any], keys: Se
     other = path is not None and known and data.path is not None and _absolute(data.path) != _absolute(path)
     named = data.eval_path if data.get("eval_path") is not None else data.path if other else None
     split = None
-    if data.source != "csv":
+    if data.source not in FILES:
         split = ALL if other else None
     elif named is not None and known:
         # The rows that it was trained on tell whether those named are new.

@@ -2,8 +2,9 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from bertsecrets.data.example import Example
 from bertsecrets.errors import UserError
@@ -13,12 +14,12 @@ _MANY = 0.05
 """Share of the rows that repeat a text from which intervals are noticeably too narrow."""
 
 
-def group_of(value: Hashable) -> int:
+def group_of(value: object) -> int:
     """The number of a group, from 0 to 2^63 - 1: a hash of what names it, which other rows do not change."""
     return int.from_bytes(hashlib.blake2b(repr(value).encode(), digest_size=8).digest(), "big") >> 1
 
 
-def with_groups(examples: Sequence[Example], names: Sequence[Hashable], where: str) -> list[Example]:
+def with_groups(examples: Sequence[Example], names: Sequence[Any], where: str) -> list[Example]:
     """The examples with their groups.
 
     Args:
@@ -29,7 +30,7 @@ def with_groups(examples: Sequence[Example], names: Sequence[Hashable], where: s
     Raises:
         UserError: If a name is missing, all are the same, or two groups have the same pair of texts.
     """
-    groups: dict[tuple[str, ...], Hashable] = {}
+    groups: dict[tuple[str, ...], Any] = {}
     for example, name in zip(examples, names, strict=True):
         if name is None or name == "" or name != name:
             raise UserError(f"{where} is empty in row {example.index}; give every row a group.")
@@ -38,7 +39,7 @@ def with_groups(examples: Sequence[Example], names: Sequence[Hashable], where: s
                 f"{where} splits a pair: {shown(' / '.join(example.texts))} is in the groups "
                 f"{shown(groups[example.texts])} and {shown(name)}; give equal pairs one group, or remove repeats."
             )
-    if len(examples) > 1 and len(set(names)) == 1:
+    if len(examples) > 1 and len(set(map(repr, names))) == 1:
         raise UserError(
             f"{where} holds {shown(names[0])} in all {len(examples):,} rows, so that no two are independent; name a "
             "column that tells groups apart."
@@ -53,7 +54,7 @@ def repeats(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
         examples: The examples that are judged.
         columns: The name of each of their texts.
     """
-    if not examples or examples[0].group is not None:
+    if not columns or not examples or examples[0].group is not None:
         return None
     shared: Mapping[str, int] = {
         column: sum(count for count in Counter(one.texts[place] for one in examples).values() if count > 1)

@@ -1,4 +1,4 @@
-"""A task made from data of the user's own: what the columns of a CSV file or of a data set tell about it."""
+"""A task made from data of the user's own: what the columns of a file or of a data set tell about it."""
 
 import logging
 import math
@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsecrets.data.sources.base import HELD_OUT, TRAIN, VALIDATION
-from bertsecrets.data.sources.csv_file import column_names, read_csv
-from bertsecrets.data.sources.factory import SourceConfig
-from bertsecrets.data.sources.hub import HubSource
-from bertsecrets.data.task import HubLayout, Task
+from bertsecrets.data.sources.factory import FILES, SourceConfig, make_source
+from bertsecrets.data.sources.table import FileSource, HubSource
+from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
-from bertsecrets.results.files import displayed
 from bertsecrets.settings import shown
 
 MOST_CLASSES = 100
@@ -45,7 +43,7 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, 
     """The keys of a ``conf/task`` that describe a data set: its name, columns, classes or range of scores, and metrics.
 
     Args:
-        config: With ``source`` ``csv`` or ``hub``, and the names of the columns.
+        config: With ``source`` a format of files or ``hub``, and the names of the columns.
         otherwise: The split to evaluate on if the data have no evaluation rows: ``held_out`` or ``all``.
 
     Raises:
@@ -58,74 +56,32 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, 
             f"data.text and data.label both name column '{config.label}', so the model would read the label; name "
             "another column in one of them."
         )
-    task = (_of_csv if config.source == "csv" else _of_hub)(config, texts, otherwise)
-    return {"texts": len(texts), **task}
-
-
-def _of_csv(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str, Any]:
-    if config.path is None:
-        raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
-    names = (config.path,) if config.eval_path is None else (config.path, config.eval_path)
-    paths = [displayed(Path(name).expanduser()) for name in names]
-    path = paths[0]
-    tables = [read_csv(file, [*texts, config.label], config.skip_bad_rows) for file in paths]
-    values = [[fields[-1] for fields in table.fields] for table in tables]
-
-    def other_columns() -> dict[str, list[str]]:
-        """The other columns with their values."""
-        names = [name for name in column_names(path) if name not in (*texts, config.label)]
-        return {name: [row[0] for row in read_csv(path, [name], skip_bad_rows=True).fields] for name in names}
-
-    _check_repeated(values[0], config, f"Column '{config.label}' of '{path}'", other_columns)
-    return {
-        "name": _name(path.stem),
-        "csv": {"texts": texts, "label": config.label},
-        "evaluation": {"val": otherwise if config.eval_path is None else VALIDATION},
-        **_outputs(values, config, f"Column '{config.label}' of '{path}'"),
-    }
-
-
-def _of_hub(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str, Any]:
-    import datasets
-
-    name = config.dataset or config.path
-    if name is None:
-        raise UserError(
-            "data=hub needs a task, data.dataset=<name on the hub> or data.path=<folder>; give one of them."
-        )
-    # A folder needs no name of the hub, which the layout then repeats.
-    layout = HubLayout.read(
-        "data", {"path": name, "name": config.dataset_config, "texts": texts, "label": config.label}
-    )
-    short = _name(Path(name).expanduser().resolve().name if config.dataset is None else name.rpartition("/")[2])
-    provisional = Task.read("task", {"name": short, "metrics": [], "texts": len(texts), "hub": layout})
-    source = HubSource(provisional, config.path, config.revision, config.cache_dir)
+    layout, source, task = _source(config, texts)
     splits = source.splits()
     if TRAIN not in splits:
-        raise UserError(f"Data set {source.name} has no split 'train'; {choices(TRAIN, splits)}.")
-    for column in (*texts, config.label):
-        if column not in splits[TRAIN].column_names:
+        raise UserError(f"{_sentence(source.name)} has no split 'train'; {choices(TRAIN, splits)}.")
+    train = splits[TRAIN]
+    for column in source.columns:
+        if column not in train.column_names:
             raise UserError(
-                f"Data set {source.name} has no column '{column}'; {choices(column, splits[TRAIN].column_names)}."
+                f"{_sentence(source.name)} has no column '{column}'; {choices(column, train.column_names)}."
             )
-    where = f"Column '{config.label}' of data set {source.name}"
-    feature = splits[TRAIN].features[config.label]
-    if not isinstance(feature, (datasets.Value, datasets.ClassLabel)):
+    where = f"Column '{config.label}' of {source.name}"
+    plain = [column for column, feature in train.features.items() if _is_plain(feature)]
+    if config.label not in plain:
         raise UserError(
-            f"{where} holds {feature}; expected a text or a number in each row, as a row can have one label only "
-            "(tasks with several labels for a text are not supported)."
+            f"{where} holds {train.features[config.label]}; expected a text or a number in each row, as a row can have "
+            "one label only (tasks with several labels for a text are not supported)."
         )
     evaluated = next((name for name in _EVALUATED if name in splits and _labelled(splits[name], config.label)), None)
-    names = getattr(feature, "names", None)
+    names = getattr(train.features[config.label], "names", None)
     if names is None:
 
         def other_columns() -> dict[str, list[Any]]:
             """The other columns that hold a text or a number, with their values."""
-            columns = splits[TRAIN].features.items()
-            plain = [column for column, kind in columns if isinstance(kind, (datasets.Value, datasets.ClassLabel))]
-            return {column: splits[TRAIN][column] for column in plain if column not in (*texts, config.label)}
+            return {column: train[:][column] for column in plain if column not in (*texts, config.label)}
 
-        _check_repeated(splits[TRAIN][config.label], config, where, other_columns)
+        _check_repeated(train[:][config.label], config, where, other_columns)
         values = [
             [value for value in splits[split].unique(config.label) if value is not None]
             for split in (TRAIN, evaluated)
@@ -134,12 +90,45 @@ def _of_hub(config: SourceConfig, texts: list[str], otherwise: str) -> dict[str,
         outputs = _outputs(values, config, where)
     else:
         outputs = _classes([str(name) for name in names], where)
-    return {
-        "name": short,
-        "hub": layout.model_dump(),
-        "evaluation": {"val": evaluated or otherwise},
-        **outputs,
-    }
+    return {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}, **outputs}
+
+
+def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:
+    """The layout of a task on some data, their source, and the task's name."""
+    columns = {"texts": texts, "label": config.label}
+    if config.source in FILES:
+        if config.path is None:
+            raise UserError(
+                f"data={config.source} needs data.path=<file>; name its columns with data.text and data.label."
+            )
+        layout: dict[str, Any] = {"table": columns}
+        short = Path(config.path).stem
+    else:
+        name = config.dataset or config.path
+        if name is None:
+            raise UserError(
+                "data=hub needs a task, data.dataset=<name on the hub> or data.path=<folder>; give one of them."
+            )
+        # A folder needs no name of the hub, which the layout then repeats.
+        layout = {"hub": {"path": name, "name": config.dataset_config, **columns}}
+        short = name.rpartition("/")[2] if config.dataset is not None else Path(name).expanduser().resolve().name
+    named = {"name": _name(short)}
+    provisional = Task.read("task", {**named, "metrics": [], "texts": len(texts), **layout})
+    source = make_source(config, provisional.model_copy(update={"evaluation": {}}))
+    assert isinstance(source, (FileSource, HubSource))
+    return layout, source, named
+
+
+def _sentence(name: str) -> str:
+    """What begins a sentence on some data: "File 'x.csv'", "Data set 'x'"."""
+    return f"File {name}" if name.startswith("'") else f"D{name[1:]}"
+
+
+def _is_plain(feature: Any) -> bool:
+    """Whether a column holds a text or a number in each row."""
+    import datasets
+
+    return isinstance(feature, (datasets.Value, datasets.ClassLabel))
 
 
 def _labelled(split: Any, column: str) -> bool:

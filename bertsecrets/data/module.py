@@ -16,8 +16,9 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
+from bertsecrets.data.groups import repeats
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
-from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source
+from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
 from bertsecrets.data.sources.rows import Rows
@@ -133,7 +134,14 @@ class TaskData(pl.LightningDataModule):
             self.labels(TRAIN)
         if stage in ("fit", "validate"):
             for split in self.evaluation.values():
-                self.labels(split) if self.task.is_labelled else self.examples(split)
+                if not self.task.is_labelled:
+                    self.examples(split)
+                    continue
+                self.labels(split)
+                note = repeats(self.examples(split), text_columns(self.config, self.task))
+                if note is not None and note not in self.remarks:
+                    self.remarks.append(note)
+                    rank_zero_warn(note)
 
     def examples(self, split: str) -> list[Example]:
         """The examples of a split, or the sample that ``limit_train`` or ``limit_eval`` sets.

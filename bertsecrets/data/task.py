@@ -78,8 +78,8 @@ class TsvLayout(_TaskSection):
     headless: _Names = ()
 
 
-class CsvLayout(_TaskSection):
-    """The columns of a CSV file of the user's own, which ``data.path`` names.
+class TableLayout(_TaskSection):
+    """The columns of a file of the user's own, which ``data.path`` names.
 
     Attributes:
         texts: Names of the text columns.
@@ -146,7 +146,7 @@ class Task(_TaskSection):
         evaluation: Name in front of its metrics -> split, e.g. ``{"val": "validation"}``; sets after the first may be
             missing from a TSV folder. The split ``held_out`` is a part of the training rows.
         test: The same for the test splits.
-        hub, tsv, csv, conllu, coreference: Where each source keeps its rows; None if the source does not have the task.
+        hub, tsv, table, conllu, coreference: Where each source keeps its rows; None if the source lacks the task.
         demo: Whether the project generates it.
         source: The source that ``data=auto`` takes: one of an installed package, or ``module:Class``; None to tell by
             the layouts.
@@ -165,7 +165,7 @@ class Task(_TaskSection):
     test: _NameMap = Field(default_factory=lambda: {"test": "test"})
     hub: HubLayout | None = Field(default=None, description="a section of keys and values")
     tsv: TsvLayout | None = Field(default=None, description="a section of keys and values")
-    csv: CsvLayout | None = Field(default=None, description="a section of keys and values")
+    table: TableLayout | None = Field(default=None, description="a section of keys and values")
     conllu: ConlluLayout | None = Field(default=None, description="a section of keys and values")
     coreference: CoreferenceLayout | None = Field(default=None, description="a section of keys and values")
     demo: bool = Field(default=False, description="true or false")
@@ -217,7 +217,7 @@ def _check_labels(task: Task) -> None:
 
 
 def _check_layouts(task: Task) -> None:
-    for section, layout in (("hub", task.hub), ("tsv", task.tsv), ("csv", task.csv)):
+    for section, layout in (("hub", task.hub), ("tsv", task.tsv), ("table", task.table)):
         if layout is not None and len(layout.texts) != task.texts:
             raise UserError(
                 f"task.{section}.texts names {len(layout.texts)} columns; expected {task.texts}, as task.texts says."

@@ -213,7 +213,7 @@ def task_settings(config: Mapping[str, Any]) -> list[str]:
     """
     task, data = config["task"], config.get("data") or {}
     sources = [data[key] for key in ("dataset", "path") if data.get(key) is not None]
-    own = task.get("csv") is not None or (task.get("hub") or {}).get("path") in sources
+    own = task.get("table") is not None or (task.get("hub") or {}).get("path") in sources
     return [] if own else [f"task={task['name']}"]
 
 

@@ -173,7 +173,7 @@ class Run:
         if self.foreign is not None:
             # A run knows its task and its data, such a model neither.
             data, task = self.config().get("data") or {}, self.config().get("task") or {}
-            own = task.get("csv") is not None
+            own = task.get("table") is not None
             keys = ("path", "eval_path", "root", "dataset", *(("text", "label") if own else ()))
             words += [*([] if own else [f"task={copied(self.task)}"]), f"data={copied(data.get('source', 'auto'))}"]
             words += [f"data.{key}={copied(data[key])}" for key in keys if data.get(key) is not None]

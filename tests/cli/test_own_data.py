@@ -49,8 +49,8 @@ def test_the_completed_command_line_holds_the_task(reviews: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["data=csv"], "data=csv needs data.path=<CSV file>"),
-        (["task=own"], "task=own needs data of your own: give data=csv data.path=<CSV file>"),
+        (["data=csv"], "data=csv needs data.path=<file>"),
+        (["task=own"], "task=own needs data of your own: give data=csv data.path=<file>"),
         (["task=mrpc", "data=hub", "data.text=x"], "data.text is for data without a task, but task=mrpc is given"),
         (
             ["experiment=questions", "data=hub", "data.dataset=foo/bar", "data.text=review"],

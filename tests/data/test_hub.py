@@ -10,7 +10,7 @@ import pytest
 from data.tasks import task
 
 from bertsecrets.data.sources import SourceConfig, make_source
-from bertsecrets.data.sources.hub import HubSource
+from bertsecrets.data.sources.table import HubSource
 from bertsecrets.data.task import HubLayout, Task
 from bertsecrets.errors import UserError
 
@@ -129,10 +129,11 @@ def test_an_empty_split_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         make_source(SourceConfig(), task("mrpc")).examples("train")
 
 
-def test_a_saved_single_split_is_not_taken_for_all_of_them(tmp_path: Path) -> None:
+def test_a_saved_single_split_is_the_training_rows(tmp_path: Path) -> None:
     rows([1, 0]).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(UserError, match="holds a single split"):
-        source(task("mrpc"), tmp_path / "saved", tmp_path).examples("train")
+    assert [one.label for one in source(task("mrpc"), tmp_path / "saved", tmp_path).examples("train")] == [1, 0]
+    with pytest.raises(UserError, match=r"Split 'validation' of data set '.*saved' could not be loaded"):
+        source(task("mrpc"), tmp_path / "saved", tmp_path).examples("validation")
 
 
 def test_scores_of_a_regression_task(tmp_path: Path) -> None:

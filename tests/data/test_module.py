@@ -14,8 +14,8 @@ from torch import Tensor, distributed, nn
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.module import TaskData, constant_predictions
-from bertsecrets.data.sources import SourceConfig
-from bertsecrets.data.task import CsvLayout
+from bertsecrets.data.sources import FILES, SourceConfig
+from bertsecrets.data.task import TableLayout
 from bertsecrets.errors import UserError
 from bertsecrets.sweeps.hydra_arguments import BASE
 
@@ -205,9 +205,9 @@ def test_every_file_of_conf_data_makes_a_module(path: Path, root: Path) -> None:
         content["root"] = str(root)
     training = {"batch_size": 4, "max_length": 16, "learning_rate": 1e-4, "max_epochs": 1}
     chosen = task(name)
-    if path.stem == "csv":
+    if path.stem in FILES:
         content["path"] = str(root / "reviews.csv")
-        chosen = chosen.model_copy(update={"csv": CsvLayout(texts=("a", "b"), label="same")})
+        chosen = chosen.model_copy(update={"table": TableLayout(texts=("a", "b"), label="same")})
     data = TaskData.from_config({str(k): v for k, v in content.items()}, chosen, wordpiece(), training, seed=3)
     assert (data.batch_size, data.max_length, data.seed) == (4, 16, 3)
     assert data.config.source == path.stem

@@ -7,7 +7,7 @@ import pytest
 from data.tasks import task
 
 from bertsecrets.data.sources import SourceConfig, make_source
-from bertsecrets.data.sources.tsv import TsvSource
+from bertsecrets.data.sources.table import TsvSource
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
@@ -123,18 +123,18 @@ def test_qnli_and_wnli(tmp_path: Path) -> None:
 def test_qqp_rows_with_too_few_fields_are_reported_or_left_out(tmp_path: Path) -> None:
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     path = write(tmp_path, header + "1\t2\t3\ta ?\tb ?\t0\n4\t5\t6\tbroken\n7\t8\t9\tc ?\td ?\t1\n", "QQP")
-    with pytest.raises(UserError, match=r"4 fields, expected at least 6; .*data\.skip_bad_rows=true") as error:
+    with pytest.raises(UserError, match=r"column 'is_duplicate' is empty; .*data\.skip_bad_rows=true") as error:
         read(tmp_path, "qqp")
     assert f"{path}:3" in str(error.value)
-    with pytest.warns(UserWarning, match=r"1 rows with too few fields were left out"):
+    with pytest.warns(UserWarning, match=r"1 row with an empty cell or too many fields was left out"):
         assert read(tmp_path, "qqp", skip_bad_rows=True) == [("a ?", "b ?", 0), ("c ?", "d ?", 1)]
 
 
 @pytest.mark.parametrize(
     ("name", "folder", "content", "message"),
     [
-        ("mrpc", "MRPC", HEADER, "dev.tsv' holds no examples"),
-        ("mrpc", "MRPC", "", "dev.tsv' is empty; expected a header"),
+        ("mrpc", "MRPC", HEADER, "dev.tsv' has no rows that can be used"),
+        ("mrpc", "MRPC", "", "dev.tsv' has no header; expected the names"),
         ("mrpc", "MRPC", "Quality\tID\t#1 Strin\t#2 String\n", "no column '#1 String'; did you mean '#1 Strin'?"),
         ("mrpc", "MRPC", HEADER + "1\t1\t2\ta\tb\n2\t1\t2\ta\tb\n", "dev.tsv:3: label '2' of task 'mrpc'; expected one "
                                                                     "of 0, 1"),

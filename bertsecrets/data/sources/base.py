@@ -4,6 +4,7 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -123,17 +124,23 @@ def numbered_lines(path: Path, advice: str, unit: str = "the row") -> Iterator[t
     Raises:
         UserError: If the file is missing, not a file, may not be read, or is not UTF-8, or a line is too long.
     """
+    with reading(path, advice), path.open(encoding="utf-8-sig", newline="\n") as file:
+        number = 0
+        # A line is read no further than it may be long.
+        while line := file.readline(LONGEST_TEXT + 2):
+            number += 1
+            check_length(line.rstrip("\r\n"), f"{path}:{number}: {unit}")
+            yield number, line
+
+
+@contextmanager
+def reading(path: Path, advice: str) -> Iterator[None]:
+    """Turn what opening and decoding a file raises into one sentence; the advice is for a file that is missing."""
     if path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
         # Opening one may wait for ever, and it cannot be read twice.
         raise UserError(f"'{path}' is a pipe or a device; write its content to a file and give that.")
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            number = 0
-            # A line is read no further than it may be long.
-            while line := file.readline(LONGEST_TEXT + 2):
-                number += 1
-                check_length(line.rstrip("\r\n"), f"{path}:{number}: {unit}")
-                yield number, line
+        yield
     except FileNotFoundError as error:
         raise UserError(f"File '{path}' is missing; {advice}.") from error
     except OSError as error:

@@ -22,8 +22,14 @@ _OPTIONAL_FOLDER = "the path of a folder, or null"
 _Column = Annotated[str, Field(min_length=1)]
 
 
-SOURCES = ("auto", "csv", "hub", "tsv", "conllu", "coreference", "demo")
+FILES = ("csv", "jsonl", "parquet")
+"""The sources that read a file of the user's own."""
+
+SOURCES = ("auto", *FILES, "hub", "tsv", "conllu", "coreference", "demo")
 """The sources of this package, and the choice among them by the task."""
+
+_TABLES = (*FILES, "hub", "tsv")
+"""Those with columns."""
 
 
 class SourceConfig(Settings):
@@ -35,9 +41,11 @@ class SourceConfig(Settings):
             treebanks and coreference from their folder, tasks without a hub layout from TSV files, all others from the
             hub.
         root: For ``tsv``, ``conllu`` and ``coreference``: the folder that holds the tasks' folders.
-        path: For ``hub``: a local folder instead of the hub. For ``csv``: the file.
-        eval_path: For ``csv``: a file with evaluation rows.
-        text, label: Names of the columns that a task made from a CSV file or a data set has.
+        path: For ``hub``: a local folder instead of the hub. For ``csv``, ``jsonl`` and ``parquet``: the file.
+        eval_path: For these: a file with evaluation rows.
+        text, label: Names of the columns that a task made from a file or a data set has.
+        group: Name of the column that tells which rows belong together, such as the review of a sentence: they are held
+            out, resampled and tested together. None if each row is independent.
         target: Whether their labels are ``classes`` or ``scores``; ``auto`` takes numbers with decimals, and more than
             20 different whole numbers, for scores.
         eval_fraction: Share of the training rows that is held out for evaluation if there are no evaluation rows.
@@ -46,9 +54,8 @@ class SourceConfig(Settings):
         dataset, dataset_config: For ``hub`` without a task: the data set, and its configuration.
         revision: For ``hub``: revision of the data set.
         cache_dir: For ``hub``: folder for downloads; None takes the library's default.
-        skip_bad_rows: Leave out rows of ``tsv`` with too few fields, rows of ``csv`` with an empty cell or another
-            number of fields, and sentences of ``conllu`` and documents of ``coreference`` that are not valid, with a
-            warning that counts them.
+        skip_bad_rows: Leave out rows of files with an empty cell or too many fields, and sentences of ``conllu`` and
+            documents of ``coreference`` that are not valid, with a warning that counts them.
         limit_train: A random sample of this many training examples.
         limit_eval: A random sample of this many examples of each evaluation set.
         eval_batch_size: Largest evaluation batch.
@@ -62,12 +69,13 @@ class SourceConfig(Settings):
 
     source: str = Field(min_length=1, description="the name of a source")
     root: str | None = Field(min_length=1, description=_OPTIONAL_FOLDER)
-    path: str | None = Field(min_length=1, description="the path of a folder or a CSV file, or null")
-    eval_path: str | None = Field(min_length=1, description="the path of a CSV file, or null")
+    path: str | None = Field(min_length=1, description="the path of a folder or a file, or null")
+    eval_path: str | None = Field(min_length=1, description="the path of a file, or null")
     text: _Column | Annotated[list[_Column], Field(min_length=1, max_length=2)] = Field(
         description="the name of a column, or a list of two"
     )
     label: _Column = Field(description="the name of one column, as a row has one label")
+    group: str | None = Field(min_length=1, description="the name of a column, or null")
     target: Literal["auto", "classes", "scores"] = Field(description="auto, classes or scores")
     eval_fraction: float = Field(ge=0.01, le=0.9, description="a number from 0.01 to 0.9")
     split_by: Literal["text", "order"] = Field(description="text or order")
@@ -135,7 +143,8 @@ def _check_used(config: SourceConfig, task: Task) -> None:
         _check_offered(kind)
         return
     for name, value, kinds, advice in (
-        ("path", config.path, ("csv", "hub"), "for a CSV file write data=csv data.path=<file>"),
+        ("path", config.path, (*FILES, "hub"), "for a CSV file write data=csv data.path=<file>"),
+        ("group", config.group, _TABLES, "groups are for tables with a column that names them"),
         (
             "root",
             config.root,
@@ -177,7 +186,7 @@ def make_source(config: SourceConfig, task: Task, rows: dict[str, Rows] | None =
 def place_of(config: SourceConfig, task: Task, split: str) -> str:
     """Where the rows of a split come from: a path, or the name of a data set."""
     kind = _kind_of(config, task)
-    path = config.eval_path if kind == "csv" and split == VALIDATION and config.eval_path is not None else config.path
+    path = config.eval_path if kind in FILES and split == VALIDATION and config.eval_path is not None else config.path
     local = path or config.root
     if local is not None:
         return os.path.abspath(os.path.expanduser(local))
@@ -188,10 +197,8 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
     # Slow imports: the settings above are checked without them.
     from bertsecrets.data.sources.conllu import ConlluSource
     from bertsecrets.data.sources.coreference.source import CoreferenceSource
-    from bertsecrets.data.sources.csv_file import CsvSource
     from bertsecrets.data.sources.demo import DemoSource
-    from bertsecrets.data.sources.hub import HubSource
-    from bertsecrets.data.sources.tsv import TsvSource
+    from bertsecrets.data.sources.table import FileSource, HubSource, TsvSource
 
     kind = _kind_of(config, task)
     if kind not in SOURCES:
@@ -201,11 +208,12 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
         raise UserError(f"data={kind} does not fit task '{task.name}', which is {expected}.")
     if kind == "demo":
         return DemoSource(task) if task.coreference is None else CoreferenceSource(task, None)
-    if kind == "csv":
+    if kind in FILES:
         if config.path is None:
-            raise UserError("data=csv needs data.path=<CSV file>; name its columns with data.text and data.label.")
+            raise UserError(f"data={kind} needs data.path=<file>; name its columns with data.text and data.label.")
         evaluated = None if config.eval_path is None else displayed(Path(config.eval_path).expanduser())
-        return CsvSource(task, displayed(Path(config.path).expanduser()), evaluated, config.skip_bad_rows)
+        path = displayed(Path(config.path).expanduser())
+        return FileSource(task, kind, path, evaluated, config.skip_bad_rows, config.group)
     if kind == "coreference":
         if config.root is None:
             raise UserError(
@@ -226,8 +234,15 @@ def _make_source(config: SourceConfig, task: Task) -> Source:
     if kind == "tsv":
         if config.root is None:
             raise UserError("data=tsv needs data.root=<folder that holds MRPC, CoLA, ...>.")
-        return TsvSource(task, Path(config.root).expanduser(), skip_bad_rows=config.skip_bad_rows)
-    return HubSource(task, path=config.path, revision=config.revision, cache_dir=config.cache_dir)
+        return TsvSource(task, Path(config.root).expanduser(), config.skip_bad_rows, config.group)
+    return HubSource(task, config.path, config.revision, config.cache_dir, config.group)
+
+
+def text_columns(config: SourceConfig, task: Task) -> tuple[str, ...]:
+    """The names of the columns of an example's texts; empty for sources without columns."""
+    kind = _kind_of(config, task)
+    layout = {"hub": task.hub, "tsv": task.tsv, **dict.fromkeys(FILES, task.table)}.get(kind)
+    return () if layout is None else layout.texts
 
 
 def has_gold_words(config: SourceConfig, task: Task) -> bool:
@@ -284,7 +299,7 @@ def _kind_of(config: SourceConfig, task: Task) -> str:
         return "demo"
     if task.conllu is not None:
         return "conllu"
-    if task.csv is not None:
+    if task.table is not None:
         return "csv"
     if task.coreference is not None:
         return "coreference"

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from bertsecrets.data.example import Example
@@ -10,7 +10,8 @@ from bertsecrets.data.sources.base import ALL, CHOOSING, HELD_OUT, TRAIN, Source
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 
-Texts = tuple[str, ...]
+Key = tuple[str, ...] | int
+"""What is held out as a whole: the rows of a group, else those with the same texts."""
 
 _PURPOSES = {
     HELD_OUT: ("evaluation", "evaluation rows of your own (for a CSV, data.eval_path=<file>)"),
@@ -60,37 +61,40 @@ class HeldOutSource:
                 parts = {TRAIN: labelled, ALL: labelled}
             else:
                 choose = held_out_by_text if self.by_text else held_out
-                held_texts = choose(labelled, self.fraction, by_class=not self.task.is_regression)
-                parts = {TRAIN: [row for row in labelled if row.texts not in held_texts]}
-                parts[self.split] = [row for row in labelled if row.texts in held_texts]
+                held = choose(labelled, self.fraction, by_class=not self.task.is_regression)
+                parts = {TRAIN: [row for row in labelled if key_of(row) not in held]}
+                parts[self.split] = [row for row in labelled if key_of(row) in held]
             if not all(parts.values()):
-                different = len({row.texts for row in labelled})
+                different = len({key_of(row) for row in labelled})
+                what = "texts" if labelled[0].group is None else "groups"
                 purpose, otherwise = _PURPOSES[self.split]
                 how_many = f"are too few to hold some out for {purpose}"
                 if different == 1 < len(labelled):
                     how_many = f"all have the same text, so that none can be held out for {purpose}"
                 elif different < len(labelled):
-                    how_many = f"have {different:,} different texts, too few to hold some out for {purpose}"
+                    how_many = f"have {different:,} different {what}, too few to hold some out for {purpose}"
                 raise UserError(
-                    f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more texts, or "
+                    f"The {len(labelled):,} training rows of task '{self.task.name}' {how_many}; give more {what}, or "
                     f"{otherwise}."
                 )
             self._splits = parts
             without = len(rows) - len(labelled)
             self._note = [f"{without:,} training rows without a label were left out."] if without else []
-            self._note.append(self._division(len(parts[self.split]), len(labelled)))
+            self._note.append(self._division(len(parts[self.split]), labelled))
         return self._splits[split]
 
     def has(self, split: str) -> bool:
         return split in (TRAIN, self.split) or self.source.has(split)
 
-    def _division(self, held: int, rows: int) -> str:
+    def _division(self, held: int, labelled: Sequence[Example]) -> str:
+        rows, grouped = len(labelled), labelled[0].group is not None
         if self.split == ALL:
             return f"All {rows:,} rows are evaluated; whether the model was trained on some of them is not known."
         if self.split == HELD_OUT:
+            how = f", each by a hash of its {'group' if grouped else 'text'}" if self.by_text else ""
             return (
                 f"The data have no evaluation rows: {held:,} of the {rows:,} training rows are held out, the same ones "
-                f"in every run{', each by a hash of its text' if self.by_text else ''}."
+                f"in every run{how}."
             )
         few = "; so few hardly tell checkpoints apart: checkpoint.report=last chooses nothing" if held < _FEW else ""
         return (
@@ -103,35 +107,40 @@ class HeldOutSource:
         self.source.prepare()
 
 
-def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Texts]:
-    """The texts to hold out: a random share, of each class where there are classes; the same for the same examples.
+def key_of(example: Example) -> Key:
+    """What tells whether an example is held out: its group, or its texts."""
+    return example.texts if example.group is None else example.group
 
-    Equal texts stay together, with the class of the first of them, so that no evaluated text was seen in training.
+
+def held_out(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Key]:
+    """The texts, or groups, to hold out: a random share, of each class where there are classes; the same for the same
+    examples.
+
+    Equal texts, or rows of a group, stay together, with the class of the first of them, so that no evaluated text was
+    seen in training.
 
     Args:
         examples: The rows.
         fraction: Share of the rows to hold out, between 0 and 1; rounded, at least one text of each class that has two.
         by_class: Whether the share is taken of each class.
     """
-    rows: dict[Texts, list[Example]] = defaultdict(list)
-    for example in examples:
-        rows[example.texts].append(example)
-    held_texts: set[Texts] = set()
-    for members in _texts_by_class(examples, by_class):
+    rows = Counter(key_of(example) for example in examples)
+    held: set[Key] = set()
+    for members in _keys_by_class(examples, by_class):
         random.Random(0).shuffle(members)
-        wanted = fraction * sum(len(rows[texts]) for texts in members)
+        wanted = fraction * sum(rows[key] for key in members)
         taken = 0
         # The last text of a class is never held out: the model has to see the class.
-        for texts in members[:-1]:
-            if taken and taken + len(rows[texts]) / 2 > wanted:
+        for key in members[:-1]:
+            if taken and taken + rows[key] / 2 > wanted:
                 break
-            held_texts.add(texts)
-            taken += len(rows[texts])
-    return held_texts
+            held.add(key)
+            taken += rows[key]
+    return held
 
 
-def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Texts]:
-    """The texts to hold out: those whose hash, a number from 0 to 1, is below the share.
+def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: bool) -> set[Key]:
+    """The texts, or groups, to hold out: those whose hash, a number from 0 to 1, is below the share.
 
     A class whose texts would all be on one side gives one to the other: its lowest is held out, or its highest trained
     on. Only in such a class can an added row move another.
@@ -139,24 +148,24 @@ def held_out_by_text(examples: Sequence[Example], fraction: float, by_class: boo
     Args:
         examples, fraction, by_class: As in :func:`held_out`; the number of rows held out varies about the share.
     """
-    held_texts: set[Texts] = set()
-    for members in _texts_by_class(examples, by_class):
-        places = sorted((_place(texts), texts) for texts in members)
+    held: set[Key] = set()
+    for members in _keys_by_class(examples, by_class):
+        places = sorted((_place(key), key) for key in members)
         below = sum(place < fraction for place, _ in places)
-        held_texts.update(texts for _, texts in places[: min(max(below, 1), len(places) - 1)])
-    return held_texts
+        held.update(key for _, key in places[: min(max(below, 1), len(places) - 1)])
+    return held
 
 
-def _texts_by_class(examples: Sequence[Example], by_class: bool) -> list[list[Texts]]:
-    """The different texts of each class, that of their first row, in the order of the rows."""
-    first = {example.texts: example.label for example in reversed(examples)}
-    classes: dict[int | float | None, list[Texts]] = defaultdict(list)
-    for texts in dict.fromkeys(example.texts for example in examples):
-        classes[first[texts] if by_class else None].append(texts)
+def _keys_by_class(examples: Sequence[Example], by_class: bool) -> list[list[Key]]:
+    """The different texts, or groups, of each class, that of their first row, in the order of the rows."""
+    first = {key_of(example): example.label for example in reversed(examples)}
+    classes: dict[int | float | None, list[Key]] = defaultdict(list)
+    for key in dict.fromkeys(key_of(example) for example in examples):
+        classes[first[key] if by_class else None].append(key)
     return list(classes.values())
 
 
-def _place(texts: Texts) -> float:
+def _place(key: Key) -> float:
     # The representation tells ("ab", "c") from ("a", "bc").
-    digest = hashlib.blake2b(repr(texts).encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

@@ -1,0 +1,596 @@
+"""Read tables with the ``datasets`` library: files of the user's own or of GLUE, folders, and data sets of the hub."""
+
+import csv
+import glob
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from logging import CRITICAL
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import logging as hub_logging
+from pytorch_lightning.utilities import rank_zero_warn
+
+from bertsecrets.data.example import Example
+from bertsecrets.data.groups import with_groups
+from bertsecrets.data.sources.base import (
+    TRAIN,
+    VALIDATION,
+    SplitFiles,
+    check_length,
+    check_own_order,
+    column_index,
+    numbered_lines,
+    read_score,
+    reading,
+)
+from bertsecrets.data.task import HubLayout, TableLayout, Task, TsvLayout
+from bertsecrets.errors import UserError, choices
+from bertsecrets.results.formatting import counted
+from bertsecrets.settings import shown
+
+_SEPARATORS = (",", ";", "\t")
+_MORE = " more"
+"""Column of the first field that a row has beyond the header; names of headers are stripped."""
+_NAMED = 5
+"""Classes that a note names."""
+
+_TOO_MANY = "more fields than in the header (texts that hold a separator need quotes)"
+
+Dataset = Any
+"""A ``datasets.Dataset``; the library is imported where it is used, as that takes a second."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The usable rows of a split.
+
+    Args:
+        rows: The rows.
+        name: What holds them, for messages.
+        place: From the position of a row to where it is, for messages.
+        notes: Sentences on what was left out, or may not be meant.
+    """
+
+    rows: Dataset
+    name: str
+    place: Callable[[int], str]
+    notes: Sequence[str] = ()
+
+
+class TableSource:
+    """What sources of tables share: from columns to examples.
+
+    Args:
+        task: Names labels.
+        layout: Names the columns.
+        group: Name of the column that tells which rows belong together; None if each is independent.
+    """
+
+    def __init__(self, task: Task, layout: HubLayout | TableLayout | TsvLayout, group: str | None = None) -> None:
+        self.task = task
+        self.texts = tuple(layout.texts)
+        self.label = layout.label
+        self.group = group
+        self.notes: list[str] = []
+
+    def table(self, split: str) -> Table:
+        """The rows of a split; raises UserError if they cannot be read, or lack a column."""
+        raise NotImplementedError
+
+    def examples(self, split: str) -> list[Example]:
+        table = self.table(split)
+        for note in table.notes:
+            self.note(note)
+        return self._built(table)
+
+    def prepare(self) -> None:
+        """Files need no work before they are read."""
+
+    def note(self, sentence: str) -> None:
+        """Warn, once, and keep the sentence for the pages."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+            rank_zero_warn(sentence)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that are read, the label last, and the setting that names each."""
+        group = {} if self.group is None else {self.group: "data.group"}
+        return {**group, **dict.fromkeys(self.texts, "data.text"), self.label: "data.label"}
+
+    def _built(self, table: Table) -> list[Example]:
+        present = [name for name in self.columns if name in table.rows.column_names]
+        values = table.rows.select_columns(present).with_format(None)[:]
+        labelled = self.label in present
+        # Numbers are indices of classes that the column names, else names themselves.
+        names = getattr(table.rows.features[self.label], "names", None) if labelled else None
+        columns = [*(values[name] for name in self.texts), values[self.label] if labelled else [None] * len(table.rows)]
+        examples = []
+        for index, (*texts, label) in enumerate(zip(*columns, strict=True)):
+            for column, text in zip(self.texts, texts, strict=True):
+                if not isinstance(text, str):
+                    raise UserError(f"{table.place(index)}: column '{column}' holds {shown(text)}; expected a text.")
+                check_length(text, f"{table.place(index)}: column '{column}'")
+            examples.append(Example(index, tuple(texts), self._label(label, names, table.place, index)))
+        if self.group is None:
+            return examples
+        return with_groups(examples, values[self.group], f"Column '{self.group}' of {table.name}")
+
+    def _label(
+        self, label: Any, names: list[str] | None, place: Callable[[int], str], index: int
+    ) -> int | float | None:
+        if label is None or (label == -1 and self._withholds_labels()):
+            return None
+        if self.task.is_regression:
+            return read_score(label, self.task, place(index))
+        places = {name.casefold(): place for place, name in enumerate(self.task.labels)}
+        # The task may have the column's classes in another order.
+        if names is not None and len(places) == len(names) and {name.casefold() for name in names} == places.keys():
+            return places[names[label].casefold()]
+        name = str(label) if names is None else label
+        name = self.task.tsv_labels.get(name, name) if isinstance(label, str) else name
+        if name in self.task.labels:
+            return self.task.labels.index(name)
+        if not isinstance(label, int) or not 0 <= label < len(self.task.labels):
+            numbers = f"0 to {len(self.task.labels) - 1} or {', '.join(self.task.labels)}"
+            texts = f"one of {', '.join(self.task.tsv_labels or self.task.labels)}"
+            raise UserError(
+                f"{place(index)}: label {shown(label)} of task '{self.task.name}'; expected "
+                f"{numbers if isinstance(label, int) else texts}."
+            )
+        check_own_order(self.task)
+        return label
+
+    def _withholds_labels(self) -> bool:
+        """Whether -1 stands for no label, as in GLUE's test splits on the hub."""
+        if self.task.label_range is not None:
+            return self.task.label_range[0] > -1
+        return "-1" not in self.task.labels
+
+
+class FileSource(TableSource):
+    """A file with training rows, and optionally one with evaluation rows.
+
+    Args:
+        task: Names columns and labels.
+        kind: Their format: ``csv``, ``jsonl`` or ``parquet``.
+        path: The file with training rows.
+        eval_path: The file with evaluation rows, the split ``validation``.
+        skip_bad_rows: Leave out rows that cannot be used, with a warning that counts them.
+        group: See :class:`TableSource`.
+
+    Raises:
+        UserError: If the task has no such layout.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        kind: str,
+        path: Path,
+        eval_path: Path | None = None,
+        skip_bad_rows: bool = False,
+        group: str | None = None,
+    ) -> None:
+        if task.table is None:
+            raise UserError(
+                f"Task '{task.name}' names no columns of a file; leave task={task.name} out to take classes and name "
+                "from the file."
+            )
+        super().__init__(task, task.table, group)
+        self.kind = kind
+        self.files = {TRAIN: path} if eval_path is None else {TRAIN: path, VALIDATION: eval_path}
+        self.skip_bad_rows = skip_bad_rows
+        self.name = f"'{path}'"
+        self._tables: dict[str, Table] = {}
+
+    def splits(self) -> Mapping[str, Dataset]:
+        """The usable rows of each file; raises UserError as :meth:`table`."""
+        return {split: self.table(split).rows for split in self.files}
+
+    def table(self, split: str) -> Table:
+        if split not in self.files:
+            raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.files)}.")
+        if split not in self._tables:
+            path, skip = self.files[split], self.skip_bad_rows
+            if self.kind == "csv":
+                self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
+            else:
+                with reading(path, f"give data.path=<{self.kind} file>"):
+                    path.open("rb").close()
+                rows, _ = _load_file(path, "json" if self.kind == "jsonl" else self.kind)
+                for column, key in self.columns.items():
+                    column_index(path, rows.column_names, column, f" (set {key})")
+                cells = rows.select_columns(list(self.columns)).with_format(None)[:]
+                self._tables[split] = _usable(
+                    path, cells, set(self.columns), lambda row: f"{path}, row {row + 1}", skip, rows=rows
+                )
+        return self._tables[split]
+
+    def examples(self, split: str) -> list[Example]:
+        examples = super().examples(split)
+        if split == VALIDATION:
+            self._compare_with_training(examples)
+        return examples
+
+    def _compare_with_training(self, examples: Sequence[Example]) -> None:
+        """Count evaluation rows that the model has seen, and name classes that it has not."""
+        trained = self._built(self.table(TRAIN))
+        evaluated, training = self.files[VALIDATION], self.files[TRAIN]
+        texts, groups = {one.texts for one in trained}, {one.group for one in trained}
+        shared = sum(one.texts in texts for one in examples)
+        if shared == len(examples):
+            raise UserError(
+                f"All {shared:,} rows of '{evaluated}' are among the training rows of '{training}'; give other rows in "
+                "data.eval_path, or leave it out to hold some out."
+            )
+        grouped = 0 if self.group is None else sum(one.group in groups for one in examples)
+        for count, what in ((shared, "text"), (grouped, f"'{self.group}'")):
+            if count:
+                self.note(
+                    f"{count:,} of the {len(examples):,} rows of {evaluated.name} have the {what} of a training row of "
+                    f"{training.name}: scores on them say little about new texts."
+                )
+        unseen = {one.label for one in examples} - {one.label for one in trained}
+        if unseen and not self.task.is_regression:
+            listed = ", ".join(sorted(shown(self.task.labels[int(label or 0)]) for label in unseen)[:_NAMED])
+            self.note(
+                f"{evaluated.name} has classes that no training row has, and that the model cannot learn: {listed}."
+            )
+
+    def has(self, split: str) -> bool:
+        return split in self.files
+
+
+class TsvSource(SplitFiles, TableSource):
+    """A folder in the original GLUE layout: tab-separated files in which quotes are not special.
+
+    Args:
+        task: Names files, columns and labels.
+        root: The folder that holds the tasks' folders.
+        skip_bad_rows: Leave out rows with too few or too many fields, with a warning that counts them.
+        group: See :class:`TableSource`.
+
+    Raises:
+        UserError: If the folder does not exist or the task has no such layout.
+    """
+
+    def __init__(self, task: Task, root: Path, skip_bad_rows: bool = False, group: str | None = None) -> None:
+        if task.tsv is None:
+            raise UserError(f"Task '{task.name}' has no TSV layout; add a tsv section to conf/task/{task.name}.yaml.")
+        if not root.is_dir():
+            raise UserError(f"data.root '{root}' is not a directory; give the one that holds {task.tsv.folder}.")
+        SplitFiles.__init__(self, task, root / task.tsv.folder, task.tsv.files)
+        TableSource.__init__(self, task, task.tsv, group)
+        self.layout: TsvLayout = task.tsv
+        self.skip_bad_rows = skip_bad_rows
+
+    def table(self, split: str) -> Table:
+        path, positions = self.path(split), self.layout.positions
+        # GLUE's test files have no labels.
+        needed = {name: key for name, key in self.columns.items() if name != self.label or not split.startswith("test")}
+        names = None
+        if split in self.layout.headless:
+            needed = {name: key for name, key in needed.items() if name in positions}
+            of_position = {position: name for name, position in positions.items()}
+            names = [of_position.get(place, f" {place}") for place in range(max(positions.values()) + 1)]
+        table = read_csv(
+            path,
+            dict.fromkeys(needed, ""),
+            filled={self.label} & needed.keys(),
+            skip_bad_rows=self.skip_bad_rows,
+            names=names,
+            advice=f"data.root must hold {self.layout.folder}/{path.name} in the GLUE layout",
+            quotes=False,
+        )
+        return replace(table, rows=table.rows.select_columns(list(needed)))
+
+
+class HubSource(TableSource):
+    """A data set of the hub, or a local copy of one.
+
+    Args:
+        task: Names data set, configuration and columns.
+        path: A local folder instead of the hub's name: one that ``load_dataset`` reads, or that ``save_to_disk`` wrote.
+        revision, cache_dir: Passed to the library.
+        group: See :class:`TableSource`.
+
+    Raises:
+        UserError: If the task is not on the hub, or ``path`` is not a directory.
+    """
+
+    def __init__(
+        self, task: Task, path: str | None, revision: str | None, cache_dir: str | None, group: str | None = None
+    ) -> None:
+        if task.hub is None:
+            raise UserError(f"Task '{task.name}' has no hub layout; add a hub section to conf/task/{task.name}.yaml.")
+        if path is not None and not Path(path).expanduser().is_dir():
+            raise UserError(f"data.path '{path}' is not a directory; give a local copy of data set '{task.hub.path}'.")
+        super().__init__(task, task.hub, group)
+        self.layout: HubLayout = task.hub
+        # The library would take a relative path such as "csv" for the name of its reader of all such files around.
+        self.folder = None if path is None else Path(path).expanduser().resolve()
+        self.revision = revision
+        self.cache_dir = cache_dir
+        self.name = f"data set '{self.folder or self.layout.path}'"
+
+    def table(self, split: str) -> Table:
+        rows = self._load(split)
+        for name in self.columns:
+            if name not in rows.column_names:
+                raise UserError(f"D{self.name[1:]} has no column '{name}'; {choices(name, rows.column_names)}.")
+        if len(rows) == 0:
+            raise UserError(f"Split '{split}' of {self.name} is empty; expected at least one row.")
+        return Table(rows, self.name, lambda index: f"{split} row {index} of {self.name}")
+
+    def has(self, split: str) -> bool:
+        return True
+
+    def prepare(self) -> None:
+        self._load(TRAIN)
+
+    def splits(self) -> Mapping[str, Dataset]:
+        """All splits of the data set by name; raises UserError if it cannot be loaded."""
+        splits: Mapping[str, Dataset] = self._load(None)
+        return splits
+
+    def _load(self, split: str | None) -> Any:
+        import datasets
+        import datasets.packaged_modules
+        from datasets.packaged_modules.csv.csv import CsvConfig
+
+        description = f"D{self.name[1:]}" if split is None else f"Split '{split}' of {self.name}"
+        if self.folder is None:
+            readers = Path(datasets.packaged_modules.__file__).parent
+            if any((around / self.layout.path).is_dir() for around in (readers, Path())):
+                raise UserError(
+                    f"Data set '{self.layout.path}' is also the name of a folder here or of a file format, which the "
+                    "datasets library would read instead; give data.path=<folder>, or the full name on the hub."
+                )
+            local = "data.path=<folder>" if self.task.tsv is None else "data=tsv data.root=<GLUE folder>"
+            with attempt(description, f"if the hub cannot be reached, use a local folder: {local}"):
+                return datasets.load_dataset(
+                    self.layout.path, self.layout.name, split=split, revision=self.revision, cache_dir=self.cache_dir
+                )
+        folder = str(self.folder)
+        with attempt(description, "check the folder that data.path names"):
+            if (self.folder / "state.json").is_file() or (self.folder / "dataset_dict.json").is_file():
+                saved = datasets.load_from_disk(folder)
+                # A single split is the training rows.
+                splits = {TRAIN: saved} if isinstance(saved, datasets.Dataset) else saved
+                return splits if split is None else splits[split]
+            # A text "NA" or "null" is a text; the reader of other formats does not know these settings.
+            builder = datasets.load_dataset_builder(folder, cache_dir=self.cache_dir)
+            texts = {"keep_default_na": False, "na_values": [""]} if isinstance(builder.config, CsvConfig) else {}
+            return datasets.load_dataset(folder, split=split, cache_dir=self.cache_dir, **texts)
+
+
+def read_csv(
+    path: Path,
+    needed: Mapping[str, str],
+    *,
+    filled: Collection[str],
+    skip_bad_rows: bool = False,
+    names: Sequence[str] | None = None,
+    advice: str = "give data.path=<CSV file>",
+    quotes: bool = True,
+) -> Table:
+    """Read a CSV file in UTF-8; the separator is a comma, a semicolon or a tab. Every cell is a text, stripped.
+
+    Args:
+        path: The file.
+        needed: Names of columns that must be there, the label last, with the setting that names each, if any.
+        filled: Those that no row may leave empty.
+        skip_bad_rows: Leave out rows with an empty cell or too many fields.
+        names: The names of the columns of a file without a header; None for those of its first line.
+        advice: What to do if the file is missing, as the end of a sentence.
+        quotes: Whether quotes around a field are special.
+
+    Raises:
+        UserError: If the file cannot be read as such, lacks a column, has a bad row, or has no rows.
+    """
+    # One pass that refuses what is no text, and what the library would report in words of its own.
+    lines = numbered_lines(path, advice)
+    first = next(lines, (1, ""))[1]
+    if not first.strip():
+        raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
+    header, separator, header_lines = _header(path) if quotes else (names or first.strip("\r\n").split("\t"), "\t", 1)
+    for column, key in needed.items():
+        column_index(path, header, column, f" (set {key})" if key else "")
+    tabs = [line.count("\t") for _, line in lines if line.strip()]
+    if not tabs and names is None:
+        raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
+    # Where each line is a row, a quote that nothing closes joins no lines.
+    plain = not quotes or (separator == "\t" and {*tabs, first.count("\t")} == {len(header) - 1})
+    # Names that occur twice are not needed ones.
+    columns = [name if header.index(name) == place else f" {place}" for place, name in enumerate(header)]
+    options = {
+        "sep": separator,
+        "header": None if names is not None else 0,
+        "index_col": False,
+        "keep_default_na": False,
+        "skip_blank_lines": False,
+        # Carriage returns and other separators of lines occur inside texts.
+        "lineterminator": "\n",
+        "encoding": "utf-8-sig",
+        "quoting": csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+        "on_bad_lines": "warn" if skip_bad_rows else "error",
+    }
+    loaded, said = _load_file(path, "csv", names=columns, **options)
+    if any(sentence.startswith("Length of header") for sentence in said):
+        # The first row has too many fields, so that pandas cuts every row: the column of one more shows which.
+        loaded, said = _load_file(path, "csv", names=[*columns, _MORE], **options)
+    skipped = sum(sentence.count("Skipping line") for sentence in said)
+    raw = {name: [cell or "" for cell in column] for name, column in loaded[:].items()}
+    breaks = [sum(cell.count("\n") for cell in row) + 1 for row in zip(*raw.values(), strict=True)]
+    begins = list(accumulate(breaks, initial=1 if names is not None else 1 + header_lines))
+    cells = {name: [cell.strip() for cell in column] for name, column in raw.items()}
+    notes = []
+    if plain and quotes:
+        cells, stray = _unquoted(cells)
+        if stray:
+            rows = counted(stray, "row")
+            notes.append(f"{path.name}: a quote that nothing closes was read as a part of the text, in {rows}.")
+    table = _usable(path, cells, filled, lambda row: f"{path}:{begins[row]}", skip_bad_rows, skipped)
+    label = list(needed)[-1]
+    if quotes and (alike := _swallowed(raw, separator, len(header), header.index(label), {*table.rows[label]})):
+        inside = "1 line that looks like a row is inside quotes and was"
+        inside = inside if alike == 1 else f"{alike:,} lines that look like rows are inside quotes and were"
+        notes.append(
+            f"{path.name}: {inside} read as a part of a text; if that is not meant, close or double the quote above."
+        )
+    return replace(table, notes=(*table.notes, *notes))
+
+
+def _header(path: Path) -> tuple[list[str], str, int]:
+    """The names of the columns, the separator that gives most of them, and the lines that they take."""
+    found = []
+    for separator in _SEPARATORS:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=separator)
+            # Quotes that this separator does not close may reach far.
+            with suppress(csv.Error):
+                found.append((next(reader), separator, reader.line_num))
+    if not found:
+        raise UserError(f"File '{path}' has a quote in its header that nothing closes; remove it.")
+    names, separator, lines = max(found, key=lambda one: len(one[0]))
+    # A name may have line breaks within its quotes.
+    return [" ".join(part.strip() for part in name.strip().split("\n")) for name in names], separator, lines
+
+
+def _load_file(path: Path, reader: str, **options: Any) -> tuple[Dataset, list[str]]:
+    """The rows of a file as the library reads them, of CSV all cells as texts; and what pandas warned of."""
+    import datasets
+
+    if "names" in options:
+        # Without these, the texts 01 and 1.0 would be numbers.
+        options["features"] = datasets.Features({name: datasets.Value("string") for name in options["names"]})
+    # A cache of its own: the library's knows a file by its time stamp.
+    with (
+        attempt(f"File '{path}'", "fix the row, e.g. the quotes around its texts" if reader == "csv" else "fix it"),
+        tempfile.TemporaryDirectory() as cache,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        rows = datasets.load_dataset(
+            reader,
+            data_files={TRAIN: glob.escape(str(path.resolve()))},
+            split=TRAIN,
+            cache_dir=cache,
+            keep_in_memory=True,
+            **options,
+        )
+    return rows, [str(warning.message) for warning in caught]
+
+
+def _usable(
+    path: Path,
+    cells: Mapping[str, Sequence[Any]],
+    filled: Collection[str],
+    place: Callable[[int], str],
+    skip_bad_rows: bool,
+    skipped: int = 0,
+    rows: Dataset = None,
+) -> Table:
+    """The rows of a file without bad ones, see :func:`read_csv`.
+
+    Args:
+        cells: The columns that tell bad rows from others.
+        filled: Columns that no row may leave empty.
+        place: From the position of a row to its place.
+        skipped: Rows that were left out before.
+        rows: The rows; None to make them of the cells.
+    """
+    import datasets
+
+    kept = []
+    for index, row in enumerate(zip(*cells.values(), strict=True)):
+        cell_of = dict(zip(cells, row, strict=True))
+        if not any(row):
+            # A blank line.
+            continue
+        empty = [name for name in cells if name in filled and cell_of[name] in (None, "")]
+        if not empty and not cell_of.get(_MORE):
+            kept.append(index)
+        elif skip_bad_rows:
+            skipped += 1
+        else:
+            problem = f"column '{empty[0]}' is empty" if empty else _TOO_MANY
+            raise UserError(
+                f"{place(index)}: {problem}; fix the row, or leave such rows out with data.skip_bad_rows=true."
+            )
+    if not kept:
+        raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
+    notes = []
+    if skipped:
+        were = "was" if skipped == 1 else "were"
+        notes.append(f"{path.name}: {counted(skipped, 'row')} with an empty cell or too many fields {were} left out.")
+    rows = datasets.Dataset.from_dict(dict(cells)) if rows is None else rows
+    return Table(rows.select(kept), f"'{path}'", lambda index: place(kept[index]), notes)
+
+
+def _unquoted(cells: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], int]:
+    """Cells without the quotes around them, and the number of rows with one that begins with a quote that nothing
+    closes.
+    """
+    whole = re.compile(r'"(?:[^"]|"")*"')
+    stray = sum(
+        any(cell[:1] == '"' and not whole.fullmatch(cell) for cell in row) for row in zip(*cells.values(), strict=True)
+    )
+    return {
+        name: [cell[1:-1].replace('""', '"').strip() if whole.fullmatch(cell) else cell for cell in column]
+        for name, column in cells.items()
+    }, stray
+
+
+def _swallowed(
+    cells: Mapping[str, Sequence[str]], separator: str, fields: int, label: int, labels: Collection[str]
+) -> int:
+    """The number of lines inside texts that look like rows: as many fields, and a label that there is."""
+    lines = (
+        line.split(separator)
+        for column in cells.values()
+        for cell in column
+        if cell.count("\n") > 1
+        for line in cell.split("\n")[1:-1]
+    )
+    return sum(len(parts) == fields and parts[label].strip() in labels for parts in lines)
+
+
+@contextmanager
+def attempt(description: str, advice: str) -> Iterator[None]:
+    """Turn what the library raises into one sentence: what could not be loaded, why, and what to do."""
+    import datasets
+
+    # Their lines, such as one on each attempt to reach the hub, say less than the sentence below.
+    loggings = (datasets.logging, hub_logging)
+    levels = [logging.get_verbosity() for logging in loggings]
+    for logging in loggings:
+        logging.set_verbosity(CRITICAL)
+    bars = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    # The errors of datasets, the hub client and its HTTP client have no common base class.
+    except Exception as error:
+        generated = isinstance(error, datasets.exceptions.DatasetGenerationError)
+        cause = error.__cause__ if generated and error.__cause__ is not None else error
+        lines = (str(cause).strip() or type(cause).__name__).splitlines()
+        if ragged := re.search(r"Expected \d+ fields in line (\d+), saw", lines[0]):
+            lines = [f"line {ragged[1]} has {_TOO_MANY}"]
+        if isinstance(error, datasets.exceptions.DatasetGenerationCastError):
+            # Its own first line says nothing, and its cause prints both schemas; the others name the columns and the
+            # file.
+            lines = [" ".join(" ".join(str(error).splitlines()[1:]).split()).partition(" Please ")[0]]
+        raise UserError(f"{description} could not be loaded ({lines[0].rstrip('.')}); {advice}.") from error
+    finally:
+        for logging, level in zip(loggings, levels, strict=True):
+            logging.set_verbosity(level)
+        if not bars:
+            datasets.enable_progress_bars()
