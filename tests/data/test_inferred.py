@@ -144,7 +144,7 @@ def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, s
         ("café,stars\na,1\n".encode("latin-1"), {}, "is not UTF-8 (invalid continuation byte); convert it to UTF-8."),
         ("", {}, "has no header; expected the names of the columns in its first line."),
         ("review,stars\n\n", {}, "has no rows that can be used"),
-        ("review,stars\na,1\n\nb,c,2\n", {}, "(line 4 has more fields than in the header (texts that hold"),
+        ("review,stars\na,1\n\nb,c,2\n", {}, "reviews.csv:4: more fields than in the header (texts that hold"),
         (REVIEWS, {"group": "book"}, "has no column 'book'; valid names: id, review, stars (set data.group)"),
         ("review,stars\n" + "a" * 1_000_001 + ",1\n", {}, "reviews.csv:2: the row is longer than 1,000,000"),
         ("review," * 200_000 + "stars\na,1\n", {}, "reviews.csv:1: the row is longer than 1,000,000 characters"),

@@ -41,6 +41,7 @@ _NAMED = 5
 """Classes that a note names."""
 
 _TOO_MANY = "more fields than in the header (texts that hold a separator need quotes)"
+_FIX = "fix the row, or leave such rows out with data.skip_bad_rows=true"
 
 Dataset = Any
 """A ``datasets.Dataset``; the library is imported where it is used, as that takes a second."""
@@ -420,13 +421,15 @@ def read_csv(
         "lineterminator": "\n",
         "encoding": "utf-8-sig",
         "quoting": csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
-        "on_bad_lines": "warn" if skip_bad_rows else "error",
+        "on_bad_lines": "warn",
     }
     loaded, said = _load_file(path, "csv", names=columns, **options)
     if any(sentence.startswith("Length of header") for sentence in said):
         # The first row has too many fields, so that pandas cuts every row: the column of one more shows which.
         loaded, said = _load_file(path, "csv", names=[*columns, _MORE], **options)
-    skipped = sum(sentence.count("Skipping line") for sentence in said)
+    skipped = [int(line) for sentence in said for line in re.findall(r"Skipping line (\d+)", sentence)]
+    if skipped and not skip_bad_rows:
+        raise UserError(f"{path}:{skipped[0]}: {_TOO_MANY}; {_FIX}.")
     raw = {name: [cell or "" for cell in column] for name, column in loaded[:].items()}
     breaks = [sum(cell.count("\n") for cell in row) + 1 for row in zip(*raw.values(), strict=True)]
     begins = list(accumulate(breaks, initial=1 if names is not None else 1 + header_lines))
@@ -437,7 +440,7 @@ def read_csv(
         if stray:
             rows = counted(stray, "row")
             notes.append(f"{path.name}: a quote that nothing closes was read as a part of the text, in {rows}.")
-    table = _usable(path, cells, filled, lambda row: f"{path}:{begins[row]}", skip_bad_rows, skipped)
+    table = _usable(path, cells, filled, lambda row: f"{path}:{begins[row]}", skip_bad_rows, len(skipped))
     label = list(needed)[-1]
     if quotes and (alike := _swallowed(raw, separator, len(header), header.index(label), {*table.rows[label]})):
         inside = "1 line that looks like a row is inside quotes and was"
@@ -522,9 +525,7 @@ def _usable(
             skipped += 1
         else:
             problem = f"column '{empty[0]}' is empty" if empty else _TOO_MANY
-            raise UserError(
-                f"{place(index)}: {problem}; fix the row, or leave such rows out with data.skip_bad_rows=true."
-            )
+            raise UserError(f"{place(index)}: {problem}; {_FIX}.")
     if not kept:
         raise UserError(f"File '{path}' has no rows that can be used; expected at least one below the header.")
     notes = []
@@ -582,8 +583,6 @@ def attempt(description: str, advice: str) -> Iterator[None]:
         generated = isinstance(error, datasets.exceptions.DatasetGenerationError)
         cause = error.__cause__ if generated and error.__cause__ is not None else error
         lines = (str(cause).strip() or type(cause).__name__).splitlines()
-        if ragged := re.search(r"Expected \d+ fields in line (\d+), saw", lines[0]):
-            lines = [f"line {ragged[1]} has {_TOO_MANY}"]
         if isinstance(error, datasets.exceptions.DatasetGenerationCastError):
             # Its own first line says nothing, and its cause prints both schemas; the others name the columns and the
             # file.
