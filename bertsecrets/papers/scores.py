@@ -10,11 +10,10 @@ import numpy as np
 from bertsecrets.models.spec import RANDOM_INIT
 from bertsecrets.papers.lines import filled_table
 from bertsecrets.papers.models import Group, Model, Studied
-from bertsecrets.present.figures.rows import IntervalRow, interval_rows
-from bertsecrets.present.report.content import FigureBlock, Section, Table
+from bertsecrets.present.report.content import Section, Table
 from bertsecrets.reporting.runs import constant_score
 from bertsecrets.results.formatting import MISSING, number, with_limits
-from bertsecrets.results.scores import INTERVALS, score_interval
+from bertsecrets.results.scores import score_interval
 
 _PAPERS_COLUMN = (
     "The paper's column has three models: pre-trained and fine-tuned, random and fine-tuned, and pre-trained without "
@@ -50,11 +49,7 @@ class Scores:
 
 
 def initialisation(
-    models: Studied,
-    scores: Mapping[str, Mapping[str, Sequence[float]]],
-    development: Mapping[str, int],
-    name: str,
-    caption: str,
+    models: Studied, scores: Mapping[str, Mapping[str, Sequence[float]]], development: Mapping[str, int]
 ) -> Section | None:
     """Scores of each task by initialisation, next to the published ones; None without labelled runs.
 
@@ -62,27 +57,11 @@ def initialisation(
         models: The models.
         scores: The paper's by task and metric, in percent: untrained classifier, random, pre-trained.
         development: Examples of the development set of each task.
-        name, caption: Of the figure.
     """
     tasks = [metrics for group in models.tuned if (metrics := _scores(models, group, scores, development))]
     if not tasks:
         return None
     table = score_table(tasks)
-    drawn = []
-    for first, *_ in tasks:
-        drawn.append(_drawn("pre-trained", first, first.pretrained, 2))
-        if first.random:
-            drawn.append(_drawn("random weights", first, first.random, 1))
-    figure = interval_rows(
-        drawn,
-        title="Scores by initialisation",
-        unit="score",
-        reference=None,
-        value="mean over seeds",
-        baseline="constant answer",
-        published="the paper",
-        note=f"rings: seeds; bars: {INTERVALS}, cut off at the metric's ends",
-    )
     return Section(
         paragraphs=[
             "Scores in percent, mean over seeds with a 95 % interval over seeds and examples, cut off at the metric's "
@@ -91,7 +70,6 @@ def initialisation(
             *([_PAPERS_COLUMN] if table.header[-1] == "paper" else []),
         ],
         tables=[table],
-        figures=[FigureBlock(name, figure, caption, "Dot chart of scores.")],
     )
 
 
@@ -179,14 +157,6 @@ def _gain(tasks: Sequence[Sequence[Scores]]) -> list[list[str]]:
 
 def _by_seed(models: Sequence[Model], metric: str) -> list[float]:
     return [model.first_set.model.get(metric, math.nan) for model in models]
-
-
-def _drawn(init: str, scores: Scores, values: list[float], place: int) -> IntervalRow:
-    interval = score_interval(scores.metric, values, scores.count)
-    theirs = scores.published[place] / 100 if scores.published else math.nan
-    return IntervalRow(
-        f"{scores.task} · {init}", interval.mean, interval.low, interval.high, scores.constant, values, theirs
-    )
 
 
 def _percent(scores: Scores, values: list[float]) -> str:

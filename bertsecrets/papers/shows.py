@@ -21,14 +21,12 @@ from bertsecrets.papers.sources import State, states
 from bertsecrets.present.figures.grids import HeadPanel, head_panels
 from bertsecrets.present.figures.layers import LayerLine, LayerPanel, layer_panels, layer_scatter
 from bertsecrets.present.figures.maps import MapPanel, gallery
-from bertsecrets.present.figures.rows import IntervalRow, interval_rows
 from bertsecrets.present.figures.style import sample_size, seeds_in_words
 from bertsecrets.present.grid import highest
 from bertsecrets.present.presenter import presenter_of
 from bertsecrets.present.report.content import FigureBlock, Section
 from bertsecrets.results.captures import CapturedExample, read_examples, read_maps, read_steps
 from bertsecrets.results.components import KINDS
-from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import head_label, number
 from bertsecrets.results.verdicts import BETTER, DISPENSABLE, NEEDED, WORDS
 from bertsecrets.results.views import Comparison, Replicates
@@ -117,7 +115,6 @@ def table(
     called: Mapping[str, str] = _NONE,
     all_published: bool = False,
     paper: Sequence[Line] = (),
-    intervals: Mapping[str, Any] = _NONE,
     **settings: Any,
 ) -> Section | None:
     """A table of lines, the published numbers in their field ``paper``; None without lines.
@@ -135,8 +132,6 @@ def table(
         called: Value of the first of these fields -> what the paper calls it, where it differs.
         all_published: Whether to name what the paper has and these runs have not.
         paper: Further lines, of the paper.
-        intervals: A figure of a field with intervals, a row for each line of the first model, as :func:`_intervals`
-            takes it.
         settings: Of what makes the lines.
     """
     made = list(_source(of)(models, **settings))
@@ -157,9 +152,6 @@ def table(
     return Section(
         paragraphs=[*paragraphs, *(missing if all_published else [])],
         tables=tables([*lines, *paper], columns, caption, apart=apart),
-        figures=[_intervals([line for line in lines if line["model"] == lines[0]["model"]], **intervals)]
-        if intervals
-        else [],
         summary=cell(summary, said) if summary else "",
     )
 
@@ -174,55 +166,6 @@ def _source(name: str) -> Callable[..., Iterable[Line]]:
     except (ImportError, AttributeError) as error:
         raise UserError(f"A table of a page is of '{name}', which makes no lines ({error_text(error)}).") from error
     return source
-
-
-_MOST_INTERVALS = 40
-
-
-def _intervals(
-    lines: Sequence[Line],
-    *,
-    name: str,
-    caption: str,
-    label: str,
-    value: str,
-    baseline: str,
-    paper: str,
-    title: str,
-    unit: str,
-    value_name: str,
-    baseline_name: str,
-    paper_name: str,
-) -> FigureBlock:
-    """A dot with its interval for each line, beside a baseline and the paper's number in percent.
-
-    Args:
-        lines: The lines, of one model.
-        name, caption, title, unit: Of the figure.
-        label, paper: Formats of the label and of the paper's number.
-        value, baseline: Fields of the number and of what it is compared with.
-        value_name, baseline_name, paper_name: What the three are called in the legend.
-    """
-    rows = []
-    for line in lines[:_MOST_INTERVALS]:
-        estimate, theirs = Estimate(**line[value]), cell(paper, line)
-        share = float(theirs) / 100 if theirs.replace(".", "").isdigit() else np.nan
-        rows.append(
-            IntervalRow(cell(label, line), estimate.value, estimate.low, estimate.high, line[baseline], published=share)
-        )
-    note = f"{lines[0]['model']}; bars: 95 % intervals; layers and heads count from 0"
-    figure = interval_rows(
-        rows,
-        title=title,
-        unit=unit,
-        note=note,
-        reference=None,
-        limits=(0, 1),
-        value=value_name,
-        baseline=baseline_name,
-        published=paper_name,
-    )
-    return FigureBlock(name, figure, f"{caption} ({lines[0]['model']}).", "Dots with intervals, one row each.")
 
 
 def layers(
@@ -345,123 +288,108 @@ _BY_LAYER: Columns = {
 }
 
 
-def disabled_heads(
-    models: Studied, mode: str, name: str, caption: str, scores: Mapping[str, Sequence[float]] = _NONE
-) -> Section | None:
-    """Scores with one head disabled, by task; None if no run disabled every head.
-
-    Args:
-        models: The models.
-        mode: The paper's mode of disabling; where no model has it, any.
-        name, caption: Of the figure.
-        scores: The paper's scores by task: of the whole model, and the lowest and the highest with one head disabled.
-    """
-    measured = models.effects("head", mode)
-    if not measured:
-        return None
-    lines: list[dict[str, Any]] = []
-    for group, effect in measured:
-        score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
-        counts = {
-            name: round(float(mask_RLH.sum() / len(mask_RLH)), 1) if len(mask_RLH) > 1 else int(mask_RLH.sum())
-            for name, mask_RLH in _heads(effect).items()
-        }
-        lines.append(
-            {
-                "task": group.name,
-                "what": effect.what,
-                "examples": effect.count,
-                "seeds": len(effect.delta_RLH),
-                "score": float(effect.baseline_R.mean()),
-                "lowest": float(np.nanmin(score_LH)),
-                "highest": float(np.nanmax(score_LH)),
-                "mean": 100 * float(np.nanmean(effect.delta_RLH)),
-                **{name: f"{count}" for name, count in counts.items()},
-                "theirs": scores.get(group.task),
-            }
-        )
-    counterparts = _other_tasks(scores, {group.task for group, _ in measured})
-    if not any(line["theirs"] for line in lines) and scores:
-        # Rows of the paper's own tasks say more than their names would.
-        counterparts = []
-        lines += [{"task": f"paper: {task}", "paper": [float(n) for n in theirs]} for task, theirs in scores.items()]
-    seeds = [len(effect.delta_RLH) for _, effect in measured]
-    figure = head_panels(
-        [
-            HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), effect.certain_RLH.mean(axis=0) > 0.5)
-            for group, effect in measured
-        ],
-        title="Change of score when one head is disabled",
-        unit="change of score (points)",
-        note=f"{seeds_in_words(seeds, pale=True)}; {sample_size([effect.count for _, effect in measured])}",
-        effects=True,
-    )
-    means = "; numbers of heads are means" * (max(seeds) > 1)
-    rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
-    told = f"One head disabled, {{seeds}}{means}; significant: false discovery rate {rate}, however small the change"
-    return Section(
-        paragraphs=counterparts,
-        tables=tables(lines, _BY_HEAD, told),
-        figures=[FigureBlock(name, figure, caption, "Heatmaps of changes by layer and head.")],
-    )
-
-
-def _heads(effect: Effects) -> dict[str, Any]:
-    """Which heads change the score significantly, and which have each verdict that is told, ``[replicates, layers,
-    heads]``.
-    """
-    gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
-    return {
-        "certain": effect.certain_RLH,
-        "needed": effect.needed_RLH,
-        "dispensable": effect.dispensable_RLH & ~gain_RLH,
-        "better": gain_RLH,
-    }
-
-
-def disabled_layers(
+def disabled(
     models: Studied,
+    kind: str,
     mode: str,
     name: str,
     caption: str,
     scores: Mapping[str, Sequence[float]] = _NONE,
     whole: Mapping[str, Sequence[float]] = _NONE,
 ) -> Section | None:
-    """Changes of score with one layer's heads disabled, by task; None if no run disabled layers.
+    """Scores with one head, or with all heads of one layer, disabled, by task; None if no run disabled all of them.
 
     Args:
         models: The models.
+        kind: ``head`` or ``layer``.
         mode: The paper's mode of disabling; where no model has it, any.
         name, caption: Of the figure.
-        scores: The paper's scores by task, with each layer disabled.
-        whole: The paper's scores by task, of the whole model first.
+        scores: The paper's scores by task: of the whole model, and the lowest and the highest with one head disabled;
+            or with each layer disabled.
+        whole: The paper's scores by task, of the whole model first, for layers.
     """
-    measured = models.effects("layer", mode)
+    measured = models.effects(kind, mode)
     if not measured:
         return None
+    counterparts = _other_tasks(scores, {group.task for group, _ in measured})
     lines = [
         {
             "task": group.name,
             "examples": effect.count,
+            "seeds": len(effect.delta_RLH),
             "score": float(effect.baseline_R.mean()),
-            "change": 100 * effect.delta_RLH[:, :, 0].mean(axis=0),
-            "theirs": 100 * (np.array(scores[group.task]) - whole[group.task][0]) if group.task in scores else None,
+            **(_heads_of(effect) if kind == "head" else {"change": 100 * effect.delta_RLH[:, :, 0].mean(axis=0)}),
+            "theirs": _of_task(group.task, scores, whole),
         }
         for group, effect in measured
     ]
-    figure = layer_panels(
-        [
-            LayerPanel(group.title, 100 * effect.delta_RLH[:, :, 0], effect.certain_RLH[:, :, 0].mean(axis=0) > 0.5)
-            for group, effect in measured
-        ],
-        title="Change of score when a whole layer is disabled",
-        note="dots: seeds; bars: their mean, pale where significant in at most half of them; "
-        f"{sample_size([effect.count for _, effect in measured])}",
-    )
+    if kind == "head" and scores and not any(line["theirs"] for line in lines):
+        # Rows of the paper's own tasks say more than their names would.
+        counterparts = []
+        lines += [{"task": f"paper: {task}", "paper": [float(n) for n in theirs]} for task, theirs in scores.items()]
+    seeds = [len(effect.delta_RLH) for _, effect in measured]
+    examples = sample_size([effect.count for _, effect in measured])
+    certain = [effect.certain_RLH.mean(axis=0) > 0.5 for _, effect in measured]
+    if kind == "layer":
+        figure = layer_panels(
+            [
+                LayerPanel(group.title, 100 * effect.delta_RLH[:, :, 0], certain_LH[:, 0])
+                for (group, effect), certain_LH in zip(measured, certain, strict=True)
+            ],
+            title="Change of score when a whole layer is disabled",
+            note=f"dots: seeds; bars: their mean, pale where significant in at most half of them; {examples}",
+        )
+        told, columns, alt = "Change of score by disabled layer, from layer 0", _BY_LAYER, "Bar charts by layer."
+    else:
+        figure = head_panels(
+            [
+                HeadPanel(group.title, 100 * effect.delta_RLH.mean(axis=0), certain_LH)
+                for (group, effect), certain_LH in zip(measured, certain, strict=True)
+            ],
+            title="Change of score when one head is disabled",
+            unit="change of score (points)",
+            note=f"{seeds_in_words(seeds, pale=True)}; {examples}",
+            effects=True,
+        )
+        means = "; numbers of heads are means" * (max(seeds) > 1)
+        rate = f"{max(effect.false_discovery_rate for _, effect in measured):.0%}".replace("%", " %")
+        told = (
+            f"One head disabled, {{seeds}}{means}; significant: false discovery rate {rate}, however small the change"
+        )
+        columns, alt = _BY_HEAD, "Heatmaps of changes by layer and head."
     return Section(
-        tables=tables(lines, _BY_LAYER, "Change of score by disabled layer, from layer 0"),
-        figures=[FigureBlock(name, figure, caption, "Bar charts of changes by layer.")],
+        paragraphs=counterparts,
+        tables=tables(lines, columns, told),
+        figures=[FigureBlock(name, figure, caption, alt)],
     )
+
+
+def _of_task(task: str, scores: Mapping[str, Sequence[float]], whole: Mapping[str, Sequence[float]]) -> Any:
+    """The paper's scores of a task, those with layers disabled as changes in points; None without any."""
+    if whole and task in scores:
+        return 100 * (np.array(scores[task]) - whole[task][0])
+    return scores.get(task)
+
+
+def _heads_of(effect: Effects) -> dict[str, Any]:
+    """The extreme scores with one head disabled, and how many heads have each verdict, the mean over seeds."""
+    score_LH = effect.baseline_R.mean() + effect.delta_RLH.mean(axis=0)
+    gain_RLH = effect.certain_RLH & (effect.delta_RLH > 0)
+    masks = {
+        "certain": effect.certain_RLH,
+        "needed": effect.needed_RLH,
+        "dispensable": effect.dispensable_RLH & ~gain_RLH,
+        "better": gain_RLH,
+    }
+    seeds = len(effect.delta_RLH)
+    counts = {name: int(mask_RLH.sum()) for name, mask_RLH in masks.items()}
+    return {
+        "what": effect.what,
+        "lowest": float(np.nanmin(score_LH)),
+        "highest": float(np.nanmax(score_LH)),
+        "mean": 100 * float(np.nanmean(effect.delta_RLH)),
+        **{name: f"{round(count / seeds, 1)}" if seeds > 1 else f"{count}" for name, count in counts.items()},
+    }
 
 
 def compared(models: Studied, experiment: str, figures: Sequence[str] | None = None) -> Section | None:

@@ -307,13 +307,13 @@ def test_published_numbers_without_a_run_are_named(tmp_path: Path) -> None:
         section = shows.layers(models, {"drift/cosine": {"label": "cosine", "published": numbers}}, "Means")
         assert section is not None
         assert section.paragraphs == ["Of the paper, without a counterpart here: rte, qqp."] * (len(numbers) > 1)
-    section = shows.disabled_heads(
-        models, "uniform", "name", "Heads", {"mrpc": [0.8, 0.7, 0.9], "sst2": [0.8, 0.7, 0.9]}
+    section = shows.disabled(
+        models, "head", "uniform", "name", "Heads", {"mrpc": [0.8, 0.7, 0.9], "sst2": [0.8, 0.7, 0.9]}
     )
     assert section is not None
     assert section.paragraphs == ["Of the paper, without a counterpart here: sst2."]
     with pytest.raises(UserError, match="unknown task 'mrcp'; did you mean 'mrpc'"):
-        shows.disabled_heads(models, "uniform", "name", "Heads", {"mrcp": [0.8, 0.7, 0.9]})
+        shows.disabled(models, "head", "uniform", "name", "Heads", {"mrcp": [0.8, 0.7, 0.9]})
 
 
 def test_a_section_without_numbers_says_what_to_run(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     make_run(tmp_path / "a", task="mrpc", delta_LH=delta_LH, significant_LH=few_LH, dispensable_LH=spared_LH)
     make_run(tmp_path / "b", task="rte", delta_LH=2 * delta_LH, significant_LH=~few_LH)
     models = models_in(tmp_path)
-    section = shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mrpc": [0.8, 0.7, 0.9]})
+    section = shows.disabled(models, "head", "uniform", "heads", "Heads.", {"mrpc": [0.8, 0.7, 0.9]})
     assert section is not None
     # Verdicts do not overlap: of 11 heads without a loss that matters, the model is better without one.
     assert [row[6:10] for row in rows_of(section)] == [["2", "1", "10", "1"], ["10", "10", "0", "0"]]
@@ -543,11 +543,11 @@ def test_single_heads_are_counted_and_compared_between_tasks(tmp_path: Path) -> 
     assert section.tables[0].caption == f"One head disabled, one seed; {significant}"
     assert [row[-1] for row in rows_of(section)] == ["0.800: 0.700 to 0.900", "–"]
     # A task of the paper alone has a row where no other has the paper's numbers.
-    paper = rows_of(shows.disabled_heads(models, "uniform", "heads", "Heads.", {"mnli": [0.836, 0.824, 0.838]}))[-1]
+    paper = rows_of(shows.disabled(models, "head", "uniform", "heads", "Heads.", {"mnli": [0.836, 0.824, 0.838]}))[-1]
     assert (paper[0], *paper[3:5]) == ("paper: mnli", "0.836", "0.824 to 0.838")
     assert rows_of(shown("michel2019", "Section 3.4", models))[0][2:4] == ["1.00 (1.00 to 1.00)"] * 2
     make_run(tmp_path / "c", task="mrpc", seed=2, delta_LH=delta_LH)
-    section = shows.disabled_heads(models_in(tmp_path), "uniform", "heads", "Heads.")
+    section = shows.disabled(models_in(tmp_path), "head", "uniform", "heads", "Heads.")
     assert section is not None
     assert rows_of(section)[0][6:10] == ["1.0", "0.5", "5.0", "0.5"]
     assert (

@@ -286,28 +286,22 @@ def test_only_what_is_missing_or_changed_is_read_again(tmp_path: Path, monkeypat
     assert read[6:] == ["seed 1", "seed 2"] * 2
 
 
-def test_kept_readings_are_json_and_older_ones_are_read(tmp_path: Path) -> None:
+def test_kept_readings_are_json_and_read_back(tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    columns = {"bits": LAYERS}
-    make_run(tmp_path / "run", measured=[("checkpoint", "entropy", columns)], p_constant=0.001, stderr=0.005)
+    measured = [("checkpoint", "entropy", {"bits": LAYERS})]
+    make_run(tmp_path / "run", measured=measured, p_constant=0.001, stderr=0.005)
     statement = statement_of({"kind": "mean", "column": "entropy/bits", "above": 0.3})
     first = ledger(tmp_path, statement)
     path = tmp_path / "page" / "statements" / "made_up.json"
-    kept = path.read_text()
     assert only(first[0]).finding.readings[0].limits == (-math.inf, math.inf)
-    [entry] = json.loads(kept, parse_constant=refuse).values()
-    # As older versions kept them: with the constants of Python, or without limits.
-    unlimited = {**entry["reading"], "limits": [-math.inf, math.inf]}
+    [entry] = json.loads(path.read_text(), parse_constant=refuse).values()
+    assert ledger(tmp_path, statement) == first
+    # What is not a reading is read again.
     without = {key: value for key, value in entry["reading"].items() if key != "limits"}
-    for old in (unlimited, without):
-        path.write_text(json.dumps({key: {**of, "reading": old} for key, of in json.loads(kept).items()}))
-        assert ledger(tmp_path, statement) == first
-    # A reading of another run is written beside the older one.
-    path.write_text(json.dumps({"other": {**entry, "reading": unlimited}}))
-    ledger(tmp_path, statement)
-    assert len(json.loads(path.read_text(), parse_constant=refuse)) == 2
+    path.write_text(json.dumps({"run": {**entry, "reading": without}}))
+    assert ledger(tmp_path, statement) == first
 
 
 def test_every_shipped_statement_loads_and_names_columns_that_exist() -> None:

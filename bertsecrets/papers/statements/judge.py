@@ -225,8 +225,7 @@ class Readings:
         if not path.is_file():
             return {}
         try:
-            # Older files have -Infinity and Infinity, which are no JSON, for limits that there are not.
-            content = json.loads(path.read_text("utf-8"), parse_constant=lambda _: None)
+            content = json.loads(path.read_text("utf-8"))
         except ValueError:
             # Half a file of an interrupted copy: everything of this statement is read again.
             return {}
@@ -544,28 +543,17 @@ def _code(kind: type[Test]) -> str:
 
 def _plain(reading: Reading) -> dict[str, Any]:
     """A reading to keep; what is not finite is null, as JSON has no word for it."""
-    content = asdict(reading)
-    content["limits"] = [end if math.isfinite(end) else None for end in reading.limits]
-    return {
-        key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in content.items()
-    }
+
+    def told(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {**{key: told(value) for key, value in asdict(reading).items()}, "limits": [*map(told, reading.limits)]}
 
 
 def _reading(content: object) -> Reading | None:
     """A kept reading; None if it is not one."""
     if not isinstance(content, dict) or set(content) != {field.name for field in fields(Reading)}:
         return None
-    value, stderr, reliability = (
-        math.nan if content[key] is None else float(content[key]) for key in ("value", "stderr", "reliability")
-    )
-    p = content["p_value"]
-    low, high = (float(none if end is None else end) for end, none in zip(content["limits"], UNLIMITED, strict=True))
-    return Reading(
-        value,
-        stderr,
-        int(content["count"]),
-        str(content["detail"]),
-        reliability,
-        p if p is None else float(p),
-        (low, high),
-    )
+    defined = {key: math.nan if content[key] is None else content[key] for key in ("value", "stderr", "reliability")}
+    low, high = (none if end is None else end for end, none in zip(content["limits"], UNLIMITED, strict=True))
+    return Reading(**{**content, **defined, "limits": (low, high)})
