@@ -33,7 +33,7 @@ from bertsecrets.sweeps.sweep import (
     RUNNING,
     SKIPPED,
     JobRecord,
-    Told,
+    SweepFacts,
     line_of,
 )
 from bertsecrets.sweeps.trust import foreign_code, outside
@@ -58,17 +58,17 @@ def start_job(config: DictConfig) -> float | None:
     from another checkpoint, are moved to ``.set_aside``, and the job runs again. A job that fails leaves its reason in
     the sweep's records and returns None, so that the other jobs still run.
     """
-    told = Told.read()
-    if told.host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
-        end_with_process(told.process)
+    facts = SweepFacts.read()
+    if facts.host == socket.gethostname() and "SLURM_JOB_ID" not in os.environ:
+        end_with_process(facts.process)
     hydra = HydraConfig.get()
-    records = Path(told.records)
+    records = Path(facts.records)
     folder = Path(hydra.runtime.output_dir)
     record = JobRecord(int(hydra.job.num), list(hydra.overrides.task), str(folder), RUNNING)
     record.write(records)
     started = time.monotonic()
     try:
-        status, reason = _run(config, folder, record.number, told)
+        status, reason = _run(config, folder, record.number, facts)
     except UserError as error:
         status, reason = (SKIPPED if isinstance(error, BusyError) else FAILED), str(error)
     except (KeyboardInterrupt, Interrupted):
@@ -79,25 +79,25 @@ def start_job(config: DictConfig) -> float | None:
     score = objective(Run(folder, "", "", "", ""), config.get("objective")) if status in (FINISHED, SKIPPED) else None
     ended = replace(record, status=status, reason=reason, seconds=seconds, score=score)
     ended.write(records)
-    print(line_of(ended, config.get("objective") or "score", told), flush=True)  # noqa: T201
+    print(line_of(ended, config.get("objective") or "score", facts), flush=True)  # noqa: T201
     return score
 
 
-def _run(config: DictConfig, folder: Path, number: int, told: Told) -> tuple[str, str]:
+def _run(config: DictConfig, folder: Path, number: int, facts: SweepFacts) -> tuple[str, str]:
     """Run the job; return its status and why it was skipped or failed."""
-    records = Path(told.records)
+    records = Path(facts.records)
     if (records / INTERRUPTED).exists():
         return NOT_STARTED, ""
-    if told.code != code_version():
+    if facts.code != code_version():
         return FAILED, (
-            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {told.code}; install "
+            f"{socket.gethostname()} has the code {code_version()}, the sweep was started with {facts.code}; install "
             "the same on both."
         )
     with hold(folder):
         state = claim_folder(plain(config), folder)
     if state == "finished":
         return SKIPPED, "already finished"
-    command = [sys.executable, *told.program, *_arguments(config, folder, state == "resumable")]
+    command = [sys.executable, *facts.program, *_arguments(config, folder, state == "resumable")]
 
     def started(process: int) -> None:
         (records / f"{number}.process").write_text(f"{process} {os.getpid()} {socket.gethostname()}", "utf-8")
@@ -105,7 +105,7 @@ def _run(config: DictConfig, folder: Path, number: int, told: Told) -> tuple[str
             raise Interrupted(signal.SIGTERM)
 
     # Where the job says why it fails: not on the sweep's disk, which may be full.
-    with _leased_gpus(config, told.gpus) as devices, tempfile.TemporaryDirectory() as scratch:
+    with _leased_gpus(config, facts.gpus) as devices, tempfile.TemporaryDirectory() as scratch:
         failure = Path(scratch) / "failure.json"
         # A job of one task starts the processes of its devices itself, so that jobs of different sizes fit into one
         # sweep; Slurm's variables would make Lightning wait for tasks that do not exist.

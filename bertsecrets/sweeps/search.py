@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +52,8 @@ class SearchSettings(Settings):
 def offer_search() -> None:
     """Let Hydra find this sweeper."""
     Plugins.instance().register(Search)
+    # Hydra 1.4 imports what it builds.
+    sys.modules[_PACKAGE] = sys.modules[__name__]
 
 
 def check_search(section: Mapping[str, Any], overrides: Sequence[Override]) -> None:

@@ -30,7 +30,7 @@ from bertsecrets.sweeps.run_folder import has_finished
 from bertsecrets.sweeps.trust import check_links
 
 SWEEP = "BERTSECRETS_SWEEP"
-"""Environment variable: what a sweep tells its jobs, as JSON (:class:`Told`)."""
+"""Environment variable: what a sweep tells its jobs, as JSON (:class:`SweepFacts`)."""
 
 INTERRUPTED = "interrupted"
 """Name of the file in the records of a sweep that was asked to end: no further job begins."""
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Told:
+class SweepFacts:
     """What a sweep tells its jobs.
 
     Args:
@@ -68,8 +68,8 @@ class Told:
     code: str
 
     @classmethod
-    def read(cls) -> "Told":
-        """What the sweep of this job has told it."""
+    def read(cls) -> "SweepFacts":
+        """What this job's sweep tells it."""
         return cls(**json.loads(os.environ[SWEEP]))
 
 
@@ -127,7 +127,7 @@ class Sweep:
     def overrides(self) -> list[str]:
         """Hydra's settings for this sweep, to be added to those of the user."""
         specification = sys.modules["__main__"].__spec__
-        told = Told(
+        facts = SweepFacts(
             str(self.records),
             os.getpid(),
             socket.gethostname(),
@@ -139,7 +139,7 @@ class Sweep:
         )
         return [
             f"hydra.sweep.dir={quoted(str(self.folder))}",
-            f"++hydra.job.env_set.{SWEEP}={quoted(json.dumps(asdict(told)))}",
+            f"++hydra.job.env_set.{SWEEP}={quoted(json.dumps(asdict(facts)))}",
         ]
 
     def interrupt(self, number: int) -> None:
@@ -345,16 +345,16 @@ def _count(invocation: Invocation, config: DictConfig) -> int | None:
         return math.prod(sum(1 for _ in override.sweep_string_iterator()) for override in lists)
 
 
-def line_of(record: JobRecord, score: str, told: Told) -> str:
+def line_of(record: JobRecord, score: str, facts: SweepFacts) -> str:
     """One line about a finished job, with its place among all jobs of the sweep.
 
     Args:
         record: The job.
         score: Name of its score.
-        told: What its sweep has told it.
+        facts: What the sweep tells its jobs.
     """
-    of_all = f"/{told.count}" if told.count else ""
-    varied = [line for line in record.overrides if line.partition("=")[0].lstrip("+") in told.swept]
+    of_all = f"/{facts.count}" if facts.count else ""
+    varied = [line for line in record.overrides if line.partition("=")[0].lstrip("+") in facts.swept]
     settings = " ".join(varied or record.overrides) or "(defaults)"
     outcome = [record.status if not record.reason else f"{record.status}: {message(record.reason)}"]
     outcome += [f"{score} {record.score:.3f}"] if record.score is not None else []

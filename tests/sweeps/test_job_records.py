@@ -23,7 +23,7 @@ from bertsecrets.sweeps.sweep import (
     SKIPPED,
     JobRecord,
     Sweep,
-    Told,
+    SweepFacts,
     final_records,
     line_of,
     open_sweep,
@@ -113,12 +113,12 @@ def test_after_an_interruption_every_job_is_counted_by_what_became_of_it(
 def test_a_finished_job_is_one_line_with_its_place() -> None:
     overrides = ["task=rte", "seed=2", "model=minilm"]
     done = JobRecord(1, overrides, "folder", FINISHED, seconds=412.3, score=0.5812)
-    told = Told("", 0, "", (), 4, ("seed", "task"), (), "")
-    assert line_of(done, "val/accuracy", told) == "[2/4] task=rte seed=2: finished, val/accuracy 0.581, 412 s"
+    facts = SweepFacts("", 0, "", (), 4, ("seed", "task"), (), "")
+    assert line_of(done, "val/accuracy", facts) == "[2/4] task=rte seed=2: finished, val/accuracy 0.581, 412 s"
     failed = JobRecord(3, overrides, "folder", FAILED, "the data\nare missing.")
-    assert line_of(failed, "score", told) == "[4/4] task=rte seed=2: failed: the data are missing."
+    assert line_of(failed, "score", facts) == "[4/4] task=rte seed=2: failed: the data are missing."
     # A sweeper that searches decides the number itself.
-    assert line_of(done, "score", replace(told, count=None, swept=("seed",))).startswith("[2] seed=2: finished")
+    assert line_of(done, "score", replace(facts, count=None, swept=("seed",))).startswith("[2] seed=2: finished")
 
 
 @pytest.mark.parametrize(
