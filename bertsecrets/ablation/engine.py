@@ -105,6 +105,10 @@ class Engine:
             ]
             for variant in plan.variants
         ]
+        self.edited_VLH = torch.zeros(len(plan.variants), plan.num_layers, plan.num_heads, dtype=torch.bool)
+        for index, variant in enumerate(plan.variants):
+            for layer, head in variant.heads:
+                self.edited_VLH[index, layer, head] = True
 
     def run(
         self,
@@ -226,16 +230,21 @@ class Engine:
             donated_RSHd: Outputs of the donors.
         """
         output_RSHd = output_RSD.unflatten(-1, (self.encoder.num_heads, -1))
-        constants_LHd = self.constants_LHd
-        heads = Heads(
-            layer,
-            output_RSHd,
-            lambda: value_RHd,
-            constants_Hd=None if constants_LHd is None else constants_LHd[layer].to(output_RSD),
-            donated_BSHd=donated_RSHd,
-        )
-        new_RSHd = self.mode.replacement(heads).to(output_RSD.dtype)
+        new_RSHd = self.replacement(layer, output_RSHd, lambda: value_RHd, donated_RSHd).to(output_RSD.dtype)
         return torch.where(edited_R1H1, new_RSHd, output_RSHd).flatten(2)
+
+    def replacement(
+        self,
+        layer: int,
+        output_RSHd: Tensor,
+        values: Callable[[], Tensor],
+        donated_RSHd: Tensor | None = None,
+    ) -> Tensor:
+        """What the plan's mode puts in the place of every head's output; ``values`` gives their mean values."""
+        constants_LHd = self.constants_LHd
+        constants_Hd = None if constants_LHd is None else constants_LHd[layer].to(output_RSHd)
+        heads = Heads(layer, output_RSHd, values, constants_Hd=constants_Hd, donated_BSHd=donated_RSHd)
+        return self.mode.replacement(heads)
 
 
 class SimilarityEngine(Engine):
@@ -499,9 +508,7 @@ class EnginePass:
 
     def _replace(self, layer: int, output_RSD: Tensor, value_RHd: Tensor, nodes: Sequence[Sequence[int]]) -> Tensor:
         """The heads' outputs, with those of the heads that each node disables in this layer replaced."""
-        edited_NH = torch.zeros(len(nodes), self.encoder.num_heads, dtype=torch.bool)
-        for index, node in enumerate(nodes):
-            edited_NH[index, list(self.engine.edits_VL[node[0]][layer].heads)] = True
+        edited_NH = self.engine.edited_VLH[[node[0] for node in nodes], layer]
         if not edited_NH.any():
             return output_RSD
         examples = self.last - self.first

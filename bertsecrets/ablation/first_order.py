@@ -11,7 +11,6 @@ from torch import Tensor
 from bertsecrets.ablation.engine import Engine
 from bertsecrets.ablation.partial_passes import parts_within, pick_rows, return_freed_memory
 from bertsecrets.attention.head_outputs import mean_over_real, output_gradients, replacement_slopes
-from bertsecrets.attention.modes import Heads
 from bertsecrets.models.encoder import Autocast, evaluating
 
 _LESS_THAN_A_PASS = 4
@@ -43,11 +42,7 @@ def first_order_changes(
     # Copies, as tensors made in inference mode cannot be saved for a backward pass.
     inputs = {name: value.clone() for name, value in inputs.items()}
     rows, length = inputs["attention_mask"].shape
-    edited_VLH = torch.zeros(len(engine.edits_VL), engine.encoder.num_layers, engine.encoder.num_heads)
-    for variant, edits in enumerate(engine.edits_VL):
-        for layer, edit in enumerate(edits):
-            edited_VLH[variant, layer, list(edit.heads)] = 1.0
-    edited_VLH = edited_VLH.to(engine.device)
+    edited_VLH = engine.edited_VLH.float().to(engine.device)
     changes = []
     for row_R in parts_within(rows, length, engine.max_tokens // _LESS_THAN_A_PASS):
         part = {name: pick_rows(value, rows, row_R.to(engine.device)) for name, value in inputs.items()}
@@ -76,14 +71,7 @@ def _slopes_LBH(engine: Engine, inputs: Mapping[str, Tensor], context: Autocast)
                 value_BSHd: Tensor,
                 slope_LBH: Tensor = slope_LBH,
             ) -> None:
-                constants_LHd = engine.constants_LHd
-                heads = Heads(
-                    layer,
-                    output_BSHd,
-                    lambda: mean_over_real(value_BSHd, real_BS),
-                    constants_Hd=None if constants_LHd is None else constants_LHd[layer].to(output_BSHd),
-                )
-                new_BSHd = engine.mode.replacement(heads)
+                new_BSHd = engine.replacement(layer, output_BSHd, lambda: mean_over_real(value_BSHd, real_BS))
                 slope_LBH[layer] = replacement_slopes(output_BSHd, gradient_BSHd, new_BSHd).to(slope_LBH.dtype)
 
             def difference(logits_BC: Tensor, column: int = column) -> Tensor:

@@ -44,10 +44,7 @@ class Pairs:
             raise ValueError("pairs need variants of one layer, a mode of their own pass, and a model that continues")
         self.engine = engine
         self.layer_V = [next(layer for layer, edit in enumerate(edits) if edit) for edits in engine.edits_VL]
-        self.edited_VH = torch.zeros(len(engine.edits_VL), engine.encoder.num_heads, dtype=torch.bool)
-        for variant, (edits, layer) in enumerate(zip(engine.edits_VL, self.layer_V, strict=True)):
-            self.edited_VH[variant, list(edits[layer].heads)] = True
-        self.edited_VH = self.edited_VH.to(engine.device)
+        self.edited_VH = engine.edited_VLH.any(1).to(engine.device)
 
     @torch.no_grad()
     def begin(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, list[CleanLayer]]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, why_not_bf16
 from bertsecrets.ablation.exact import exact_sweep
@@ -65,6 +65,8 @@ _log = logging.getLogger(__name__)
 
 _TIMES, _REPEATS = (1, 1.5, 2, 3, 4, 8, 16), 60
 """Sizes and number of the sweeps that are simulated after each sweep: a second's worth."""
+
+_DECISION = TypeAdapter(Decision)
 
 _HOW_MUCH = Meaning(conditions="alone")
 
@@ -414,22 +416,15 @@ class DisableAnalysis(Analysis):
         folder = context.run.folder
         path = folder / "ablation" / f"decision-{identity[:16]}.json" if identity else None
         begun = json.loads(path.read_text("utf-8")) if path is not None and path.is_file() else {}
-        resumed = begun.get("asked") == wishes
+        decision = _DECISION.validate_python(begun) if begun.pop("asked", None) == wishes else None
         # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if settings.layer is not None else None
-        predicted = forecast(
-            context,
-            plan,
-            settings,
-            begun["arithmetic"]["precision"] if resumed else settings.precision or alike,
-            begun["arithmetic"]["onednn"] if resumed else None,
-        )
+        precision, onednn = settings.precision or alike, None
+        if decision is not None:
+            precision, onednn = decision.arithmetic.precision, decision.arithmetic.onednn
+        predicted = forecast(context, plan, settings, precision, onednn)
         budget = None if settings.budget is None else seconds_of(settings.budget)
-        if resumed:
-            arithmetic = begun["arithmetic"]
-            arithmetic = Arithmetic(arithmetic["precision"], arithmetic["reason"], arithmetic["onednn"])
-            decision = Decision(begun["kind"], begun["examples"], arithmetic)
-        else:
+        if decision is None:
             decision = predicted.decide(wish, budget, self.limit)
             if path is not None and context.is_first:
                 write_text(path, json.dumps({"asked": wishes, **asdict(decision)}))
