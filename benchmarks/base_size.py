@@ -48,9 +48,9 @@ from bertsecrets.measures.base import BACKWARD, Measure
 from bertsecrets.measures.one_pass import measure_pass
 from bertsecrets.models.encoder import describe
 from bertsecrets.models.loading import load_model
+from bertsecrets.models.metrics import task_loss
 from bertsecrets.pruning.gates import HIGH, LOW, TEMPERATURE, HardConcrete, fit_gates
 from bertsecrets.pruning.latency import processor_name
-from bertsecrets.pruning.recovery import task_loss
 from bertsecrets.results.config_copy import plain, read_config
 from bertsecrets.results.run import INITIAL
 from bertsecrets.settings import CONF

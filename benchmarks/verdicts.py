@@ -249,7 +249,7 @@ class Population:
         right_VN, right_N = paired.prediction_VN == paired.label_N, paired.clean_N == paired.label_N
         changes = {"accuracy": (right_VN * 1.0 - right_N).T}
         for name, (before_N, after_NV) in (
-            ("loss", outcomes.losses(self.task)),
+            ("loss", outcomes.losses()),
             ("logit_margin", outcomes.logit_margins()),
         ):
             changes[name] = (after_NV.double() - before_N.double()[:, None]).numpy()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.ablation.engine import Engine, EnginePass
+from bertsecrets.ablation.outcomes import variant_losses
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.replacements import DISABLING, Replacements, check_references, prepare
 from bertsecrets.ablation.rows import EarlyHeads
@@ -210,8 +211,7 @@ def take_effects(
         clean_B = task_losses(runs[0][0], batch.label_B)
         rises = []
         for _, logits_BVC in runs:
-            label_N = batch.label_B.repeat_interleave(len(plan.variants))
-            loss_BV = task_losses(logits_BVC.flatten(0, 1), label_N).unflatten(0, (batch.size, len(plan.variants)))
+            loss_BV = variant_losses(logits_BVC, batch.label_B)
             rises.append((loss_BV - clean_B[:, None]).unflatten(1, (plan.num_layers, plan.num_heads)))
         direct_BLH, total_BLH = rises
         measure.take(batch, torch.stack((direct_BLH, total_BLH, direct_BLH - total_BLH), -1))

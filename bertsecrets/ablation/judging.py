@@ -91,7 +91,7 @@ def _mean_changes(outcomes: Outcomes, task: Task, judging: Judging) -> dict[int,
     paired = outcomes.predictions(task)
     if paired.units < 2 or not outcomes.have_losses(task):
         return columns
-    numbers = {"loss": outcomes.losses(task)}
+    numbers = {"loss": outcomes.losses()}
     if not task.is_regression:
         numbers["logit_margin"] = outcomes.logit_margins()
     for name, (clean_N, value_NV) in numbers.items():

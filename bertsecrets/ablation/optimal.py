@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from bertsecrets.ablation.engine import Engine
+from bertsecrets.ablation.outcomes import variant_losses
 from bertsecrets.ablation.plan import Head, Plan, Variant
 from bertsecrets.attention.override import mean_and_spread
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
-from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.encoder import Autocast, describe, requiring_gradients
 from bertsecrets.results.components import HEAD
 
@@ -89,8 +89,7 @@ def optimal_head_outputs(
                 engine.constants_LHd = mean_LHd + spread_LHd * shift_LHd
                 with context():
                     _, logits_BVC = engine.run(inputs, gradients=True)
-                    label_N = label_B.clone().repeat_interleave(logits_BVC.shape[1])
-                    loss = task_losses(logits_BVC.flatten(0, 1), label_N).sum() / batch.size
+                    loss = variant_losses(logits_BVC, label_B.clone()).sum() / batch.size
                 # Layer by layer, so that the activations of one layer's heads are in memory at a time.
                 loss.backward()
             adam.step()

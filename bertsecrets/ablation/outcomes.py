@@ -21,6 +21,7 @@ from bertsecrets.ablation.predictions import PairedPredictions, Unseen
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.metrics import decide
 from bertsecrets.results.files import atomic_write
 
@@ -66,7 +67,7 @@ class Outcomes:
         """Whether there is more to an answer than the class that it predicts."""
         return task.is_regression or self.clean_NC.shape[-1] > 1
 
-    def losses(self, task: Task) -> tuple[Tensor, Tensor]:
+    def losses(self) -> tuple[Tensor, Tensor]:
         """Loss of each example, unedited ``[N]`` and for each variant ``[N, V]``: cross-entropy, or squared error.
 
         In a screened sweep a variant's numbers are e + w (l - e), with l the exact loss, e that of the estimated logits
@@ -75,10 +76,11 @@ class Outcomes:
             control
         variate. Single numbers may be negative.
         """
-        clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
+        clean_N = variant_losses(self.clean_NC[:, None], self.label_N)[:, 0]
+        loss_NV = variant_losses(self.logits_NVC, self.label_N)
         if self.estimate_NVC is None:
             return clean_N, loss_NV
-        return clean_N, self._corrected(loss_NV, _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1])
+        return clean_N, self._corrected(loss_NV, variant_losses(self.estimate_NVC, self.label_N))
 
     def logit_margins(self) -> tuple[Tensor, Tensor]:
         """Logit of each example's gold class minus the largest other one, unedited ``[N]`` and for each variant ``[N,
@@ -124,15 +126,14 @@ class Outcomes:
         if self.group_N is not None:
             tensors["group"] = self.group_N
         if self.have_losses(task):
-            clean_N, loss_NV = _losses(self.label_N, self.clean_NC, self.logits_NVC, task)
-            tensors |= {"clean_loss": clean_N, "loss": loss_NV}
+            loss_NV = variant_losses(self.logits_NVC, self.label_N)
+            tensors |= {"clean_loss": variant_losses(self.clean_NC[:, None], self.label_N)[:, 0], "loss": loss_NV}
         if self.weight_NV is not None and self.estimate_NVC is not None:
-            estimate_NV = _losses(self.label_N, self.clean_NC, self.estimate_NVC, task)[1]
             tensors |= {
                 "weight": self.weight_NV,
                 "estimate": self.estimate_NVC.contiguous(),
                 "loss": torch.where(self.weight_NV > 0, loss_NV, math.nan),
-                "loss_estimate": estimate_NV,
+                "loss_estimate": variant_losses(self.estimate_NVC, self.label_N),
             }
         _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
 
@@ -177,15 +178,12 @@ def check_finite(logits_BC: Tensor, whose: str) -> None:
         )
 
 
-def _losses(label_N: Tensor, clean_NC: Tensor, logits_NVC: Tensor, task: Task) -> tuple[Tensor, Tensor]:
-    if task.is_regression:
-        return (clean_NC[:, 0] - label_N).square(), (logits_NVC[..., 0] - label_N[:, None]).square()
-    label_N = label_N.long()
-    clean_N = nn.functional.cross_entropy(clean_NC, label_N, reduction="none")
-    loss_NV = nn.functional.cross_entropy(
-        logits_NVC.flatten(0, 1), label_N.repeat_interleave(logits_NVC.shape[1]), reduction="none"
-    )
-    return clean_N, loss_NV.unflatten(0, logits_NVC.shape[:2])
+def variant_losses(logits_NVC: Tensor, label_N: Tensor) -> Tensor:
+    """Cross-entropy of each example with each variant or, with a single output, squared error; ``[N, V]``."""
+    label_N = label_N if logits_NVC.shape[-1] == 1 else label_N.long()
+    loss_X = task_losses(logits_NVC.flatten(0, 1), label_N.repeat_interleave(logits_NVC.shape[1]))
+    loss_NV: Tensor = loss_X.unflatten(0, logits_NVC.shape[:2])
+    return loss_NV
 
 
 def merge(parts: Mapping[str, Outcomes]) -> Outcomes:

@@ -81,7 +81,7 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
     """Worth with the first 0, 1, ... N heads of the order disabled, ``[N + 1, 2]``: minus the mean loss, and the
     metric.
     """
-    clean_N, loss_NV = outcomes.losses(task)
+    clean_N, loss_NV = outcomes.losses()
     paired = outcomes.predictions(task)
     score_V = scores(task.metrics[0], paired.label_N, paired.both_VN)
     loss_V = torch.cat((clean_N[:, None], loss_NV), 1).double().mean(0).numpy()

@@ -9,13 +9,12 @@ from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.trainer.states import TrainerFn
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
-from bertsecrets.models.metrics import Predictions, check_metrics, score_logits
+from bertsecrets.models.metrics import Predictions, check_metrics, score_logits, task_loss
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
@@ -102,12 +101,6 @@ class SequenceClassifier(pl.LightningModule):
         logits_BC: Tensor = self.model(**batch.inputs()).logits
         return logits_BC
 
-    def loss(self, logits_BC: Tensor, label_B: Tensor) -> Tensor:
-        """Mean cross-entropy, or mean squared error of a score; computed in float32."""
-        if self.task.is_regression:
-            return functional.mse_loss(logits_BC[:, 0].float(), label_B.float())
-        return functional.cross_entropy(logits_BC.float(), label_B)
-
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx
         # Primes, so that neighbouring seeds, steps and processes do not meet in one number.
@@ -115,7 +108,7 @@ class SequenceClassifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         assert batch.label_B is not None
-        loss = self.loss(self(batch), batch.label_B)
+        loss = task_loss(self(batch), batch.label_B, self.task)
         self._note_finite(loss)
         self.log("train/loss", loss.detach(), prog_bar=True, batch_size=batch.size)
         # Layers may learn more slowly than the head: the largest of their rates.
@@ -182,7 +175,7 @@ class SequenceClassifier(pl.LightningModule):
             predictions = self.predictions[name]
             assert isinstance(predictions, Predictions)
             _, logits_NC, label_N = predictions.collected()
-            loss = self.loss(logits_NC, label_N if self.task.is_regression else label_N.long()).item()
+            loss = task_loss(logits_NC, label_N if self.task.is_regression else label_N.long(), self.task).item()
             self.scores[name] = {
                 **score_logits(logits_NC, label_N if self.task.is_regression else label_N.long(), self.task),
                 "loss": loss,

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import binomtest
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, functional
 from torchmetrics import Metric
 from torchmetrics.functional import matthews_corrcoef, pearson_corrcoef
 from torchmetrics.functional.classification import binary_f1_score, multiclass_f1_score
@@ -16,6 +16,14 @@ from torchmetrics.functional.classification import binary_f1_score, multiclass_f
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError, choices
 from bertsecrets.results.scores import LEVEL, SetScores, beats_constant
+
+
+def task_loss(logits_BC: Tensor, label_B: Tensor, task: Task) -> Tensor:
+    """Mean cross-entropy, or mean squared error of a score; computed in float32."""
+    if task.is_regression:
+        return functional.mse_loss(logits_BC[:, 0].float(), label_B.float())
+    return functional.cross_entropy(logits_BC.float(), label_B)
+
 
 MetricFunction = Callable[[Tensor, Tensor, Task], Tensor]
 

@@ -19,7 +19,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, describe, evaluating, requiring_gradients
-from bertsecrets.pruning.recovery import task_loss
+from bertsecrets.models.metrics import task_loss
 from bertsecrets.pruning.sets import HeadSet
 
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1

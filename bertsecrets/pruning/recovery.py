@@ -14,6 +14,7 @@ from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
 from bertsecrets.models.encoder import Autocast, describe, evaluating
+from bertsecrets.models.metrics import task_loss
 from bertsecrets.models.optimisation import linear_rate
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.pruning.sets import HeadSet
@@ -153,10 +154,3 @@ def answer_loss(logits_BC: Tensor, answer_BC: Tensor) -> Tensor:
         log_target=True,
         reduction="batchmean",
     )
-
-
-def task_loss(logits_BC: Tensor, label_B: Tensor, task: Task) -> Tensor:
-    """Mean cross-entropy, or mean squared error of a score; computed in float32."""
-    if task.is_regression:
-        return functional.mse_loss(logits_BC[:, 0].float(), label_B.float())
-    return functional.cross_entropy(logits_BC.float(), label_B)

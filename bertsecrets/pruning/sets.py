@@ -127,7 +127,7 @@ def evaluate_sets(
     saved = None if parts is None else parts(model, plan)
     outcomes = exact_sweep(model, plan, batches, context=context, parts=saved, progress=progress)
     paired = outcomes.predictions(task)
-    clean_loss_N, loss_NV = outcomes.losses(task)
+    clean_loss_N, loss_NV = outcomes.losses()
     index_of = {heads: index for index, heads in enumerate(distinct)}
     clean_loss = float(clean_loss_N.double().mean())
     loss_V = loss_NV.double().mean(0).numpy()

@@ -41,7 +41,7 @@ def test_examples_come_in_order_and_losses_are_those_of_torch() -> None:
         with torch.no_grad():
             logits_BC = model(**batch.inputs()).logits
         torch.testing.assert_close(outcomes.clean_NC[batch.index_B], logits_BC, atol=1e-6, rtol=0)
-    clean_N, loss_NV = outcomes.losses(CLASSES)
+    clean_N, loss_NV = outcomes.losses()
     assert loss_NV.shape == (9, 15)
     one = torch.nn.functional.cross_entropy(outcomes.logits_NVC[4, 7], outcomes.label_N[4].long())
     assert loss_NV[4, 7].item() == pytest.approx(one.item())
@@ -118,7 +118,7 @@ def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
     halves = {}
     for layers in ([2, 0], [1]):
         some = Plan("uniform", 3, HEADS, (*every_head(3, HEADS, layers), *every_layer(3, HEADS, layers)))
-        exact_sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
+        exact_sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors")
         halves[str(layers[0])] = Outcomes.read(tmp_path / f"{layers[0]}.safetensors")
     merged = merge(halves)
     assert merged.plan == whole.plan

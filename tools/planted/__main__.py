@@ -89,7 +89,7 @@ def exact_effects(folder: Path, task: Task) -> dict[str, np.ndarray]:
     (path,) = (folder / "ablation").glob("checkpoint-*.safetensors")
     outcomes = Outcomes.read(path)
     places = {variant.heads[0]: index for index, variant in enumerate(outcomes.plan.variants) if variant.kind == "head"}
-    clean_loss_N, loss_NV = outcomes.losses(task)
+    clean_loss_N, loss_NV = outcomes.losses()
     rise_V = (loss_NV.double() - clean_loss_N.double()[:, None]).mean(0).numpy()
     clean_N, margin_NV = margins(outcomes, task)
     fall_V = (clean_N.double()[:, None] - margin_NV.double()).mean(0).numpy()
