@@ -9,6 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from bertsecrets.ablation.outcomes import Collected
+from bertsecrets.ablation.plan import Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.rows import Blocked
 from bertsecrets.ablation.seeds import verdicts_over_seeds
@@ -20,7 +22,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.special_tokens import special_token_ids
 from bertsecrets.grid import Shown
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.models.metrics import Predictions, decide
+from bertsecrets.results.components import GROUP
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.progress import progress_over
@@ -157,24 +159,18 @@ class BlockAttention(Analysis):
         batches = context.batches(self.max_examples)
         ids = special_token_ids(context.data.tokenizer, self.tokens, _SETTING)
         blocked: list[tuple[str, Direction]] = [(token, direction) for token in self.tokens for direction in DIRECTIONS]
-        collected = [Predictions().to(device) for _ in range(1 + len(blocked))]
-        none = torch.zeros(0, device=device)
-        for predictions in collected:
-            # A process without a batch takes part in the gathering, too.
-            predictions.update(none.long(), none.new_zeros(0, task.num_outputs), none)
+        heads = tuple((layer, head) for layer in range(encoder.num_layers) for head in range(encoder.num_heads))
+        variants = tuple(Variant(f"{direction}-{token}", GROUP.name, heads) for token, direction in blocked)
+        collected = Collected(Plan(Blocking.name, encoder.num_layers, encoder.num_heads, variants)).to(device)
         with progress_over(len(batches), "blocked attention", visible=context.progress) as advance:
             for on_host in batches:
                 batch = on_host.to(device)
                 assert batch.label_B is not None
                 with context.autocast():
-                    logits = [encoder.model(**batch.inputs()).logits]
-                    logits += [blocked_logits(encoder, batch, ids[token], direction) for token, direction in blocked]
-                for predictions, logits_BC in zip(collected, logits, strict=True):
-                    predictions.update(batch.index_B, logits_BC, batch.label_B)
+                    clean_BC = encoder.model(**batch.inputs()).logits
+                    logits = [blocked_logits(encoder, batch, ids[token], direction) for token, direction in blocked]
+                collected.update(batch, batch.label_B, clean_BC, torch.stack(logits, 1))
                 advance()
-        outcomes = [predictions.collected() for predictions in collected]
-        clean_N, *blocked_answers = (decide(logits_NC, task).double().numpy() for _, logits_NC, _ in outcomes)
-        label_N = outcomes[0][2].double().numpy()
-        paired = PairedPredictions(label_N, clean_N, np.stack(blocked_answers))
+        paired = collected.outcomes().predictions(task)
         rows = judged(task.metrics[0], paired, blocked, self.settings.judging())
         yield Findings(Blocking(), rows=rows)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.verdicts import change_limits, p_against_margin
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -20,11 +21,10 @@ from bertsecrets.pruning.guarantee import (
     search_level,
 )
 from bertsecrets.pruning.search import Order, choose
-from bertsecrets.pruning.sets import SetResults
 from bertsecrets.pruning.settings import PruneSettings
 
 
-def results(lost_V: list[float], won: float, examples: int, seed: int, right: float = 0.8) -> SetResults:
+def results(lost_V: list[float], won: float, examples: int, seed: int, right: float = 0.8) -> PairedPredictions:
     """Models that lose and win single predictions of a whole model with these probabilities."""
     chance = np.random.default_rng(seed)
     label_N = chance.integers(0, 2, examples).astype(np.float64)
@@ -34,7 +34,7 @@ def results(lost_V: list[float], won: float, examples: int, seed: int, right: fl
     for lost in lost_V:
         flips_N = chance.random(examples) < np.where(is_right_N, lost / right, won / (1 - right))
         rows.append(np.where(flips_N, 1 - clean_N, clean_N))
-    return SetResults(label_N, clean_N, np.stack(rows), clean_loss=0.0, loss_V=np.zeros(len(rows)))
+    return PairedPredictions(label_N, clean_N, np.stack(rows))
 
 
 def test_a_model_at_the_margin_passes_as_rarely_as_stated() -> None:
@@ -139,7 +139,7 @@ def test_mistakes_are_errors(margin: float, confidence: float, message: str) -> 
         guarantee(results([0.1], 0.1, 50, 0), "accuracy", margin, confidence)
 
 
-def three_classes(lost_C: Sequence[int], won_C: Sequence[int], right: int = 180, wrong: int = 20) -> SetResults:
+def three_classes(lost_C: Sequence[int], won_C: Sequence[int], right: int = 180, wrong: int = 20) -> PairedPredictions:
     """A model that loses and wins so many examples of each of three classes."""
     label, clean, smaller = [], [], []
     for name, (lost, won) in enumerate(zip(lost_C, won_C, strict=True)):
@@ -147,7 +147,7 @@ def three_classes(lost_C: Sequence[int], won_C: Sequence[int], right: int = 180,
         clean += [name] * right + [9] * wrong
         smaller += [9] * lost + [name] * (right - lost + won) + [9] * (wrong - won)
     label_N, clean_N, smaller_N = (np.array(values, float) for values in (label, clean, smaller))
-    return SetResults(label_N, clean_N, smaller_N[None], clean_loss=0.0, loss_V=np.zeros(1))
+    return PairedPredictions(label_N, clean_N, smaller_N[None])
 
 
 CLASSES = Task.read("task", {"name": "nli", "metrics": ["accuracy"], "texts": 2, "labels": ["yes", "maybe", "no"]})
