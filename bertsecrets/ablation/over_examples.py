@@ -8,6 +8,7 @@ from scipy import stats
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.rows import OverExamples
 from bertsecrets.ablation.scoring import Array
+from bertsecrets.data.task import Task
 from bertsecrets.results.components import HEAD
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.statistics.clusters import Clusters, numbered
@@ -16,16 +17,17 @@ from bertsecrets.statistics.replicates import intraclass_correlation
 _BLOCKS = 20
 
 
-def over_examples(outcomes: Outcomes, level: float) -> list[OverExamples]:
+def over_examples(outcomes: Outcomes, task: Task, level: float) -> list[OverExamples]:
     """The share of the variance of heads' effects on single examples' losses that is over examples.
 
     Empty without :func:`effects_on_losses`, or where nothing varies.
 
     Args:
         outcomes: Outcomes of a finished sweep.
+        task: The task.
         level: Level of the interval.
     """
-    effect_HN = effects_on_losses(outcomes)
+    effect_HN = effects_on_losses(outcomes, task)
     if effect_HN is None:
         return []
     share, stderr = share_over_examples(effect_HN, None if outcomes.group_N is None else numbered(outcomes.group_N))
@@ -37,7 +39,7 @@ def over_examples(outcomes: Outcomes, level: float) -> list[OverExamples]:
     return [OverExamples(outcomes.plan.mode, interval, level, heads, examples)]
 
 
-def effects_on_losses(outcomes: Outcomes) -> Array | None:
+def effects_on_losses(outcomes: Outcomes, task: Task) -> Array | None:
     """Rise of each example's loss with each head disabled alone, ``[heads, examples]``.
 
     None with fewer than two heads or two examples a block of the jackknife, without losses, and for a screened sweep,

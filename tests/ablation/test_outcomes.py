@@ -118,7 +118,7 @@ def test_parts_merge_to_the_whole(tmp_path: Path) -> None:
     halves = {}
     for layers in ([2, 0], [1]):
         some = Plan("uniform", 3, HEADS, (*every_head(3, HEADS, layers), *every_layer(3, HEADS, layers)))
-        exact_sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors")
+        exact_sweep(model, some, batches()).write(tmp_path / f"{layers[0]}.safetensors", CLASSES)
         halves[str(layers[0])] = Outcomes.read(tmp_path / f"{layers[0]}.safetensors")
     merged = merge(halves)
     assert merged.plan == whole.plan

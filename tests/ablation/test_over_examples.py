@@ -65,7 +65,7 @@ def outcomes_of(count: int) -> Outcomes:
 
 def test_the_record_is_of_rises_of_the_loss() -> None:
     outcomes = outcomes_of(60)
-    (row,) = over_examples(outcomes, 0.9)
+    (row,) = over_examples(outcomes, TASK, 0.9)
     assert (row.mode, row.level) == ("zero", 0.9)
     label_N = outcomes.label_N.long()
     effect_HN = np.array(
@@ -88,7 +88,7 @@ def test_the_record_is_of_rises_of_the_loss() -> None:
 
 
 def test_there_is_no_record_of_too_few_examples_or_of_estimated_losses() -> None:
-    assert over_examples(outcomes_of(39), 0.95) == []
+    assert over_examples(outcomes_of(39), TASK, 0.95) == []
     outcomes = outcomes_of(60)
     weighted = Outcomes(**{**vars(outcomes), "weight_NV": torch.ones(60, 12), "estimate_NVC": outcomes.logits_NVC})
-    assert over_examples(weighted, 0.95) == []
+    assert over_examples(weighted, TASK, 0.95) == []

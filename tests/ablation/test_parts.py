@@ -224,5 +224,5 @@ def test_kinds_that_were_left_out_of_different_layers_are_not_compared() -> None
 
 def test_outcomes_with_parts_are_read_as_they_were_written(tmp_path: Any) -> None:
     outcomes = sublayer_outcomes(torch.randn(20, 6, 3))
-    outcomes.write(tmp_path / "outcomes.safetensors")
+    outcomes.write(tmp_path / "outcomes.safetensors", TASK)
     assert Outcomes.read(tmp_path / "outcomes.safetensors").plan == outcomes.plan

@@ -446,7 +446,7 @@ def test_an_estimate_that_is_not_a_number_makes_its_own_pair_exact(monkeypatch: 
 def test_outcomes_keep_weights_and_estimates(tmp_path: Path) -> None:
     model = scaled_model()
     result, _ = screened_sweep(model, plan_of(model), batches(), Screening(pilot=6))
-    result.write(tmp_path / "x.safetensors")
+    result.write(tmp_path / "x.safetensors", CLASSES)
     with safe_open(tmp_path / "x.safetensors", "pt") as file:
         stored = {name: file.get_tensor(name) for name in ("loss", "loss_estimate", "weight")}
     evaluated_NV = stored["weight"] > 0

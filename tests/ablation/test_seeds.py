@@ -15,6 +15,7 @@ from bertsecrets.ablation.effects import effects
 from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.seeds import RunSweep, judge_over_seeds, over_seeds, read_sweep
+from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.present.disabling_compared import compare_effects
 from bertsecrets.results.run import Declaration, Run
@@ -209,7 +210,7 @@ def kept_runs(folder: Path, examples: list[int]) -> list[MeasureView]:
         logits_NVC[: 4 + seed, 0] = logits_NVC[: 4 + seed, 0].flip(-1)
         outcomes = Outcomes(plan, torch.arange(count), label_N.float(), clean_NC, logits_NVC)
         (run.folder / "ablation").mkdir()
-        outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors")
+        outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors", task_from_config(TASK))
         views.append(MeasureView(run, Declaration("ablation", "", "")))
     return views
 

@@ -56,7 +56,7 @@ def test_one_more_pass_and_the_most_telling_example(tmp_path: Path) -> None:
     spared_LH[tuple(zip(*SPARED, strict=True))] = True
     make_run(tmp_path / "run", delta_LH=np.zeros((LAYERS, HEADS)), dispensable_LH=spared_LH)
     run = Run.open(tmp_path / "run")
-    outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors")
+    outcomes.write(run.folder / "ablation" / "training-00000009-uniform.safetensors", DEMO)
     disabled = DisabledHeads.of(run)
     assert disabled is not None
     (sentence,) = together_in_words(disabled)

@@ -14,6 +14,7 @@ from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Plan, every_head
 from bertsecrets.ablation.planner import TIMES
 from bertsecrets.ablation.rows import ABLATION, Swept
+from bertsecrets.data.task import task_from_config
 from bertsecrets.errors import UserError
 from bertsecrets.pages.power_page import Costs, PowerPlan, plan_runs
 from bertsecrets.results.run import Run
@@ -38,7 +39,7 @@ def disabled(folder: Path, seed: int = 1, flips: int = 3, count: int = COUNT) ->
     logits = torch.nn.functional.one_hot
     plan = Plan("uniform", LAYERS, HEADS, tuple(every_head(LAYERS, HEADS)))
     outcomes = Outcomes(plan, torch.arange(count), label_N.float(), logits(clean_N).float(), logits(class_NV).float())
-    outcomes.write(folder / "ablation" / "training-00000009-uniform.safetensors")
+    outcomes.write(folder / "ablation" / "training-00000009-uniform.safetensors", task_from_config(task))
     return str(folder)
 
 
