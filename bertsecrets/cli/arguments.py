@@ -10,6 +10,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from bertsecrets.cli.model_and_file import with_model_and_file
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.trainer_settings import trainer_arguments
 from bertsecrets.data.classes import all_classes
@@ -71,6 +72,7 @@ def parse(arguments: Sequence[str], command: str) -> Invocation | None:
     invocation = parse_arguments(arguments, CONF, command)
     if invocation is None or invocation.help:
         return invocation
+    invocation = with_model_and_file(invocation)
     invocation = replace(invocation, overrides=with_texts(invocation.overrides))
     check_words(invocation, arguments)
     invocation = with_resume(invocation)

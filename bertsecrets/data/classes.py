@@ -94,10 +94,8 @@ def labels_setting(names: Sequence[str]) -> str:
 
 
 def matched_sentence(names: Sequence[str], outputs: Sequence[str], places: Sequence[int]) -> str | None:
-    """The sentence that says which output is taken for each class; None where all are called the same, in the same
-    order.
-    """
-    if [outputs[place] for place in places] == list(names) and list(places) == sorted(places):
+    """The sentence that says which output is taken for each class; None where all are called the same."""
+    if [outputs[place] for place in places] == list(names):
         return None
     pairs = ", ".join(f"{outputs[place]} is '{name}'" for name, place in zip(names, places, strict=True))
     start = "The model does not name its classes; by their numbers" if are_unnamed(outputs) else "Outputs of the model:"

@@ -1,0 +1,109 @@
+"""``analyze <model> <file>``: the settings that a model and a file with texts and labels stand for."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bertsecrets.cli.run_settings import run_of
+from bertsecrets.data.sources.csv_file import column_names
+from bertsecrets.errors import UserError
+from bertsecrets.models.spec import INITIAL
+from bertsecrets.results.files import quoted
+from bertsecrets.settings import CONF
+from bertsecrets.sweeps.hydra_arguments import Invocation, key_of
+
+_LABELS = ("label", "labels", "gold_label", "class", "category", "sentiment", "target", "stars", "rating", "score")
+_PAIRS = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    ("question", "sentence"),
+)
+_TEXTS = ("text", "sentence", "review", "content", "comment", "message", "tweet", "document", "body")
+"""Common names of columns, the likeliest first."""
+
+
+def with_model_and_file(invocation: Invocation) -> Invocation:
+    """The command line of ``analyze`` with its words that are no settings, a model and perhaps a file, as settings.
+
+    Without ``analysis``, every head and layer is disabled in turn. Columns are found by their names.
+
+    Raises:
+        UserError: If there are more words, one is not a model or a file, a setting says the same, or the file's columns
+            have other names.
+    """
+    words = [word for word in invocation.overrides if "=" not in word and not word.startswith("~")]
+    if invocation.config_name != "analyze" or not words or _is_choice(words[0]):
+        return invocation
+    settings = [word for word in invocation.overrides if word not in words]
+    keys = set(map(key_of, settings))
+    model, *files = words
+    if not os.path.exists(os.path.expanduser(model)) and "/" not in model and model != INITIAL:
+        raise UserError(
+            f"'{model}' is neither a setting (key=value) nor a folder or a file; give a run folder, a folder with a "
+            "model, or a hub name (owner/name)."
+        )
+    if len(files) > 1:
+        raise UserError(f"'{files[1]}' is one word too many; give analyze <model> <file with texts and labels>.")
+    for key, word in zip(("checkpoint", "data.path"), words, strict=False):
+        if key in keys:
+            raise UserError(f"'{word}' and {key}= both name {_NAMED[key]}; leave one of them out.")
+    added = [f"checkpoint={quoted(model)}"]
+    if not {"analysis", "measure", "experiment"} & keys and not any(key.startswith(_ANALYSES) for key in keys):
+        added.append("analysis=disable")
+    if files:
+        added += _data(model, files[0], keys)
+    return replace(invocation, overrides=[*added, *settings])
+
+
+_NAMED = {"checkpoint": "a model", "data.path": "a file"}
+_ANALYSES = ("prune.", "shrink.")
+"""Settings that choose an analysis."""
+
+
+def _is_choice(word: str) -> bool:
+    """Whether a word is meant to be a choice of the configuration, of which its own check says how to write it."""
+    return word.isidentifier() and not os.path.exists(word) and any(CONF.glob(f"*/{word}.yaml"))
+
+
+def _data(model: str, file: str, keys: set[str]) -> list[str]:
+    path = Path(file).expanduser()
+    if not path.exists():
+        raise UserError(f"'{file}' does not exist; give a file with texts and labels, with a header.")
+    if run_of(model) is not None:
+        # A run knows its columns.
+        return [f"data.eval_path={quoted(os.path.abspath(path))}"]
+    columns = column_names(path)
+    texts, label = find_columns(columns)
+    added = ["data=csv", f"data.path={quoted(str(path))}"]
+    for key, column in (("data.text", texts), ("data.label", label)):
+        if key in keys:
+            continue
+        if not column:
+            raise UserError(
+                f"'{file}' has the columns {', '.join(columns)}; say which hold the texts and the labels with "
+                "data.text=<column> (for pairs data.text=[<column>,<column>]) and data.label=<column>."
+            )
+        added.append(f"{key}=[{','.join(map(quoted, column))}]" if len(column) > 1 else f"{key}={quoted(column[0])}")
+    return added
+
+
+def find_columns(columns: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns of texts, one or two, and of labels; empty where no name tells.
+
+    >>> find_columns(["id", "Review", "stars"]), find_columns(["premise", "hypothesis", "label"])
+    ((('Review',), ('stars',)), (('premise', 'hypothesis'), ('label',)))
+    >>> find_columns(["utterance", "label"]), find_columns(["a", "b", "c"])
+    ((('utterance',), ('label',)), ((), ()))
+    """
+    own = {name.casefold(): name for name in columns}
+    label: tuple[str, ...] = next(((own[name],) for name in _LABELS if name in own), ())
+    texts: tuple[str, ...] = next(((own[one], own[two]) for one, two in _PAIRS if one in own and two in own), ())
+    texts = texts or next(((own[name],) for name in _TEXTS if name in own), ())
+    if len(columns) == 2:
+        # The other one of two.
+        texts = texts or tuple(name for name in columns if label and name not in label)
+        label = label or tuple(name for name in columns if len(texts) == 1 and name not in texts)
+    return texts, label

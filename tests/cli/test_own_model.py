@@ -1,0 +1,169 @@
+"""``analyze <model> <file>``: somebody else's classifier, whose classes have other names and another order."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas
+import peft
+import pytest
+import torch
+from cli.runs import door
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import bertsecrets as bs
+from bertsecrets.cli.arguments import parse
+from bertsecrets.errors import UserError
+
+NAMES = ("bad", "neutral", "good")
+_WORDS = ("dull", "plain", "great")
+QUICK = ("ablation.resamples=100", "ablation.permutations=100", "report.figures=0", "logger=none", "progress=false")
+
+
+def _rows(count: int, seed: int) -> list[tuple[str, int]]:
+    """Texts whose word tells their class, one in ten of them with a random class."""
+    draw = random.Random(seed)
+    rows = []
+    for place in range(count):
+        label = draw.randrange(3)
+        text = f"{draw.choice(('the', 'this'))} {draw.choice(('film', 'song', 'book'))} was {_WORDS[label]} {place}"
+        rows.append((text, label if draw.random() < 0.9 else draw.randrange(3)))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier trained on these texts, ``right``; the same with other names and order; a file of other texts."""
+    folder = tmp_path_factory.mktemp("own_model")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_bert, num_labels=3)
+    texts, labels = zip(*_rows(240, 0), strict=True)
+    bs.fine_tune(model, tokenizer, texts, labels, epochs=6, learning_rate=3e-3, batch_size=16)
+    weight_CD, bias_C = model.classifier.weight.data.clone(), model.classifier.bias.data.clone()
+    for name, order, outputs in (
+        ("right", [0, 1, 2], NAMES),
+        ("renamed", [2, 0, 1], ("GOOD", "Bad", "neu")),
+        ("unnamed", [1, 2, 0], ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ):
+        model.classifier.weight.data, model.classifier.bias.data = weight_CD[order], bias_C[order]
+        model.config.id2label = dict(enumerate(outputs))
+        model.config.label2id = {output: place for place, output in enumerate(outputs)}
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    rows = [(text, NAMES[label]) for text, label in _rows(150, 1)]
+    pandas.DataFrame(rows, columns=["review", "stars"]).to_csv(folder / "held_out.csv", index=False)
+    return folder
+
+
+def analysed(
+    folder: Path, model: str, *settings: str, before: str = ""
+) -> tuple[dict[str, Any], pandas.DataFrame, str]:
+    """The scores, the verdicts and the notes of an analysis of a folder in ``folder``, or of a hub name."""
+    out = folder / f"out_{len(list(folder.glob('out_*')))}"
+    name = str(folder / model) if (folder / model).exists() else model
+    words = (name, str(folder / "held_out.csv"), *settings, *QUICK, f"hydra.run.dir={out}")
+    result = door("analyze", *words, before=before)
+    assert result.returncode == 0, result.stderr
+    scores = json.loads((out / "scores.json").read_text("utf-8"))
+    table = out / "ablation.parquet"
+    rows = pandas.read_parquet(table) if table.exists() else pandas.DataFrame()
+    return scores, rows, " ".join([*scores["notes"], result.stdout])
+
+
+def test_names_and_order_of_classes_change_no_verdict(folder: Path) -> None:
+    scores, table, said = analysed(folder, "right")
+    assert scores["sets"]["val"]["count"] == 150
+    assert scores["sets"]["val"]["model"]["accuracy"] > 0.85
+    assert {"head", "layer"} == set(table["kind"])
+    assert "Outputs of the model" not in said
+    for model, settings, note in (
+        ("renamed", (), "Outputs of the model: Bad is 'bad', GOOD is 'good', neu is 'neutral'."),
+        ("unnamed", ("model.labels={bad: 2, neutral: 0, good: 1}",), "LABEL_2 is 'bad', LABEL_1 is 'good', LABEL_0 is"),
+    ):
+        same_scores, same_table, said = analysed(folder, model, *settings)
+        assert note in said
+        for metric, value in scores["sets"]["val"]["model"].items():
+            assert same_scores["sets"]["val"]["model"][metric] == pytest.approx(value, abs=1e-6)
+        own = ["run", "model"]
+        pandas.testing.assert_frame_equal(same_table.drop(columns=own), table.drop(columns=own), rtol=1e-4, atol=1e-6)
+
+
+def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path) -> None:
+    _, _, said = analysed(folder, "unnamed", "analysis=scores")
+    # In the order of the data's names, bad, good, neutral; right are neutral, good, bad.
+    assert "The model does not name its classes; by their numbers LABEL_0 is 'bad'" in said
+    assert (
+        "if they stand for neutral, good, bad; if these are its classes, set model.labels='[neutral,good,bad]'" in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nowhere", "held_out.csv"), "'nowhere' is neither a setting (key=value) nor a folder or a file"),
+        (("right", "gone.csv"), "'gone.csv' does not exist; give a file with texts and labels"),
+        (("right", "held_out.csv", "more.csv"), "'more.csv' is one word too many"),
+        (("right", "held_out.csv", "data.path=x.csv"), "'held_out.csv' and data.path= both name a file"),
+        (("right", "others.csv"), "has the columns id, what, kind; say which hold the texts and the labels"),
+        (
+            ("right", "strange.csv"),
+            "Class 'ham' matches no output of the model alone: the data have ham, spam, the model",
+        ),
+        (("redundancy",), "'redundancy' is a choice of analysis; write analysis=redundancy"),
+    ],
+)
+def test_words_that_name_nothing_are_refused(
+    words: tuple[str, ...], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "others.csv").write_text("id,what,kind\n1,a,b\n")
+    (folder / "strange.csv").write_text("text,label\na,spam\nb,ham\nc,spam\n")
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError) as error:
+        parse(words, "analyze")
+    assert message in str(error.value)
+
+
+def test_settings_take_precedence_over_what_the_words_stand_for(folder: Path) -> None:
+    words = [str(folder / "right"), str(folder / "held_out.csv"), "analysis=scores", "data.label=stars"]
+    invocation = parse(words, "analyze")
+    assert invocation is not None
+    assert "analysis=disable" not in invocation.overrides
+    assert "data.text='review'" in invocation.overrides
+    # A process of the run that gets the completed command line adds nothing.
+    again = parse(invocation.words, "analyze")
+    assert again is not None
+    assert again.overrides == invocation.overrides
+
+
+def test_a_model_of_the_hub_and_a_trainers_folder_are_those_in_them(folder: Path, tmp_path: Path) -> None:
+    cached = tmp_path / "cache" / "models--them--theirs"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("c" * 40)
+    shutil.copytree(folder / "renamed", cached / "snapshots" / ("c" * 40))
+    shutil.copytree(folder / "renamed", folder / "trainer" / "checkpoint-30")
+    expected = analysed(folder, "renamed", "analysis=scores")[0]["sets"]
+    before = f"import huggingface_hub.constants as constants; constants.HF_HUB_CACHE = {str(tmp_path / 'cache')!r}"
+    assert analysed(folder, "them/theirs", "analysis=scores", before=before)[0]["sets"] == expected
+    assert analysed(folder, "trainer", "analysis=scores")[0]["sets"] == expected
+
+
+def test_an_adapter_is_analysed_as_the_merged_model_beside_its_base(folder: Path) -> None:
+    torch.manual_seed(1)
+    base = AutoModelForSequenceClassification.from_pretrained(folder / "right")
+    config = peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query", "value"], init_lora_weights=False)
+    adapted = peft.get_peft_model(base, config)
+    adapted.save_pretrained(folder / "adapter")
+    adapted.merge_and_unload().save_pretrained(folder / "merged")
+    AutoTokenizer.from_pretrained(folder / "right").save_pretrained(folder / "merged")
+    labels = "model.labels=[bad,neutral,good]"
+    expected = analysed(folder, "merged", "analysis=scores")[0]["sets"]["val"]["model"]
+    scores, _, said = analysed(folder, "adapter", "analysis=drift", "measure=[drift]", labels)
+    assert scores["sets"]["val"]["model"] == pytest.approx(expected, abs=1e-5)
+    assert f"The adapter was merged into the weights of '{folder / 'right'}', which it was trained on." in said
+    heads = pandas.read_parquet(max(folder.glob("out_*"), key=os.path.getmtime) / "heads.parquet")
+    assert set(heads["measure"]) == {"drift"}
+    assert heads["value"].min() < 0.999
