@@ -14,7 +14,7 @@ from bertsecrets.sweeps.signals import exit_on_signals
 
 COMMANDS = {
     "train": "fine-tune a model on a task and watch every attention head",
-    "analyze": "analyse a checkpoint: disable, measure or prune its heads",
+    "analyze": "analyse a checkpoint: disable, measure or prune its heads; analyze <model> <file> for your own",
     "compare": "compare finished runs on one page",
     "report": "write the pages of a run or a sweep again, without a model",
     "merge": "merge disabling sweeps over parts of a plan",

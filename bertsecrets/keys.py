@@ -215,7 +215,7 @@ class AnalyzeKeys(CommonKeys):
     analysis: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
     report: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     checkpoint: Annotated[_PATH | None, _NO_CONDITION] = Field(
-        description="a run folder, a file, a model folder, initial, or null"
+        description="a run folder, a file, the folder or hub name of a model, initial, or null"
     )
     reference: _PATH | None = Field(description=_MODEL_OR_NULL)
     trained: Annotated[Section | None, _FOLLOWING] = Field(default=None, description=_SECTION)
@@ -272,7 +272,9 @@ class PlanKeys(CommandKeys):
 class ModelKeys(CommandKeys):
     """The settings of commands that load a checkpoint and analyse nothing."""
 
-    checkpoint: _PATH | None = Field(description="a run folder, a file, a model folder, initial, or null")
+    checkpoint: _PATH | None = Field(
+        description="a run folder, a file, the folder or hub name of a model, initial, or null"
+    )
     init: str = Field(description="pretrained or random_normal")
     seed: int = Field(ge=0, lt=2**32, description=f"a whole number from 0 to {2**32 - 1}")
     task: Section = Field(description=_SECTION)

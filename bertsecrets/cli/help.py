@@ -20,7 +20,8 @@ _PURPOSE = {
     ),
     "analyze": (
         "Analyse a fine-tuned model without training: disable its heads, measure them, prune them, or look at them. "
-        "checkpoint= takes a run folder (which knows its task, data and model), a .ckpt file, or a Hugging Face folder."
+        "checkpoint= takes a run folder (which knows its task, data and model), a .ckpt file, or the folder or hub "
+        "name of a model. Short for a model of your own and a file with texts and labels: analyze <model> <file>."
     ),
 }
 
@@ -44,7 +45,7 @@ _EXAMPLES = {
         ("checkpoint=<run folder> shrink.speedup=2", "a model twice as fast, and what it lost"),
         ("checkpoint=<run folder> analysis=importance", "which heads matter, without disabling any"),
         ("checkpoint=<run folder> measure=[entropy,patterns] compare_with=[initial]", "measures, before and after"),
-        ("checkpoint=<model folder> task=mrpc", "a Hugging Face folder"),
+        ("<folder or hub name> <file with texts and labels>", "a model of your own: which heads are needed?"),
         ("checkpoint=<run folder> analysis=redundancy", "which heads stand in for each other?"),
         ("-m checkpoint=<run folder>,<run folder> analysis=disable", "two runs, one after the other"),
         ("resume=<folder of an analysis>", "continue what was interrupted"),

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertsecrets.cli.run_settings import run_of
-from bertsecrets.data.sources.csv_file import column_names
 from bertsecrets.errors import UserError
 from bertsecrets.models.spec import INITIAL
 from bertsecrets.results.files import quoted
@@ -75,6 +74,9 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run knows its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
+    # A slow import that only this path needs.
+    from bertsecrets.data.sources.csv_file import column_names
+
     columns = column_names(path)
     texts, label = find_columns(columns)
     added = ["data=csv", f"data.path={quoted(str(path))}"]

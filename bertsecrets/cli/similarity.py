@@ -121,7 +121,8 @@ def _task(settings: AnalyzeSettings) -> Task:
     if not task.is_regression or task.texts != 2:
         raise UserError(
             f"'{settings.keys.checkpoint}' is a sentence-embedding model, which task '{task.name}' cannot judge: it "
-            "has no similarity scores of sentence pairs; choose task=stsb or task=demo_similarity."
+            "has no similarity scores of sentence pairs; choose task=stsb or task=demo_similarity, or measure its "
+            "heads in Python (bs.load_embedder, bs.measure)."
         )
     further_metrics = [name for name in task.metrics if name != "spearman"]
     return task.model_copy(update={"metrics": ("spearman", *further_metrics), "label_range": (0.0, 1.0)})
