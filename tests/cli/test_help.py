@@ -117,7 +117,8 @@ def test_every_example_of_the_help_is_a_valid_command_line() -> None:
         assert len(lines) == 10
         for line in lines:
             words = [word.strip("'") for word in re.findall(r"(?:'[^']*'|<[^>]*>|[^\s<']|(?<==)'[^']*')+", line)]
-            if any(word.startswith("resume=") for word in words):
+            # Of a model and a file test_own_model.py tells.
+            if any(word.startswith("resume=") for word in words) or "=" not in line:
                 continue
             check_words(parsed(words, command), words)
             checked(with_trainer_arguments(_quoted(words)), command)
