@@ -58,6 +58,8 @@ def with_model_and_file(invocation: Invocation) -> Invocation:
 
 
 _NAMED = {"checkpoint": "a model", "data.path": "a file"}
+_FORMATS = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl"}
+"""Ends of files that are not CSV."""
 _ANALYSES = ("prune.", "shrink.")
 """Settings that choose an analysis."""
 
@@ -74,12 +76,15 @@ def _data(model: str, file: str, keys: set[str]) -> list[str]:
     if run_of(model) is not None:
         # A run knows its columns.
         return [f"data.eval_path={quoted(os.path.abspath(path))}"]
-    # A slow import that only this path needs.
-    from bertsecrets.data.sources.csv_file import column_names
+    kind = "hub" if path.is_dir() else _FORMATS.get(path.suffix.lower(), "csv")
+    added = [f"data={kind}", f"data.path={quoted(str(path))}"]
+    if kind == "hub":
+        return added
+    # A slow import that only files need.
+    from bertsecrets.data.sources.table import file_columns
 
-    columns = column_names(path)
+    columns = file_columns(path, kind)
     texts, label = find_columns(columns)
-    added = ["data=csv", f"data.path={quoted(str(path))}"]
     for key, column in (("data.text", texts), ("data.label", label)):
         if key in keys:
             continue

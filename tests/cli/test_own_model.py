@@ -108,6 +108,7 @@ def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path
         (("right", "gone.csv"), "'gone.csv' does not exist; give a file with texts and labels"),
         (("right", "held_out.csv", "more.csv"), "'more.csv' is one word too many"),
         (("right", "held_out.csv", "data.path=x.csv"), "'held_out.csv' and data.path= both name a file"),
+        (("right", "empty.csv"), "File 'empty.csv' has no header"),
         (("right", "others.csv"), "has the columns id, what, kind; say which hold the texts and the labels"),
         (
             ("right", "strange.csv"),
@@ -119,6 +120,7 @@ def test_outputs_taken_in_the_wrong_order_are_told_with_the_setting(folder: Path
 def test_words_that_name_nothing_are_refused(
     words: tuple[str, ...], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (folder / "empty.csv").write_text("")
     (folder / "others.csv").write_text("id,what,kind\n1,a,b\n")
     (folder / "strange.csv").write_text("text,label\na,spam\nb,ham\nc,spam\n")
     monkeypatch.chdir(folder)
@@ -167,3 +169,14 @@ def test_an_adapter_is_analysed_as_the_merged_model_beside_its_base(folder: Path
     heads = pandas.read_parquet(max(folder.glob("out_*"), key=os.path.getmtime) / "heads.parquet")
     assert set(heads["measure"]) == {"drift"}
     assert heads["value"].min() < 0.999
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_files_of_other_formats_are_told_by_their_names(kind: str, folder: Path) -> None:
+    rows = pandas.read_csv(folder / "held_out.csv")
+    path = folder / f"rows.{kind}"
+    rows.to_parquet(path) if kind == "parquet" else rows.to_json(path, orient="records", lines=True)
+    invocation = parse([str(folder / "renamed"), str(path)], "analyze")
+    assert invocation is not None
+    assert {f"data={kind}", "data.text='review'", "data.label='stars'"} <= set(invocation.overrides)
+    assert "task.labels=['bad', 'good', 'neutral']" in invocation.overrides

@@ -451,6 +451,21 @@ def read_csv(
     return replace(table, notes=(*table.notes, *notes))
 
 
+def file_columns(path: Path, kind: str) -> list[str]:
+    """The names of the columns of a ``csv``, ``jsonl`` or ``parquet`` file; raises UserError if it cannot be read."""
+    advice = "give a file with texts and labels"
+    if kind == "csv":
+        first = next(numbered_lines(path, advice), (1, ""))[1]
+        if not first.strip():
+            raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
+        with reading(path, advice):
+            return _header(path)[0]
+    with reading(path, advice):
+        path.open("rb").close()
+    rows, _ = _load_file(path, "json" if kind == "jsonl" else kind)
+    return list(rows.column_names)
+
+
 def _header(path: Path) -> tuple[list[str], str, int]:
     """The names of the columns, the separator that gives most of them, and the lines that they take."""
     found = []
