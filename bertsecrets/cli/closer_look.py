@@ -157,7 +157,8 @@ def _logits(context: Context, dataset: EncodedSplit, positions: Sequence[int]) -
 def _judged(outcomes: Outcomes, logits_NC: Tensor, task: Task, settings: AblationSettings) -> list[dict[str, Any]]:
     """Metric, baseline, score and change without all these heads, by each metric."""
     numbers = (outcomes.label_N, decide(outcomes.clean_NC, task), decide(logits_NC, task)[None])
-    paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers))
+    group_N = None if outcomes.group_N is None else outcomes.group_N.numpy()
+    paired = PairedPredictions(*(tensor.double().numpy() for tensor in numbers), group_N=group_N)
     content = []
     for metric in judged_metrics(task):
         verdicts = judge(metric, paired, settings.judging())

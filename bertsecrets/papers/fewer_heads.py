@@ -61,7 +61,9 @@ def _alone(sweep: RunSweep) -> dict[int, tuple[int, Estimate, float]]:
     """For each layer the head chosen most often, the change of score with the chosen heads, and that of the best on all
     examples.
     """
-    chooses_SN = choosing_units(sweep.count, _SPLITS, seed=0)
+    chooses_SN = choosing_units(sweep.units, _SPLITS, seed=0)
+    if sweep.cluster_N is not None:
+        chooses_SN = chooses_SN[:, sweep.cluster_N]
     # An undefined score, such as the correlation of a constant answer, is never the best.
     choosing_SV, tested_SV = (
         np.nan_to_num(weighted_scores(sweep.metric, sweep.label_N, sweep.both_VN, weight_SN), nan=-np.inf)
@@ -76,7 +78,9 @@ def _alone(sweep: RunSweep) -> dict[int, tuple[int, Estimate, float]]:
         limits_S = []
         for tests_N, best in zip(~chooses_SN, best_S, strict=True):
             arrays = (sweep.label_N, sweep.clean_N, sweep.prediction_VN[[best]])
-            limits = change_limits(sweep.metric, PairedPredictions(*(array[..., tests_N] for array in arrays)))
+            group_N = None if sweep.group_N is None else sweep.group_N[tests_N]
+            paired = PairedPredictions(*(array[..., tests_N] for array in arrays), group_N=group_N)
+            limits = change_limits(sweep.metric, paired)
             limits_S.append([float(end[0]) for end in limits(np.array([_TAIL]))])
         low, high = np.median(limits_S, axis=0)
         head = sweep.rows[int(np.bincount(best_S).argmax())]["head"]
