@@ -11,7 +11,8 @@ they are first used.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`MeasureHeads`, :class:`DisableHeads`, :class:`CaptureMaps`, :class:`GradientFlow`: callbacks for any
-  LightningModule that holds a Hugging Face encoder; :class:`AnalyseHeads`: any analysis as one.
+  LightningModule that holds a Hugging Face encoder; :class:`AnalyseHeads`: any analysis as one;
+  :class:`HeadsCallback`: all of them in the Trainer of Hugging Face.
 * :class:`Run`: the folder of a finished run.
 * :class:`Measure`, :class:`Column`, :class:`HeadGrid`: to write a measure of your own.
 * :class:`Analysis`, :class:`Experiment`, :class:`Findings`: to write an analysis of your own; :class:`Section` and
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bertsecrets.attention.override import HeadEdit, override
     from bertsecrets.attention.watch import watch
     from bertsecrets.grid import Column, Shown
+    from bertsecrets.huggingface import HeadsCallback
     from bertsecrets.lightning import AnalyseHeads, CaptureMaps, DisableHeads, GradientFlow, MeasureHeads
     from bertsecrets.measures.base import Measure
     from bertsecrets.models.sentence_embedder import load_embedder
@@ -58,6 +60,7 @@ _HOMES = {
     "GradientFlow": "bertsecrets.lightning",
     "HeadEdit": "bertsecrets.attention.override",
     "HeadGrid": "bertsecrets.api_results",
+    "HeadsCallback": "bertsecrets.huggingface",
     "HeadView": "bertsecrets.pages.head_view",
     "Measure": "bertsecrets.measures.base",
     "MeasureHeads": "bertsecrets.lightning",
@@ -98,6 +101,7 @@ __all__ = [
     "HeadEdit",
     "HeadGrid",
     "HeadView",
+    "HeadsCallback",
     "Measure",
     "MeasureHeads",
     "PowerPlan",

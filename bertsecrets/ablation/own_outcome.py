@@ -35,12 +35,12 @@ def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
         name = next((name for name in _LABELS if name in batch), None)
         if name is None:
             raise UserError(f"A validation batch has no 'labels' but {', '.join(map(repr, batch))}; {_NO_OUTCOME}.")
-        inputs, labels = {key: value for key, value in batch.items() if key not in _NOT_INPUTS}, batch[name]
+        inputs, labels = batch, batch[name]
     elif isinstance(batch, Sequence) and len(batch) == 2:
         inputs, labels = batch
     else:
         raise UserError(f"A validation batch is a {type(batch).__name__}, whose labels are not known; {_NO_OUTCOME}.")
-    output = module(**_taken(module, inputs)) if isinstance(inputs, Mapping) else module(inputs)
+    output = run_on(module, inputs)
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if isinstance(logits, tuple | list):
         # A library model that gives a tuple, with or without a loss before the logits.
@@ -50,13 +50,14 @@ def logits_and_labels(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     return logits, labels
 
 
-def _taken(module: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs that a module's forward takes."""
+def run_on(module: nn.Module, inputs: Any) -> Any:
+    """What a module returns for inputs: a tensor, or a mapping of which it gets what its ``forward`` takes."""
+    if not isinstance(inputs, Mapping):
+        return module(inputs)
     parameters = inspect.signature(module.forward).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(inputs)
-    names = {parameter.name for parameter in parameters}
-    return {name: value for name, value in inputs.items() if name in names}
+    open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    names = {*inputs} if open_ended else {parameter.name for parameter in parameters}
+    return module(**{name: value for name, value in inputs.items() if name in names - _NOT_INPUTS})
 
 
 def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: int | None) -> tuple[Tensor, Tensor]:
