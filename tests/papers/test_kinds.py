@@ -485,20 +485,6 @@ def test_an_interval_ends_where_the_mean_of_shares_cannot_be(
     assert (finding.low, finding.high) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0.3 - 2.5 * 0.005, (0, 1)), (0.0, (0, 0.25))])
-def test_the_best_heads_of_layers_have_a_simultaneous_interval(
-    tmp_path: Path, value: float, expected: tuple[float, float]
-) -> None:
-    """2.5 errors below the number: the best of 10 reaches it, one alone would not; no head near it leaves one layer
-    open.
-    """
-    surface_run(tmp_path / "run", np.full((4, 10), value))
-    test = {"kind": "share", "column": "surface/cls", "over": 0.3, "per_layer": "highest", "above": 0.5}
-    finding = cell_of(tmp_path, **test).finding
-    assert finding is not None
-    assert (finding.low, finding.high) == pytest.approx(expected)
-
-
 class Means:
     """A sheet of one column: the same number for two heads of each layer, with its error."""
 
@@ -571,14 +557,6 @@ def test_a_tolerance_widens_the_interval_and_moves_the_test() -> None:
     assert test.judge([Reading(0.28, 0.01, 100)]).p_value == pytest.approx(2 * stats.norm.sf(2))
 
 
-def test_a_size_has_no_negative_limit() -> None:
-    for test in (
-        {**MEAN, "absolute": True, "below": 1},
-        {"kind": "correlation", "column": "surface/cls", "other": "place/layer", "absolute": True, "below": 0.5},
-    ):
-        assert statement_of(test).test.judge([Reading(0.01, 0.1, 9)]).low == 0
-
-
 @pytest.mark.parametrize(
     ("threshold", "unit", "condition"),
     [
@@ -588,6 +566,20 @@ def test_a_size_has_no_negative_limit() -> None:
 )  # fmt: skip
 def test_a_threshold_in_words(threshold: float, unit: str, condition: str) -> None:
     assert statement_of({**MEAN, "above": threshold, "unit": unit}).test.condition == condition
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0.3 - 2.5 * 0.005, (0, 1)), (0.0, (0, 0.25))])
+def test_the_best_heads_of_layers_have_a_simultaneous_interval(
+    tmp_path: Path, value: float, expected: tuple[float, float]
+) -> None:
+    """2.5 errors below the number: the best of 10 reaches it, one alone would not; no head near it leaves one layer
+    open.
+    """
+    surface_run(tmp_path / "run", np.full((4, 10), value))
+    test = {"kind": "share", "column": "surface/cls", "over": 0.3, "per_layer": "highest", "above": 0.5}
+    finding = cell_of(tmp_path, **test).finding
+    assert finding is not None
+    assert (finding.low, finding.high) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from papers.paper_runs import (
     by_layer,
     gated_run,
     models_in,
-    pruned_run,
     relation,
     statement_of,
     with_rows,
@@ -28,8 +27,6 @@ from scipy import integrate, optimize, stats
 
 from bertsecrets.ablation.seeds import RunSweep
 from bertsecrets.errors import UserError
-from bertsecrets.grid import HeadGrid
-from bertsecrets.importance.head_gradient import HeadGradient
 from bertsecrets.measures.coreference.rows import Baseline, Mentions
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.surface import Surface
@@ -52,7 +49,6 @@ from bertsecrets.results.captures import CapturedExample, step_name, write_examp
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.formatting import number
 from bertsecrets.results.run import Run
-from bertsecrets.results.table import HeadTable
 from bertsecrets.settings import configurations
 from bertsecrets.statistics.splits import choosing_units
 
@@ -167,32 +163,6 @@ def test_published_means_are_drawn_over_ours(tmp_path: Path) -> None:
     assert np.allclose(dotted[0].get_xdata(), np.linspace(0, 2, 12))
 
 
-def test_two_models_before_fine_tuning_are_told_apart_and_the_paper_stands_once_below_them(tmp_path: Path) -> None:
-    columns = {"bits": by_layer(1.0, 2.0), "cls_bits": by_layer(1.0, 0.5)}
-    for name in ("minilm", "mpnet"):
-        trained = {"name": "x", "init": "pretrained", "seed": 9}
-        numbers = {"measured": [("checkpoint", "entropy", columns)], "count": 200}
-        model = {"name": name, "path": name}
-        make_run(tmp_path / name, checkpoint="initial", trained=trained, model=model, **numbers)
-    section = shown("clark2019", "Section 3.3", models_in(tmp_path))
-    names = [f"mrpc · {name}, before fine-tuning" for name in ("minilm", "mpnet")]
-    rows = [row[:2] for row in rows_of(section)]
-    assert rows[:3] == [["all tokens", names[0]], ["all tokens", names[1]], ["all tokens", "paper (figure)"]]
-    assert section is not None
-    assert section.tables[0].caption.endswith("n = 200 examples")
-
-
-def test_trainings_that_differ_in_what_was_measured_are_one_model(tmp_path: Path) -> None:
-    make_run(
-        tmp_path / "a", cosine_LH=by_layer(0.9, 0.5), callbacks={"disable": None}, optimizer={"learning_rate": 2e-5}
-    )
-    disabled = {"callbacks": {"disable": {"plans": ["heads"]}}, "optimizer": {"learning_rate": 2e-5}}
-    make_run(tmp_path / "b", delta_LH=np.zeros((2, 2)), **disabled)
-    make_run(tmp_path / "c", optimizer={"learning_rate": 1e-5})
-    groups = models_in(tmp_path).tuned
-    assert sorted(len(group.models[0].parts) for group in groups) == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -262,13 +232,6 @@ def test_an_installed_package_brings_statements_and_a_page(tmp_path: Path, caplo
     assert "Unknown key 'statement broken.sauce'" in caplog.text
     assert "'clark_sep_half' of theirs is left out" in caplog.text
     assert "theirs_early" not in files()
-
-
-def test_a_path_with_a_taken_name_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "clark_sep_half.yaml"
-    path.write_text(files()["clark_sep_half"].read_text())
-    with pytest.raises(UserError, match="has the name of"):
-        read_statements([str(path)])
 
 
 def test_settings_of_the_paper_that_these_runs_do_not_have_are_said(tmp_path: Path) -> None:
@@ -395,20 +358,6 @@ def test_a_score_differs_from_the_papers_where_their_intervals_do_not_meet(
     row = dict(zip(table.header, table.rows[0], strict=True))
     assert row.get("against the paper, beyond both intervals") == against
     assert row["paper"] == "78.6 / 61.0 / 31.7"
-
-
-WEIGHT = np.array([[0.1, 0.7], [0.2, 0.3]])
-
-
-def test_heads_of_relations_are_listed_with_their_tests(tmp_path: Path) -> None:
-    columns = {"weight": WEIGHT, "over_position": np.full((2, 2), 0.05)}
-    for name, value in (("position", 0.01), ("received", 0.6), ("other_links", 0.01)):
-        columns[f"p_{name}_corrected"] = np.where(np.isclose(WEIGHT, 0.7), value, 0.001)
-    make_run(tmp_path / "run", model=BERT, measured=[("initial", "frame_relations", columns)])
-    row, paper = rows_of(shown("kovaleva2019", "Section 4.2", models_in(tmp_path)))
-    assert row[2].startswith("layer 0 · head 1: 0.700 (no relation shown); layer 1 · head 1: 0.300 (relation)")
-    assert row[4] == "3 of 4"
-    assert paper[2] == "layer 0 · head 1: 0.201; layer 6 · head 5: 0.209"
 
 
 def with_maps(run: Run, before: torch.Tensor, after: torch.Tensor | None = None) -> None:
@@ -575,23 +524,6 @@ def test_effects_on_two_sets_of_one_task_are_compared(tmp_path: Path) -> None:
     assert theirs == ["paper: MNLI, matched", "MNLI, mismatched", "–", "–", "0.68"]
 
 
-def test_importance_during_training_is_told_by_epoch(tmp_path: Path) -> None:
-    early_LH, late_LH = np.ones((2, 5)), np.arange(10.0).reshape(2, 5)
-    folder = make_run(tmp_path / "run", trainer={"max_epochs": 2})
-    identity = {"run": "run", "model": "minilm", "task": "mrpc", "init": "pretrained", "stage": "training"}
-    for step, value_LH in ((10, early_LH), (20, late_LH)):
-        count_LHC = torch.full((2, 5, 1), 408)
-        value_LHC = torch.tensor(value_LH)[..., None]
-        grid = HeadGrid("head_gradient", ("example",), value_LHC, torch.zeros_like(value_LHC), count_LHC)
-        Run.open(folder).add(HeadTable.from_grid(grid, **identity, step=step))
-    Run.open(folder).declare(HeadGradient(1, 1).declaration())
-    # Of 45 in all, the two largest of ten heads have 9 + 8; equal heads have a fifth, and no order.
-    section = shown("michel2019", "Section 5", models_in(tmp_path))
-    assert rows_of(section) == [["mrpc", "10", "1.00", "20", "–"], ["mrpc", "20", "2.00", "38", "1.00"]]
-    assert section is not None
-    assert section.summary == "mrpc: a fifth of the heads has 20 % of the importance at step 10"
-
-
 def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -626,33 +558,6 @@ def test_the_head_that_stays_is_chosen_on_other_examples_than_it_is_tested_on(
         assert row[4] == number(100 * float(on_all), 1, signed=True)
     assert section.tables[0].caption.endswith("median over 50 splits; n = 90 examples")
     assert "A layer's head is chosen on a third of the examples" in section.paragraphs[0]
-
-
-def test_pruning_is_shown_in_the_papers_order_where_it_was_taken(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        pruned_run(tmp_path / "a", seed, {"exact": -0.2, "random": -0.1})
-        pruned_run(
-            tmp_path / "b", seed, {"exact": -0.05, "random": -0.1, "head_gradient/example_normalised": -0.01 * seed}
-        )
-    row = rows_of(shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "a")))[1]
-    assert row[:4] == ["mrpc", "6 (50 %)", "effects of single heads", "−20.0"]
-    # Their curve of I_h, 0.836, has 0.832 at 30 % and 0.815 at 50 %; neither has 33 %, and single effects have no 83 %
-    # either.
-    assert [cells[-1] for cells in rows_of(shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "b")))] == [
-        "–",
-        "−2 (50 %)",
-        *["–"] * 4,
-    ]
-    section = shown("michel2019", "Section 4, figure 3", models_in(tmp_path / "b"))
-    importance = "gradient importance of heads, per example, normalised by layer"
-    orders = [row[2] for row in rows_of(section)]
-    assert orders == [importance] * 3 + ["effects of single heads"] * 3
-    assert section is not None
-    legend = section.figures[0].figure.axes[0].get_legend()
-    assert legend is not None
-    assert importance in [text.get_text().replace("\n", " ") for text in legend.get_texts()]
-    assert section.summary == "mrpc: 6 (50 %) of 12 heads pruned, −1.5 points"
-    assert rows_of(shown("michel2019", "Section 4.2", models_in(tmp_path / "a")))[0][3] == "+43, +43"
 
 
 def test_gates_of_the_frozen_model_are_averaged_over_seeds_and_examples(tmp_path: Path) -> None:

@@ -131,13 +131,6 @@ def test_a_verdict_on_pre_training_names_a_sentence_embedding_model(tmp_path: Pa
         assert "Trained for sentence embeddings before fine-tuning: minilm." in text
 
 
-def test_changes_are_read_from_paired_differences(tmp_path: Path) -> None:
-    surface_run(tmp_path / "run", np.full((4, 10), -0.05), stage="checkpoint-initial")
-    cell = only(ledger(tmp_path, statement_of({**MEAN, "below": 0}, "change"))[0])
-    assert cell.finding.value == pytest.approx(-0.05)
-    assert cell.verdict == HOLDS_HERE
-
-
 def test_an_analysis_of_the_model_before_fine_tuning_gives_its_columns_alone(tmp_path: Path) -> None:
     test = {"kind": "correlation", "column": "surface/cls", "other": "initial:surface/cls", "above": 0.5}
     surface_run(tmp_path / "run", ORDERED)
@@ -202,17 +195,6 @@ def test_the_mode_of_disabling_is_that_of_the_statement(tmp_path: Path) -> None:
     uniform, zero = (only(entry) for entry in ledger(tmp_path, *statements))
     assert (uniform.finding.value, zero.finding.value) == pytest.approx((-3, -5))
     assert zero.finding.readings[0].detail == "accuracy on val, 100 of 408 examples"
-
-
-def test_a_sweep_of_some_layers_is_not_that_of_the_model(tmp_path: Path) -> None:
-    made = surface_run(tmp_path / "run")
-    disabled(np.full((1, 10), -3.0), 1)(tmp_path / "one")
-    config = yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())
-    config |= {"checkpoint": str(made), "trained": {**TRAINED, "folder": str(made)}}
-    (tmp_path / "one" / "config.yaml").write_text(yaml.safe_dump(config))
-    cell = only(ledger(tmp_path, statement_of({"kind": "mean", "column": "disable/uniform/head", "below": -1}))[0])
-    assert (cell.finding, cell.verdict) == (None, UNTOLD)
-    assert "each head (mode uniform)" in cell.reason
 
 
 def test_seeds_without_the_analysis_and_unlearned_ones_are_named(tmp_path: Path) -> None:
@@ -409,12 +391,3 @@ def test_the_configurations_take_what_the_statements_read(command: str, argument
     )
     scores = {getattr(test, "order", None) for test in once} - {None, "", "gates"}
     assert scores <= set(config.prune.scores)
-
-
-def test_seeds_without_a_number_are_not_counted_on_the_page(tmp_path: Path) -> None:
-    for seed, values in ((1, LAYERS), (2, np.asarray(LAYERS) + 0.002), (3, np.full(np.shape(LAYERS), np.nan))):
-        surface_run(tmp_path / "a" / f"run{seed}", values, seed=seed)
-    page = Ledger(("kovaleva_cls_early",)).write(find_runs([str(tmp_path / "a")])[0], tmp_path / "page")
-    text = page.read_text("utf-8")
-    assert "1 of 3 seeds without a number" in text
-    assert re.search(r"mrpc</td>\s*<td[^>]*>2</td>", text)
