@@ -313,7 +313,7 @@ def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
 
 def check_model_name(invocation: Invocation) -> None:
     """Raise UserError if a name is given to a model that has one: it would stand for another model on every page."""
-    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    settings = invocation.settings
     model_choice = settings["model"].value() if "model" in settings else None
     if "model.name" in settings and model_choice != "folder" and "model.path" not in settings:
         value = settings["model.name"].value()
@@ -333,7 +333,7 @@ def own_data(invocation: Invocation) -> list[str]:
         UserError: If the data cannot be read, or name no classes or scores, or columns are named for a task that has
             its own, or an experiment is given, which names its tasks.
     """
-    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    settings = invocation.settings
     resumed = "resume" in settings and settings["resume"].value() is not True
     if resumed:
         return []
@@ -420,7 +420,7 @@ def with_data_of_a_run(invocation: Invocation) -> Invocation:
     """The command line, so written that Hydra takes the settings of a run's own data, which the chosen ``data`` may not
     have.
     """
-    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    settings = invocation.settings
     checkpoint = settings.get("checkpoint")
     if "data" in settings or checkpoint is None or checkpoint.is_sweep_override() or run_of(checkpoint.value()) is None:
         return invocation
@@ -436,7 +436,7 @@ def with_own_model(invocation: Invocation) -> Invocation:
     Raises:
         UserError: If the hub does not give the model.
     """
-    settings = {override.key_or_group: override for override in parse_overrides(invocation.overrides)}
+    settings = invocation.settings
     checkpoint = settings.get("checkpoint")
     if invocation.config_name not in _OF_CHECKPOINTS or checkpoint is None or checkpoint.is_sweep_override():
         return invocation

@@ -99,6 +99,15 @@ class Invocation:
         """The command line in the order that Hydra accepts: options before settings."""
         return [*self.options, *self.overrides]
 
+    @property
+    def settings(self) -> dict[str, Override]:
+        """The parsed settings by key; of a key that is given twice, the last.
+
+        Raises:
+            UserError: If one cannot be parsed.
+        """
+        return {override.key_or_group: override for override in parse_overrides(self.overrides)}
+
     @contextmanager
     def hydra(self) -> Iterator[None]:
         """Initialise Hydra for the block."""
