@@ -50,13 +50,13 @@ class Screened:
         audited: Those of them that the audit evaluated.
         missed: Audited pairs whose prediction changed, although they were out of reach.
         whole: Variants evaluated whole, because the audit found a miss.
-        bound: At most so many predictions are not those of the exact sweep, at a confidence of 95 %.
+        bound, each: At most so many predictions are not those of the exact sweep, at a confidence of 95 %: of all
+            variants, and of each variant by itself.
         precision: ``bf16-mixed``: pairs far from a change of prediction were evaluated in bf16; ``32-true``: none were.
         bf16: Pairs that the rule left in bf16.
         again: Pairs evaluated in bf16 and, near a change of prediction, again in fp32.
         audited_bf16, missed_bf16: Pairs left in bf16 that the audit evaluated in fp32, and those of them with another
             prediction.
-        each: The bound of each variant by itself; None in records of earlier versions.
         reason: Why no pass was in bf16; None if some were, or it was not out of the question.
         onednn: Whether linear layers in fp32 were computed by oneDNN.
     """
@@ -69,12 +69,12 @@ class Screened:
     missed: int
     whole: int
     bound: int
+    each: int
     precision: str = "32-true"
     bf16: int = 0
     again: int = 0
     audited_bf16: int = 0
     missed_bf16: int = 0
-    each: int | None = None
     reason: str | None = None
     onednn: bool = False
 
@@ -91,7 +91,7 @@ class Selection:
         claimed: Mean improvement of the chosen variant on the half that chose it.
         kept: The same on the other half.
         positive: Share of the splits in which the score on the other half improved.
-        p_value: Of ``best`` on all examples, corrected over the variants; None in records of earlier versions.
+        p_value: Of ``best`` on all examples, corrected over the variants.
         survives: Whether ``kept`` is above 0 and ``p_value`` at most 0.05.
     """
 
@@ -102,7 +102,7 @@ class Selection:
     claimed: float
     kept: Estimate
     positive: float
-    p_value: float | None
+    p_value: float
     survives: bool
 
 
@@ -119,8 +119,7 @@ class Spared:
         of_each: The same bound for the heads that ``each`` counts.
         excluded: The smallest loss that is ruled out for every single head at once, with probability ``level``; None if
             a score is undefined.
-        falsely: How many heads that lose ``margin`` or more such a sweep counts in ``each``, on average and at most;
-            None in records of earlier versions, as are the next two.
+        falsely: How many heads that lose ``margin`` or more such a sweep counts in ``each``, on average and at most.
         unchanged: Number of heads without which no prediction changes.
         excluded_unchanged: The smallest loss that is ruled out for all of these at once, although they were picked for
             changing nothing, with probability ``level``: it depends on no other head but on how many there are. None
@@ -137,8 +136,8 @@ class Spared:
     at_least: int
     of_each: int
     excluded: float | None
-    falsely: float | None = None
-    unchanged: int | None = None
+    falsely: float
+    unchanged: int
     excluded_unchanged: float | None = None
 
 

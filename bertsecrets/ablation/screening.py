@@ -102,7 +102,7 @@ class Screening:
     onednn: bool = False
 
 
-COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and field.name != "bound")
+COUNTS = tuple(field.name for field in fields(Screened) if field.type is int and field.name not in ("bound", "each"))
 """What adds up over the parts of a sweep."""
 
 

@@ -403,10 +403,9 @@ def spared_in_words(spared: Spared) -> str:
     loss, level = points(spared.margin), _percent(spared.level)
     parts = []
     if spared.each:
-        falsely = spared.false_discovery_rate * spared.each if spared.falsely is None else spared.falsely
         parts.append(
             f"{spared.each} of {spared.heads} heads can each be spared; on average, such a sweep spares at most about "
-            f"{number(falsely, 1)} that lose {loss} or more"
+            f"{number(spared.falsely, 1)} that lose {loss} or more"
         )
     if spared.at_least:
         fewer = spared.of_each < spared.at_least and spared.each
@@ -432,11 +431,10 @@ def _selection_in_words(check: Selection) -> str:
     result = "survives" if check.survives else "does not survive"
     claimed, kept = (number(100 * gain, 2, signed=True) for gain in (check.claimed, check.kept.value))
     limits = low_to_high(100 * check.kept.low, 100 * check.kept.high, 2, signed=True)
-    tested = "" if check.p_value is None else f"; on all examples p = {p_value(check.p_value)}, corrected"
     return (
         f"Selection check: the head whose disabling helps most on one half of the examples promises {claimed} points "
-        f"there and gives {kept} points on the other half (95 % interval {limits}{tested}): “disabling a head improves "
-        f"the model” {result}."
+        f"there and gives {kept} points on the other half (95 % interval {limits}; on all examples p = "
+        f"{p_value(check.p_value)}, corrected): “disabling a head improves the model” {result}."
     )
 
 
@@ -484,9 +482,8 @@ def screened_in_words(screened: Screened) -> str:
         else f"No pass was made in bf16 beside the trainer's, as {screened.reason}." * (screened.reason is not None),
         "Linear layers in fp32 were computed by oneDNN." * screened.onednn,
         f"{upper_first(counted(whole, 'variant'))} had to be evaluated on all examples.",
-        # Records of earlier versions have one bound for all variants.
         f"At a confidence of 95% at most {bound:,} prediction{'s differ' if bound != 1 else ' differs'} from the exact "
-        f"sweep's{'' if screened.each is None else f', and, for each variant by itself, at most {screened.each:,}'}; "
+        f"sweep's, and, for each variant by itself, at most {screened.each:,}; "
         "intervals and what can be spared allow for what each variant's own audit leaves open.",
     ]
     return " ".join(filter(None, sentences))

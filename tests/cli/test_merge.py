@@ -28,7 +28,7 @@ def outcomes(layers: list[int]) -> Outcomes:
     return Outcomes(plan, zero_N.long(), zero_N, torch.zeros(EXAMPLES, 2), logits_NVC, logits_NVC[..., 0], logits_NVC)
 
 
-SCREENED = Screened("uniform", 1000, 30, inactive=970, audited=97, missed=0, whole=0, bound=30)
+SCREENED = Screened("uniform", 1000, 30, inactive=970, audited=97, missed=0, whole=0, bound=30, each=30)
 
 
 def part(folder: Path, layer: int, record: Screened | None) -> Part:

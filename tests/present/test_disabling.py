@@ -153,7 +153,20 @@ def test_what_is_not_found_is_not_said() -> None:
     assert points_in_words(unchanged) == "0.0 points (−2.1 to +2.1)"
 
 
-SPARED = Spared("accuracy", "uniform", 0.01, 0.9, 0.1, heads=4, each=2, at_least=1, of_each=1, excluded=0.21)
+SPARED = Spared(
+    "accuracy",
+    "uniform",
+    0.01,
+    0.9,
+    0.1,
+    heads=4,
+    each=2,
+    at_least=1,
+    of_each=1,
+    excluded=0.21,
+    falsely=0.2,
+    unchanged=0,
+)
 CURVE = [SparedAt("accuracy", "uniform", margin, *counts) for margin, *counts in ((0.005, 0, 0), (0.01, 2, 1))]
 
 
@@ -187,7 +200,20 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
     ],
 )
 def test_heads_that_can_be_spared_are_counted_in_words(changes: dict[str, Any], sentence: str) -> None:
-    counts = Spared("accuracy", "uniform", 0.01, 0.95, 0.05, 72, each=63, at_least=41, of_each=41, excluded=0.0231)
+    counts = Spared(
+        "accuracy",
+        "uniform",
+        0.01,
+        0.95,
+        0.05,
+        72,
+        each=63,
+        at_least=41,
+        of_each=41,
+        excluded=0.0231,
+        falsely=0.2,
+        unchanged=0,
+    )
     assert spared_in_words(replace(counts, **changes)) == sentence
 
 
@@ -365,15 +391,14 @@ def test_a_sample_is_named() -> None:
 
 
 def test_a_screened_sweep_says_what_it_may_have_missed() -> None:
-    screened = Screened("uniform", 1000, 250, inactive=800, audited=16, missed=0, whole=0, bound=148)
+    screened = Screened("uniform", 1000, 250, inactive=800, audited=16, missed=0, whole=0, bound=148, each=29)
     words = screened_in_words(screened)
     assert "bf16" not in words
     assert "25.0 % of the 1,000 pairs of a variant and an example were evaluated exactly" in words
     assert "No variant had to be evaluated on all examples. At" in words
-    assert "148 predictions differ from the exact sweep's; int" in words
+    assert "148 predictions differ from the exact sweep's, and, for each variant by itself, at most 29; int" in words
     bf16 = {"precision": "bf16-mixed", "bf16": 190, "again": 12, "audited_bf16": 4, "missed_bf16": 1}
     for changes, sentence in (
-        ({"each": 29}, "differ from the exact sweep's, and, for each variant by itself, at most 29; int"),
         (bf16, "25.0 % of the 1,000 pairs of a variant and an example were evaluated in fp32 and 19.0 % in bf16 alone"),
         ({**bf16, "whole": 1}, "Of those in bf16 1 of 4 audited ones had another prediction in fp32. 1 variant had to"),
         ({"onednn": True}, "in fp32 were computed by oneDNN."),
