@@ -62,11 +62,13 @@ def test_repeated_premises_are_named() -> None:
     assert repeats(examples(*((f"text {max(i, 1)}",) for i in range(100))), ["text"]) is None
 
 
-def test_texts_of_a_frame_are_judged_by_its_groups() -> None:
+@pytest.mark.parametrize("library", ["pandas", "datasets"])
+def test_columns_of_a_frame_or_a_data_set_are_judged_by_groups(library: str) -> None:
     torch.manual_seed(0)
     model, tokenizer = BertForSequenceClassification(CONFIGS["bert"]()), wordpiece()
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    frame = pd.DataFrame({"text": TEXTS * 8, "label": np.arange(48) % 2, "review": np.arange(48) // 6})
+    columns = {"text": TEXTS * 8, "label": np.arange(48) % 2, "review": np.arange(48) // 6}
+    frame = pd.DataFrame(columns) if library == "pandas" else datasets.Dataset.from_dict(columns)
     given = (model.eval(), tokenizer, frame["text"], frame["label"])
     alone, grouped = bs.disable(*given, resamples=200), bs.disable(*given, group=frame["review"], resamples=200)
     assert grouped.outcomes.group_N is not None
