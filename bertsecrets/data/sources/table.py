@@ -203,9 +203,7 @@ class FileSource(TableSource):
             if self.kind == "csv":
                 self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
             else:
-                with reading(path, f"give data.path=<{self.kind} file>"):
-                    path.open("rb").close()
-                rows, _ = _load_file(path, "json" if self.kind == "jsonl" else self.kind)
+                rows = _read_typed(path, self.kind, f"give data.path=<{self.kind} file>")
                 for column, key in self.columns.items():
                     column_index(path, rows.column_names, column, f" (set {key})")
                 cells = rows.select_columns(list(self.columns)).with_format(None)[:]
@@ -398,9 +396,7 @@ def read_csv(
     """
     # One pass that refuses what is no text, and what the library would report in words of its own.
     lines = numbered_lines(path, advice)
-    first = next(lines, (1, ""))[1]
-    if not first.strip():
-        raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
+    first = _first(lines, path)
     header, separator, header_lines = _header(path) if quotes else (names or first.strip("\r\n").split("\t"), "\t", 1)
     for column, key in needed.items():
         column_index(path, header, column, f" (set {key})" if key else "")
@@ -455,15 +451,24 @@ def file_columns(path: Path, kind: str) -> list[str]:
     """The names of the columns of a ``csv``, ``jsonl`` or ``parquet`` file; raises UserError if it cannot be read."""
     advice = "give a file with texts and labels"
     if kind == "csv":
-        first = next(numbered_lines(path, advice), (1, ""))[1]
-        if not first.strip():
-            raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
-        with reading(path, advice):
-            return _header(path)[0]
+        _first(numbered_lines(path, advice), path)
+        return _header(path)[0]
+    return list(_read_typed(path, kind, advice).column_names)
+
+
+def _first(lines: Iterator[tuple[int, str]], path: Path) -> str:
+    """The first line of a file; raises UserError if it is blank."""
+    first = next(lines, (1, ""))[1]
+    if not first.strip():
+        raise UserError(f"File '{path}' has no header; expected the names of the columns in its first line.")
+    return first
+
+
+def _read_typed(path: Path, kind: str, advice: str) -> Dataset:
+    """The rows of a ``jsonl`` or ``parquet`` file, whose cells have types."""
     with reading(path, advice):
         path.open("rb").close()
-    rows, _ = _load_file(path, "json" if kind == "jsonl" else kind)
-    return list(rows.column_names)
+    return _load_file(path, "json" if kind == "jsonl" else kind)[0]
 
 
 def _header(path: Path) -> tuple[list[str], str, int]:
