@@ -198,7 +198,15 @@ def _answer_in_words(measured: Mapping[str, Effects], replicated: Sequence[int])
     seeds = "one seed" if high == 1 else f"{high} seeds" if low == high else f"{low} to {high} seeds"
     seeds += " each" * (len(replicated) > 1)
     if len(measured) == 1:
-        first = f"{spared_and_needed(*next(iter(judged.values())), heads)}."
+        needed, spared = next(iter(judged.values()))
+        can = (
+            f"{spared} of {heads} can each be spared"
+            if spared
+            else f"it is not shown that any of {heads} can be spared"
+        )
+        its = "its" if needed == 1 else "their"
+        must = f"{needed} {are(needed)} needed on {its} own" if needed else "no head alone is shown to be needed"
+        first = f"{can}; {must}."
         return f"Over {seeds}, {first}" if high > 1 else upper_first(first)
     if len(judged) <= _NAMED:
         parts = [
@@ -218,20 +226,6 @@ def _answer_in_words(measured: Mapping[str, Effects], replicated: Sequence[int])
         f"Of {heads}, from {few or 'none'} ({fewest}) to {many} ({most}) are shown to be needed, one at a time "
         f"({seeds})."
     )
-
-
-def spared_and_needed(needed: int, spared: int, heads: str, together: str = "") -> str:
-    """How many heads can be spared and how many are needed, as a part of a sentence.
-
-    Args:
-        needed, spared: Their numbers.
-        heads: All heads, counted.
-        together: What those that can be spared cost together, in brackets after a space.
-    """
-    can = f"{spared} of {heads} can each be spared" if spared else f"it is not shown that any of {heads} can be spared"
-    its = "its" if needed == 1 else "their"
-    must = f"{needed} {are(needed)} needed on {its} own" if needed else "no head alone is shown to be needed"
-    return f"{can}{together}; {must}"
 
 
 _OVER_SEEDS = (

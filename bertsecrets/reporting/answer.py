@@ -190,7 +190,7 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
     # By the first metric alone, each head may have a verdict.
     open_by_first = any(row["verdict"] == INCONCLUSIVE for row in ordered)
     settling = f" {settling_in_words(power)}" if power is not None and open_by_first else ""
-    return f"{first}; for {unknown} there are not enough examples to tell: {smallest_loss_in_words(rows)}{settling}"
+    return f"{first}; {unknown} {are(unknown)} neither: {smallest_loss_in_words(rows)}{settling}"
 
 
 def layers_in_words(table: AblationTable) -> str:

@@ -1,7 +1,7 @@
 """The first screen of a run's page: the answer in a sentence, a grid of heads to ask, and what to do next."""
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,14 +25,23 @@ from bertsecrets.present.disabling import (
     ruled_out_in_words,
     spared_in_words,
 )
-from bertsecrets.present.disabling_compared import spared_and_needed
 from bertsecrets.present.report.content import Colouring, NextStep, Overview, Section
 from bertsecrets.reporting.heads_together import HeadColumn, HeadsTogether
 from bertsecrets.results.captures import read_telling
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.disabled import main_rows
 from bertsecrets.results.files import on_page
-from bertsecrets.results.formatting import MISSING, are, counted, metric_label, number, upper_first, with_limits
+from bertsecrets.results.formatting import (
+    MISSING,
+    are,
+    counted,
+    metric_label,
+    number,
+    points,
+    rounded_up,
+    upper_first,
+    with_limits,
+)
 from bertsecrets.results.run import INITIAL, Run
 from bertsecrets.results.scores import RunScores
 from bertsecrets.results.verdicts import (
@@ -41,9 +50,9 @@ from bertsecrets.results.verdicts import (
     INCONCLUSIVE,
     NEEDED,
     WORDS,
+    joint_limits,
     joint_verdicts,
     shown_verdict,
-    tally,
 )
 from bertsecrets.settings import CONF
 
@@ -75,12 +84,14 @@ class DisabledHeads:
         layers: Metric -> layer -> row.
         partial: Whether the run knows of heads that were not disabled alone.
         together: The score without all heads that can be spared, by metric; empty if they were not disabled together.
+        excluded: The smallest loss by the first metric that is ruled out for every single head; None if unknown.
     """
 
     heads: Mapping[str, Mapping[tuple[int, int], Row]]
     layers: Mapping[str, Mapping[int, Row]]
     partial: bool = False
     together: Sequence[Together] = ()
+    excluded: float | None = None
 
     @classmethod
     def of(cls, run: Run) -> "DisabledHeads | None":
@@ -96,8 +107,10 @@ class DisabledHeads:
             return None
         num_layers, num_heads = run.size() or (0, 0)
         partial = len(next(iter(heads.values()))) < num_layers * num_heads
-        together = [row for row in found(run, Together) if row.mode == rows[0]["mode"]]
-        return cls(heads, layers, partial, together)
+        mode, metric = rows[0]["mode"], next(iter(heads))
+        together = [row for row in found(run, Together) if row.mode == mode]
+        spared = only(found(run, Spared), Spared, mode=mode, metric=metric)
+        return cls(heads, layers, partial, together, None if spared is None else spared.excluded)
 
     @property
     def first(self) -> list[Row]:
@@ -136,44 +149,78 @@ class DisabledHeads:
         return sorted(head for head, code in self.verdicts.items() if code in (DISPENSABLE, BETTER))
 
     def title(self) -> str:
-        """The answer in one sentence."""
-        needed, spared, _ = tally(self.verdicts.values())
-        first = spared_and_needed(needed, spared, self.judged, self._both_ways())
-        if not spared and not needed:
-            examples = self.any_row["count"]
-            first = (
-                f"{examples:,} examples are not enough to tell which of {self.judged} are needed and which can be "
-                "spared"
-            )
+        """What the examples show, whatever the margin: the heads that are needed, or the most that a head can cost."""
+        needed = [head for head, code in self.by_need.items() if code == NEEDED]
+        first = self._needed_heads(needed) if needed else self._cheap_heads() if self.spared else self._no_head()
         layers = self.layer_verdicts
         if not layers:
             return _sentence(first)
         needed_layers = sum(code == NEEDED for code in layers.values())
-        joined = "but" if needed_layers and not needed else "and"
-        of_layers = f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {are(needed_layers)}"
-        if not needed_layers:
-            of_layers = "no whole layer either" if spared and not needed else "no whole layer is shown to be needed"
-        elif needed or not spared:
-            of_layers += " needed"
-        return _sentence(f"{first}, {joined} {of_layers}")
+        if needed_layers:
+            of_layers = f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {are(needed_layers)} needed"
+        else:
+            most = _most_lost(next(iter(self.layers.values())).values())
+            of_layers = "no whole layer is needed" if most is None else f"no whole layer costs more than {most}"
+        return _sentence(f"{first}; {of_layers}")
+
+    def _needed_heads(self, needed: Sequence[tuple[int, int]]) -> str:
+        """The heads that are needed, and the most that any other head can cost."""
+        metric, row = next(
+            (metric, rows[needed[0]]) for metric, rows in self.heads.items() if shown_verdict(rows[needed[0]]) == NEEDED
+        )
+        _, high = joint_limits(row)
+        least = f", at least {number(100 * high, 1, signed=True)}" if high < 0 else ""
+        cost = f"({number(100 * row['delta'], 1, signed=True)} points of {metric_label(metric)}{least})"
+        most_needed = f"{HEAD.label_of(row)} {cost}"
+        if len(needed) == 1:
+            first = f"{HEAD.label_of(row)} is needed {cost}"
+        else:
+            first = f"{len(needed)} of {self.judged} are needed, most of all {most_needed}"
+        # Simultaneous limits: they hold for whichever heads are left.
+        others = [row for head, row in self.heads[metric].items() if head not in needed]
+        most = _most_lost(others)
+        if most is None:
+            return first
+        rest = "the other head" if len(others) == 1 else f"each of the other {len(others)}"
+        return f"{first}; {rest} costs at most {most}"
+
+    def _cheap_heads(self) -> str:
+        """The heads that can each be spared, and what they cost together, or the most that any head can cost."""
+        row, most = self.any_row, self.most_lost
+        metrics = metric_label(row["metric"]) if len(self.heads) == 1 else "each metric"
+        cheap = f"{len(self.spared)} of {self.judged}"
+        cheap += (
+            " can each be spared"
+            if row["margin"] is None
+            else f" cost less than {points(row['margin'])} of {metrics} each"
+        )
+        if self.together:
+            first = self.together[0]
+            disabled, change = first.heads.split(), first.change.value
+            alone = sum(row["delta"] for row in self.heads[first.metric].values() if row["heads"] in disabled)
+            summed = number(100 * alone, 1, signed=True)
+            return f"{cheap} ({summed} added up), {f'but {points(-change)}' if change < 0 else 'and nothing'} together"
+        return cheap if most is None else f"{cheap}, and none more than {most}"
+
+    def _no_head(self) -> str:
+        """The most that a head can cost, where none is needed and none can be spared."""
+        metric, most = metric_label(self.any_row["metric"]), self.most_lost
+        if most is None:
+            return f"what {self.judged} are worth is unknown: the change of {metric} is undefined without some of them"
+        return f"no single head is worth more than {most} points of {metric}"
+
+    @property
+    def most_lost(self) -> str | None:
+        """The loss by the first metric, in points, that is ruled out for every single head; None where undefined."""
+        if self.excluded is not None:
+            return _at_most(self.excluded)
+        return _most_lost(self.first)
 
     @property
     def judged(self) -> str:
         """The heads with a verdict, counted: those of the model, or those that were disabled."""
         heads = counted(len(self.verdicts), "head")
         return f"the {heads} judged" if self.partial else heads
-
-    def _both_ways(self) -> str:
-        """What the heads that can be spared change one at a time, added up, and together, in brackets; empty where that
-        was not tried.
-        """
-        if not self.together:
-            return ""
-        first = self.together[0]
-        disabled = first.heads.split()
-        alone = sum(row["delta"] for row in self.heads[first.metric].values() if row["heads"] in disabled)
-        summed, joint = (number(100 * delta, 1, signed=True) for delta in (alone, first.change.value))
-        return f" ({summed} points added up, {joint} together)"
 
     @property
     def rises(self) -> str:
@@ -265,6 +312,16 @@ class DisabledHeads:
         """The head to look at first: the most needed one with a defined loss."""
         defined = {(row["layer"], row["head"]) for row in self.first if np.isfinite(row["delta"])}
         return next((head for head in self.by_need if head in defined), next(iter(self.by_need)))
+
+
+def _most_lost(rows: Iterable[Row]) -> str | None:
+    """The loss in points that the limits of all rows rule out together; None if some are undefined."""
+    losses = [-joint_limits(row)[0] for row in rows]
+    return _at_most(max(losses)) if losses and np.isfinite(losses).all() else None
+
+
+def _at_most(loss: float) -> str:
+    return number(max(0.0, rounded_up(loss)), 1)
 
 
 def _each(rows: Mapping[str, Mapping[Place, Row]]) -> list[Row]:
@@ -485,7 +542,7 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     """
     mode = disabled.any_row["mode"]
     power, swept = only(found(run, Power), Power, mode=mode), only(found(run, Swept), Swept, mode=mode)
-    heads = f"For {counted(unsettled, 'head')} there are not enough examples to tell."
+    heads = f"{counted(unsettled, 'head')} {are(unsettled)} neither needed nor spared at this margin."
     examples = None if power is None else power.examples
     whole = 0 if swept is None else swept.whole or 0
     if examples is None or examples > whole:

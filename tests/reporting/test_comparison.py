@@ -166,7 +166,7 @@ def test_a_run_and_its_analysis_have_one_table_of_heads(tmp_path: Path) -> None:
     analysed = {"checkpoint": str(training), "trained": trained, "reference": None}
     make_run(tmp_path / "analysis", delta_LH=delta_LH, significant_LH=delta_LH < -0.1, **analysed)
     text = compare(tmp_path).read_text()
-    assert "<h1>It is not shown that any of 2 heads can be spared; 1 is needed on its own.</h1>" in text
+    assert "<h1>Layer 0 · head 1 is needed (" in text
     rows = re.findall(r'<tr data-layer="0" data-head="\d">.*?</tr>', text)
     assert ["needed" in re.sub(r"<[^>]*>", "|", row).split("|") for row in rows] == [False, True]
     header, *_ = (tmp_path / "comparison" / "heads_together.csv").read_text().splitlines()
@@ -194,7 +194,7 @@ def test_the_title_says_what_each_condition_needs_and_can_spare(tmp_path: Path) 
     for name, chosen in {"one": tasks[1:2], "two": tasks[0:3:2]}.items():
         for task in chosen:
             shutil.copytree(tmp_path / "all four" / task, tmp_path / name / task)
-    assert title_of(tmp_path / "one") == "3 of 6 heads can each be spared; 1 is needed on its own."
+    assert title_of(tmp_path / "one").startswith("Layer 0 · head 0 is needed (−20.0 points of accuracy")
     assert (
         title_of(tmp_path / "two")
         == "Of 6 heads, one at a time, for mrpc none is shown to be needed, 3 can be spared; for stsb 2 are shown to "

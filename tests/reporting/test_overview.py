@@ -39,7 +39,10 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
         dispensable_LH=SPARED if spared else None,
     )
     run = Run.open(folder)
-    rows = run.ablation_table().rows()
+    rows = [
+        {**row, "low_simultaneous": row["delta"] - 0.012, "high_simultaneous": row["delta"] + 0.015}
+        for row in run.ablation_table().rows()
+    ]
     of_layers = [
         {
             **rows[0], "kind": "layer", "variant": f"l{layer:02d}", "layer": layer, "head": None,
@@ -56,16 +59,17 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
 @pytest.mark.parametrize(
     ("needed", "spared", "layers", "title"),
     [
-        (True, True, "", "2 of 6 heads can each be spared; 1 is needed on its own."),
-        (False, True, "nd", "2 of 6 heads can each be spared; no head alone is shown to be needed, but one of two "
-                            "whole layers is."),
-        (False, True, "dd", "2 of 6 heads can each be spared; no head alone is shown to be needed, and no whole layer "
-                            "either."),
-        (True, False, "nn", "It is not shown that any of 6 heads can be spared; 1 is needed on its own, and two of two "
-                            "whole layers are needed."),
-        (False, False, "dd", "408 examples are not enough to tell which of 6 heads are needed and which can be spared, "
-                             "and no whole layer is shown to be needed."),
-        (False, False, "", "408 examples are not enough to tell which of 6 heads are needed and which can be spared."),
+        (True, True, "", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 costs "
+                         "at most 4.2."),
+        (False, True, "nd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; one of two "
+                            "whole layers is needed."),
+        (False, True, "dd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; no whole "
+                            "layer costs more than 0.2."),
+        (True, False, "nn", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 "
+                            "costs at most 4.2; two of two whole layers are needed."),
+        (False, False, "dd", "No single head is worth more than 6.2 points of accuracy; no whole layer costs more than "
+                             "0.2."),
+        (False, False, "", "No single head is worth more than 6.2 points of accuracy."),
     ],
 )  # fmt: skip
 def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title: str, tmp_path: Path) -> None:
@@ -78,7 +82,10 @@ def test_the_title_says_what_the_spared_heads_cost_together(tmp_path: Path) -> N
     together = Together("accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.6, Estimate(-0.2, -0.25, -0.15))
     run.write_rows(ABLATION, "training", 9, [together], mode="uniform")
     report = report_run(run, 6).report
-    assert report.title.startswith("2 of 6 heads can each be spared (+1.0 points added up, −20.0 together); no head")
+    assert (
+        report.title
+        == "2 of 6 heads cost less than 1.0 point of accuracy each (+1.0 added up), but 20.0 points together."
+    )
     assert report.overview is not None
     assert report.overview.notes[0].startswith(
         "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0)."
@@ -92,7 +99,7 @@ def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
     AblationTable.from_rows(rows).write(run.ablation_path)
     effects = DisabledHeads.of(run)
     assert effects is not None
-    assert effects.title().startswith("2 of the 5 heads judged can each be spared; ")
+    assert effects.title().startswith("2 of the 5 heads judged cost less than 1.0 point of accuracy each, ")
     assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads judged were spared one at a time.")
 
 
