@@ -154,7 +154,7 @@ def plan_runs(folders: Sequence[str], margin: float | None = None, repeats: int 
 
 
 def _costs(runs: Sequence[FinishedRun], sweeps: Sequence[RunSweep]) -> Costs | None:
-    """The mean times of the runs' trainings and sweeps; None where one is not known, as in runs of earlier versions."""
+    """The mean times of the runs' trainings and sweeps; None where one is not known."""
     trainings, seconds = [], []
     for run, sweep in zip(runs, sweeps, strict=True):
         trained, *_ = run.weights

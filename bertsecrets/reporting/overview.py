@@ -427,7 +427,7 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
 
 
 def spared_in_notes(run: Run, disabled: DisabledHeads) -> list[str]:
-    """How many heads lose less than the margin by the first metric; empty for runs of earlier versions."""
+    """How many heads lose less than the margin by the first metric; empty where that was not counted."""
     metric = next(iter(disabled.heads))
     spared = only(found(run, Spared), Spared, metric=metric, mode=disabled.any_row["mode"])
     if spared is None:

@@ -28,7 +28,7 @@ class CapturedExample:
         texts: Its texts.
         label: Its label in words.
         relations: Of each annotated word its first token, the first token of its syntactic head, and the relation.
-        special: For each token whether the tokenizer added it; empty in captures of earlier versions.
+        special: For each token whether the tokenizer added it; empty if unknown.
     """
 
     index: int
