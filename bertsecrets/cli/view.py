@@ -1,5 +1,7 @@
 """View the attention of a checkpoint's heads to a sentence of one's own, or the dossier of one head of a run."""
 
+from dataclasses import replace
+
 from omegaconf import DictConfig
 
 from bertsecrets.cli.analyze import load_models
@@ -10,8 +12,9 @@ from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
 from bertsecrets.models.checkpoint import initial_checkpoint
+from bertsecrets.models.files import output_names
 from bertsecrets.models.loading import load_tokenizer
-from bertsecrets.models.spec import INITIAL
+from bertsecrets.models.spec import INITIAL, model_folder
 from bertsecrets.pages.head_dossier import head_dossier
 from bertsecrets.pages.head_view import HeadView, head_view
 from bertsecrets.pages.page_view import PageView
@@ -68,11 +71,18 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> Hea
     for sentence in sentences:
         check_characters(sentence)
     tokenizer = load_tokenizer(settings.model)
-    untrained = keys.checkpoint in (None, INITIAL)
+    name = keys.checkpoint or INITIAL
+    untrained = name == INITIAL
     if untrained and keys.reference is None:
         checkpoint = initial_checkpoint(settings.task, settings.model, keys.init, keys.seed)
         reference = None
     else:
+        folder = None if run_of(name) is not None else model_folder(name, settings.model.revision)
+        if folder is not None and keys.reference is None:
+            # Somebody else's model shows its own classes, whatever task the settings name.
+            own = settings.task.model_copy(update={"labels": (), "label_range": None, "metrics": ()})
+            settings = replace(settings, task=own)
+            untrained = output_names(folder) is None
         checkpoint, reference = load_models(settings, tokenizer)
     run = run_of(keys.checkpoint)
     return head_view(

@@ -180,3 +180,23 @@ def test_files_of_other_formats_are_told_by_their_names(kind: str, folder: Path)
     assert invocation is not None
     assert {f"data={kind}", "data.text='review'", "data.label='stars'"} <= set(invocation.overrides)
     assert "task.labels=['bad', 'good', 'neutral']" in invocation.overrides
+
+
+def test_a_model_of_one_output_takes_whole_numbers_for_scores(folder: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    AutoModelForSequenceClassification.from_pretrained(tiny_bert, num_labels=1).save_pretrained(tmp_path / "scorer")
+    path = tmp_path / "rated.tsv"
+    path.write_text("text\tscore\n" + "".join(f"text {place}\t{place % 5}\n" for place in range(20)))
+    invocation = parse([str(tmp_path / "scorer"), str(path)], "analyze")
+    assert invocation is not None
+    assert "task.label_range=[0.0, 4.0]" in invocation.overrides
+    with pytest.raises(UserError, match=r"Class '0' matches no output|Class '3' matches no output"):
+        parse([str(folder / "right"), str(path)], "analyze")
+
+
+@pytest.mark.parametrize("name", ["renamed", "base"])
+def test_a_model_is_viewed_with_classes_of_its_own(name: str, folder: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    model = tiny_bert if name == "base" else folder / name
+    result = door("view", f"checkpoint={model}", "text=the film was great", f"hydra.run.dir={tmp_path / 'out'}")
+    assert result.returncode == 0, result.stderr
+    # A model without a classifier has no answers.
+    assert ("GOOD" in (tmp_path / "out" / "view.html").read_text("utf-8")) == (name == "renamed")
