@@ -47,14 +47,18 @@ def with_groups(examples: Sequence[Example], names: Sequence[Any], where: str) -
     return [replace(example, group=group_of(name)) for example, name in zip(examples, names, strict=True)]
 
 
-def repeats(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
-    """A sentence if many examples without groups share a text, naming its column; None if few do.
+def note_on(examples: Sequence[Example], columns: Sequence[str]) -> str | None:
+    """A sentence on the groups of examples, or on a text that many of them share without groups, naming its column;
+    None for neither.
 
     Args:
         examples: The examples that are judged.
-        columns: The name of each of their texts.
+        columns: The name of each of their texts; empty where they have none.
     """
-    if not columns or not examples or examples[0].group is not None:
+    groups = {example.group for example in examples}
+    if groups - {None}:
+        return f"The {len(examples):,} evaluated rows are judged as {len(groups):,} groups, whose rows belong together."
+    if not columns or not examples:
         return None
     shared: Mapping[str, int] = {
         column: sum(count for count in Counter(one.texts[place] for one in examples).values() if count > 1)

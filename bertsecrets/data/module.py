@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from bertsecrets.data.annotation import Annotator, make_annotator
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
-from bertsecrets.data.groups import repeats
+from bertsecrets.data.groups import note_on
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
@@ -138,7 +138,7 @@ class TaskData(pl.LightningDataModule):
                     self.examples(split)
                     continue
                 self.labels(split)
-                note = repeats(self.examples(split), text_columns(self.config, self.task))
+                note = note_on(self.examples(split), text_columns(self.config, self.task))
                 if note is not None and note not in self.remarks:
                     self.remarks.append(note)
                     rank_zero_warn(note)

@@ -15,7 +15,7 @@ from transformers import BertForSequenceClassification
 
 import bertsecrets as bs
 from bertsecrets.data.example import Example
-from bertsecrets.data.groups import repeats, with_groups
+from bertsecrets.data.groups import note_on, with_groups
 from bertsecrets.data.inferred import inferred_task
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig, check_controls, make_source
@@ -54,12 +54,14 @@ def test_wrong_groups_are_refused(texts: list[tuple[str, ...]], names: list[Any]
 
 def test_repeated_premises_are_named() -> None:
     rows = examples(*((f"premise {i // 3}", f"hypothesis {i}") for i in range(30)))
-    assert repeats(rows, ["premise", "hypothesis"]) == (
+    assert note_on(rows, ["premise", "hypothesis"]) == (
         "Intervals may be too narrow: 30 of the 30 rows share their 'premise' with another row; set data.group=premise "
         "to judge such rows together."
     )
-    assert repeats(with_groups(rows, [i // 3 for i in range(30)], "group"), ["premise", "hypothesis"]) is None
-    assert repeats(examples(*((f"text {max(i, 1)}",) for i in range(100))), ["text"]) is None
+    assert note_on(with_groups(rows, [i // 3 for i in range(30)], "group"), ["premise", "hypothesis"]) == (
+        "The 30 evaluated rows are judged as 10 groups, whose rows belong together."
+    )
+    assert note_on(examples(*((f"text {max(i, 1)}",) for i in range(100))), ["text"]) is None
 
 
 @pytest.mark.parametrize("library", ["pandas", "datasets"])
