@@ -10,10 +10,11 @@ Findings go to a run's folder, ``heads`` beside the logger's files, which ``pyth
 of, and ``compare`` compares with others.
 """
 
+import importlib
 import time
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,28 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.base import OF_LOSS
 from bertsecrets.measures.shipped import MeasureMaker, makers
-from bertsecrets.models.encoder import describe, evaluating
+from bertsecrets.models.encoder import evaluating
 from bertsecrets.present import wandb as tracking
 from bertsecrets.results.run import CHECKPOINT, INITIAL, TRAINING, Run
 from bertsecrets.results.scores import RunScores, SetScores
 from bertsecrets.sweeps.run_folder import config_digest, mark_finished
 
 
-class AnalyseHeads(RunAnalysis):
+def _other_callback() -> type:
+    """The callback of the package ``lightning``, whose trainer takes no other; ``object`` where it is not installed."""
+    try:
+        # Releases that stole credentials run their code when they are imported.
+        if metadata.version("lightning") not in ("2.6.2", "2.6.3"):
+            return importlib.import_module("lightning.pytorch").Callback  # type: ignore[no-any-return]
+    except (metadata.PackageNotFoundError, ImportError):
+        pass
+    return object
+
+
+_OtherCallback: Any = _other_callback()
+
+
+class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
     """Run an analysis at every n-th validation, as it says, and at the end of training or of ``trainer.validate``.
 
     Args:
@@ -66,16 +81,17 @@ class AnalyseHeads(RunAnalysis):
         self.own = OwnModule(**own)
         name = f"{name or type(analysis).__name__} {self.own.path} {self.own.dataloader} {self.own.folder}"
         super().__init__(analysis, no_run(), name, reference)
+        self._loaded: int | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage not in ("fit", "validate"):
             return
-        self._started = time.monotonic()
+        self._started, self._loaded = time.monotonic(), None
         self.run = self.own.begin(trainer, pl_module)
         needs_reference = self.analysis.needs_reference(self.own.bare(pl_module))
         if self.reference is None and needs_reference and stage == "fit":
             # Copied before a checkpoint is restored: a resumed training needs the same reference.
-            self.reference = deepcopy(describe(self.own.holder(pl_module)).model).requires_grad_(False)
+            self.reference = self.own.untrained(trainer, pl_module)
 
     def fresh(self) -> Analysis:
         """The analysis for a run: one that prepares for its examples is made anew."""
@@ -108,6 +124,11 @@ class AnalyseHeads(RunAnalysis):
         if self._validations:
             self.analyse(trainer, pl_module, last=True)
 
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._loaded = checkpoint.get("global_step")
+
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self.own.recorder(pl_module).pause(pl_module)
 
@@ -128,7 +149,8 @@ class AnalyseHeads(RunAnalysis):
             trainer,
             module,
             stage=CHECKPOINT if last else TRAINING,
-            step=trainer.global_step,
+            # Of a checkpoint that is validated, the trainer keeps the steps of its own training.
+            step=trainer.global_step if trainer.state.fn == "fit" or self._loaded is None else self._loaded,
             validation=self._validations,
             last=last,
             references=references,
@@ -151,6 +173,10 @@ class AnalyseHeads(RunAnalysis):
         for findings in found:
             log_findings(trainer.loggers, findings, context.step)
         if last:
+            if isinstance(self.analysis, DisableAnalysis):
+                experiments: list[Any] = [getattr(one, "experiment", None) for one in trainer.loggers if is_wandb(one)]
+                for experiment in experiments:
+                    tracking.log_ablation(experiment, self.run.ablation_table())
             seconds = time.monotonic() - self._started
             finish(self.run, module, context.task, RunScores(scores, answer, context.step, seconds))
 
@@ -193,11 +219,15 @@ def log_findings(loggers: Iterable[Any], findings: Findings, step: int) -> None:
             }
         for logger in loggers:
             logger.log_metrics(scalars, step=step)
-            # Lightning's own logger of W&B, of either of its packages.
-            if type(logger).__name__ == "WandbLogger":
+            if is_wandb(logger):
                 tracking.log_grid(logger.experiment, grid, step, title=findings.experiment.title, effects=effects)
             elif isinstance(logger, LogsGrids):
                 logger.log_grid(grid, step, findings.experiment)
+
+
+def is_wandb(logger: Any) -> bool:
+    """Whether a logger is Lightning's own of W&B, of either of its packages."""
+    return type(logger).__name__ == "WandbLogger"
 
 
 class MeasureHeads(AnalyseHeads):
@@ -292,7 +322,7 @@ class CaptureMaps(AnalyseHeads):
         super().__init__(CaptureAnalysis(examples, max_megabytes, every_n_validations), **options)
 
 
-class GradientFlow(_GradientFlow):
+class GradientFlow(_GradientFlow, _OtherCallback):  # type: ignore[misc]
     """Record gradient norms and update sizes of each layer and head during training.
 
     Args:

@@ -4,6 +4,7 @@ findings go.
 
 import os
 from collections.abc import Mapping, Sequence, Sized
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ HEADS = "heads"
 
 _runs: WeakKeyDictionary[pl.Trainer, dict[str | None, Run]] = WeakKeyDictionary()
 """The runs that the callbacks of a trainer write to, by the folder that was asked for."""
+
+_untrained: WeakKeyDictionary[pl.Trainer, dict[int, nn.Module]] = WeakKeyDictionary()
+"""Copies of the encoders of a trainer's module before the first step, which its callbacks share."""
 
 
 class OwnModule:
@@ -101,7 +105,9 @@ class OwnModule:
             UserError: If weights are sharded, there is no validation, or the folder holds another training's numbers.
         """
         sharded = any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())
-        if sharded or isinstance(trainer.strategy, SHARDED):
+        # By name: the package lightning has classes of its own.
+        kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
+        if sharded or kinds & {kind.__name__ for kind in SHARDED}:
             raise UserError(
                 "The weights of the module are sharded, so its heads cannot be analysed while it trains; use "
                 "strategy='ddp', or analyse a checkpoint in one process."
@@ -117,6 +123,13 @@ class OwnModule:
         if asked not in runs:
             runs[asked] = _new_run(trainer, module, asked, kind)
         return runs[asked]
+
+    def untrained(self, trainer: pl.Trainer, module: nn.Module) -> nn.Module:
+        """A copy of the library model as it is when the first callback asks for it."""
+        model, copies = describe(self.holder(module)).model, _untrained.setdefault(trainer, {})
+        if id(model) not in copies:
+            copies[id(model)] = deepcopy(model).requires_grad_(False)
+        return copies[id(model)]
 
     def recorder(self, module: nn.Module) -> Recorder:
         """The recorder of the encoder's inputs."""

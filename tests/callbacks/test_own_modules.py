@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
+import wandb
 from callbacks.own_modules import HEADS, LAYERS, Library, Mine, Tuples, Twins, examples, loaders, tuples
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import BertModel, GPT2Config, GPT2Model
+from wandb_log import leaves, read_log
 
 import bertsecrets as bs
 from bertsecrets import CaptureMaps, DisableHeads, GradientFlow, MeasureHeads
@@ -32,7 +34,7 @@ def trainer(folder: Path, *callbacks: pl.Callback, epochs: int = 2, **options: A
         accelerator="cpu",
         callbacks=list(callbacks),
         logger=options.pop("logger", False),
-        enable_checkpointing=False,
+        enable_checkpointing=options.pop("enable_checkpointing", False),
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=folder,
@@ -238,6 +240,33 @@ def test_runs_of_one_logger_or_none_get_folders_of_their_own(tmp_path: Path) -> 
         trainer(tmp_path, MeasureHeads("entropy", folder=tmp_path / "heads")).fit(Mine(), *loaders())
 
 
+def test_wandb_gets_heatmaps_tables_and_a_few_numbers(tmp_path: Path) -> None:
+    logger = pl.loggers.WandbLogger("run", save_dir=str(tmp_path), offline=True)
+    own = [MeasureHeads("entropy"), DisableHeads(mode="zero"), GradientFlow(2)]
+    trainer(tmp_path, *own, epochs=1, logger=logger).fit(spread(Mine()), *loaders())
+    wandb.finish()
+    (log,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    logged = {name: value for record in read_log(log) for name, value in leaves(record.history.item).items()}
+    assert {"entropy/bits/mean", "ablation/accuracy/lowest", "gradient_flow/gradient_norm/l01"} <= {*logged}
+    assert {
+        "entropy/bits/heatmap/path",
+        "ablation/accuracy/heatmap/path",
+        "entropy/table/path",
+        "ablation/table/path",
+    } <= {*logged}
+    assert (tmp_path / "lightning_logs" / str(logger.version) / "heads/ablation.parquet").is_file()
+
+
+def test_a_checkpoint_that_is_validated_has_its_own_step(tmp_path: Path) -> None:
+    module, own = spread(Mine()), MeasureHeads("entropy", folder=tmp_path / "heads", every_n_validations=0)
+    first = pl.callbacks.ModelCheckpoint(tmp_path, "first", monitor="epochs", mode="min")
+    module.on_validation_epoch_end = lambda: module.log("epochs", float(module.current_epoch))
+    runner = trainer(tmp_path, own, first, enable_checkpointing=True)
+    runner.fit(module, *loaders())
+    runner.validate(module, loaders()[1], ckpt_path="best", verbose=False)
+    assert list(heads(tmp_path / "heads", "entropy", "bits").step.unique()) == [5, 10]
+
+
 def test_a_compiled_module_is_the_same(tmp_path: Path) -> None:
     for name in ("plain", "inner", "outer"):
         module: Any = spread(Mine())
@@ -351,3 +380,31 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path) -> None:
     assert set(pd.read_parquet(tmp_path / "repeated/heads.parquet")["count"]) == {62}
     assert "1 of 61 validation examples count twice" in errors["repeated"]
     assert "count twice" not in errors["one"] + errors["two"]
+
+
+def test_the_trainer_of_the_package_lightning(tmp_path: Path) -> None:
+    """Its trainer takes callbacks of its own class alone, and so do its modules."""
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Other(lightning.LightningModule):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.mine = spread(Mine())
+
+        def forward(self, **inputs: Tensor) -> Tensor:
+            return self.mine(inputs["input_ids"], inputs["attention_mask"])
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            return self.mine.training_step(batch, _)
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self(**batch)
+
+        def configure_optimizers(self) -> Any:
+            return self.mine.configure_optimizers()
+
+    own = [MeasureHeads("entropy", "drift"), DisableHeads(), CaptureMaps(2), GradientFlow(2)]
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "default_root_dir": tmp_path, "logger": False}
+    lightning.Trainer(max_epochs=1, accelerator="cpu", callbacks=own, **quiet).fit(Other(), *loaders())
+    assert set(heads(tmp_path / "heads", "entropy", "bits")["count"]) == {60}
+    assert (tmp_path / "heads/ablation.parquet").is_file()
