@@ -178,7 +178,7 @@ def jobs(data: Path, base: Path | None, out: Path) -> Iterator[tuple[str, list[s
             "measure=[dependency,offsets,surface,entropy,clusters,roles,voita_roles,confidence]",
             "measure.clusters.max_examples=200",
             "measure.offsets.mean_over=tokens",
-            "analysis.capture._target_=bertsecrets.callbacks.capture.CaptureMaps",
+            "analysis.capture._target_=bertsecrets.measures.capture.CaptureAnalysis",
         ],
     )
     yield (

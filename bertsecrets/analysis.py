@@ -338,6 +338,9 @@ class Analysis(ABC):
     learns: ClassVar[str] = ""
     """What is chosen or taught on training rows, as the subject of a sentence; empty if nothing is."""
 
+    at_start: ClassVar[bool] = False
+    """Whether it is also run before training, as step 0."""
+
     every_n_validations: int = 0
     """Run at every n-th validation and at the last; 0: at the last only."""
 

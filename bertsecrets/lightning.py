@@ -27,7 +27,6 @@ from bertsecrets.ablation.own_outcome import logits_and_labels
 from bertsecrets.ablation.settings import AblationSettings
 from bertsecrets.ablation.sweep import DisableAnalysis
 from bertsecrets.analysis import Analysis, Context, Findings, find, record
-from bertsecrets.callbacks.capture import CaptureAnalysis
 from bertsecrets.callbacks.gradient_flow import GradientFlow as _GradientFlow
 from bertsecrets.callbacks.own_module import OwnModule, write_identity
 from bertsecrets.callbacks.run_analysis import RunAnalysis
@@ -38,6 +37,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.measures.base import OF_LOSS
+from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.shipped import MeasureMaker, makers
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.present import wandb as tracking
@@ -319,7 +319,7 @@ class CaptureMaps(AnalyseHeads):
         max_megabytes: float = 64,
         **options: Any,
     ) -> None:
-        super().__init__(CaptureAnalysis(examples, max_megabytes, every_n_validations), **options)
+        super().__init__(CaptureAnalysis(examples, None, max_megabytes, every_n_validations), **options)
 
 
 class GradientFlow(_GradientFlow, _OtherCallback):  # type: ignore[misc]

@@ -17,6 +17,7 @@ from bertsecrets.callbacks.trainer_state import (
     stage_of,
 )
 from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.models.sharding import set_whole
 from bertsecrets.results.run import INITIAL, Run
 
 
@@ -105,7 +106,14 @@ class RunAnalysis(pl.Callback):
         self.run.declare(*(experiment.declaration() for experiment in self.analysis.experiments))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.analysis.check_on_device(self.context(trainer, pl_module))
+        context = self.context(trainer, pl_module)
+        self.analysis.check_on_device(context)
+        # Lightning sets the step of a resumed training only after this hook.
+        if self.analysis.at_start and trainer.ckpt_path is None:
+            # One process may run the model alone, which requires whole weights.
+            set_whole(pl_module, True)
+            keep(trainer, self.run, find(self.analysis, context))
+            set_whole(pl_module, False)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.reference is not None:

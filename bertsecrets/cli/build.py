@@ -123,7 +123,12 @@ def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.C
         offered: Arguments passed to each constructor that accepts them; findings go to ``run``.
     """
     made = zip(sections, _make_all("callbacks", sections, **offered), strict=True)
-    return [RunAnalysis(one, offered["run"], name) if isinstance(one, Analysis) else one for name, one in made]
+    run, before = offered["run"], offered.get("reference")
+    return [
+        # What is also run before training gets that model, where there is no training.
+        RunAnalysis(one, run, name, before if one.at_start else None) if isinstance(one, Analysis) else one
+        for name, one in made
+    ]
 
 
 def _make_all(group: str, sections: Mapping[str, Section], **offered: Any) -> list[Any]:

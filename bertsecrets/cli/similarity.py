@@ -14,7 +14,6 @@ from bertsecrets.ablation.replacements import check_embedder_mode
 from bertsecrets.ablation.sweep import SIMILAR_GROUPS, DisableAnalysis
 from bertsecrets.analysis import Context, Findings, record
 from bertsecrets.attention.self_check import check_attention
-from bertsecrets.callbacks.capture import CaptureMaps
 from bertsecrets.cli.build import make_data, make_loggers, trusted_classes
 from bertsecrets.cli.finish import closing, present
 from bertsecrets.cli.rows import know_rows
@@ -24,6 +23,7 @@ from bertsecrets.data.module import TaskData
 from bertsecrets.data.sentence_pairs import SentencePairs
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
+from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.models.metrics import score
 from bertsecrets.models.sentence_embedder import is_embedder_folder, load_embedder
 from bertsecrets.models.spec import INITIAL, find_checkpoint
@@ -148,7 +148,7 @@ def _sweep(settings: AnalyzeSettings) -> DisableAnalysis:
         kind = load_target(f"analysis.{name}", section)
         if kind is DisableAnalysis:
             sweep = make(section, ablation=ablation)
-        elif kind is not CaptureMaps:
+        elif kind is not CaptureAnalysis:
             raise UserError(f"analysis.{name} is not available for a sentence-embedding model{wish}")
     for measure in settings.measures:
         # The default of a command without an analysis compares with a model that such a folder does not name.

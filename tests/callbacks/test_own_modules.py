@@ -1,5 +1,6 @@
 """Callbacks in trainers of anybody's modules, against hooks and plain loops of this file's own."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -366,7 +367,8 @@ def test_two_processes_give_the_numbers_of_one(tmp_path: Path) -> None:
     errors = {}
     for name, devices, index in (("one", 1, "index"), ("two", 2, "index"), ("repeated", 2, "none")):
         command = [sys.executable, str(script), str(tmp_path / name), str(devices), index]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=paths)
         assert done.returncode == 0, done.stderr
         errors[name] = done.stderr
     for table in ("heads", "ablation"):

@@ -175,7 +175,7 @@ def test_a_run_is_compared_with_another_run(tiny_bert: Path, tmp_path: Path) -> 
         analysis="drift",
         model__attention_dropout="null",
     )
-    capture = "+analysis.capture._target_=bertsecrets.callbacks.capture.CaptureMaps"
+    capture = "+analysis.capture._target_=bertsecrets.measures.capture.CaptureAnalysis"
     result = door("analyze", *given, capture)
     assert result.returncode == 0, result.stderr
     table = HeadTable.read(tmp_path / "next" / "heads.parquet")

@@ -24,6 +24,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.importance.relevance import RelevanceOfHeads
 from bertsecrets.importance.sinks.analysis import InterveneOnSinks
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
+from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.drift import Drift
 from bertsecrets.measures.entropy import Entropy
 from bertsecrets.probes.analysis import TrainProbes
@@ -45,6 +46,7 @@ ANALYSES: dict[str, Callable[[], Analysis]] = {
     "block_attention": lambda: BlockAttention(SETTINGS, tokens=["sep"]),
     "relevance": RelevanceOfHeads,
     "sinks": lambda: InterveneOnSinks(attention=0.1),
+    "capture": lambda: CaptureAnalysis(2),
     "measures": lambda: MeasureAnalysis([Watched(Entropy), Watched(Drift)], compare_with=["initial"]),
     "probes": lambda: TrainProbes(probes=["attention"], epochs=1, control=False, replicates=20),
     "gates": lambda: FitGates(steps=2, fits=1, path=(0.1,), examples=8),

@@ -12,13 +12,13 @@ import torch
 import yaml
 from reporting.finished_runs import make_run
 
-from bertsecrets.callbacks.capture import CaptureMaps
 from bertsecrets.callbacks.gradient_flow import GradientFlow
 from bertsecrets.cli.finish import present
 from bertsecrets.errors import UserError
 from bertsecrets.grid import Column, HeadGrid, Shown
 from bertsecrets.importance.confidence import Confidence
 from bertsecrets.keys import ReportSettings
+from bertsecrets.measures.capture import CaptureAnalysis
 from bertsecrets.measures.clusters.measure import Clusters
 from bertsecrets.measures.dependency.rows import Treebank
 from bertsecrets.measures.entropy import Entropy
@@ -186,7 +186,7 @@ def captured(run: Run) -> None:
                 map_LHQK[1, 2] = torch.eye(len(one))
             maps[index] = map_LHQK
         write_maps(run.captures, step_name(step), maps)
-    run.declare(CaptureMaps(run).declaration())
+    run.declare(CaptureAnalysis().declaration())
 
 
 def test_captured_maps_make_the_viewer_and_a_gallery_of_the_changed_heads(tmp_path: Path) -> None:
