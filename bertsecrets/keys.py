@@ -194,7 +194,7 @@ class CommonKeys(CommandKeys):
     ablation: Section = Field(description=_SECTION)
     prune: Section = Field(description=_SECTION)
     shrink: Section = Field(description=_SECTION)
-    sweep: Annotated[Section, _FOLLOWING] = Field(default={}, description=_SECTION)
+    sweep: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
 
 
 class TrainKeys(CommonKeys):
