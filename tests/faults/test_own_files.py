@@ -304,7 +304,7 @@ REFUSED = [
     Case(
         "path-empty",
         train(**{**HUB, "data": "csv", "data__path": ""}),
-        r"data.path is ''; expected the path of a folder or a CSV file, or null",
+        r"data.path is ''; expected the path of a folder or a file, or null",
     ),
     Case(
         "columns-differ",
