@@ -245,7 +245,9 @@ def test_wandb_gets_heatmaps_tables_and_a_few_numbers(tmp_path: Path) -> None:
     logger = pl.loggers.WandbLogger("run", save_dir=str(tmp_path), offline=True)
     own = [MeasureHeads("entropy"), DisableHeads(mode="zero"), GradientFlow(2)]
     trainer(tmp_path, *own, epochs=1, logger=logger).fit(spread(Mine()), *loaders())
-    wandb.finish()
+    logger.experiment.finish()
+    # The service writes the last records when it ends.
+    wandb.teardown()
     (log,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     logged = {name: value for record in read_log(log) for name, value in leaves(record.history.item).items()}
     assert {"entropy/bits/mean", "ablation/accuracy/lowest", "gradient_flow/gradient_norm/l01"} <= {*logged}
