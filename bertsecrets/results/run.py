@@ -191,8 +191,11 @@ class Run:
         """
         for declaration in declarations:
             check_name(declaration.name)
-        by_name = {declaration.name: declaration for declaration in (*self.declarations(), *declarations)}
-        self.write_json(self.experiments_path, [asdict(declaration) for declaration in by_name.values()])
+        earlier = self.declarations()
+        by_name = {declaration.name: declaration for declaration in (*earlier, *declarations)}
+        # At every validation the same ones are declared.
+        if [*by_name.values()] != earlier:
+            self.write_json(self.experiments_path, [asdict(declaration) for declaration in by_name.values()])
 
     def declarations(self) -> list[Declaration]:
         """The run's experiments, in the order of their declaration.
