@@ -35,6 +35,7 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
+    have,
     metric_label,
     number,
     points,
@@ -237,8 +238,6 @@ class DisabledHeads:
             f"Can be spared: {ruled_out_in_words(first)}; needed: the loss is significant. {level} "
             f"intervals{together}; verdicts corrected for {len(self.verdicts)} heads."
         ]
-        if self.one_sided:
-            notes[0] += f" {self.one_sided}"
         return [*notes, self.disagreement] if self.disagreement else notes
 
     @property
@@ -411,18 +410,14 @@ def overview(
 
 
 def together_in_words(disabled: DisabledHeads) -> list[str]:
-    """What the model scores without all the heads that can each be spared, or that this was not tried; empty for fewer
-    than two.
-    """
+    """What the model scores without all the heads that can each be spared; empty where this was not tried."""
     together = disabled.together
     if not together:
-        if len(disabled.spared) < 2:
-            return []
-        return [f"How the model does without all {len(disabled.spared)} of them together was not tried; see “{PRUNE}”."]
+        return []
     parts = [f"{metric_label(row.metric)} is {number(row.score)}, {change_in_words(row.change)}" for row in together]
     return [
-        f"Without all {len(together[0].heads.split())} of them together, {' and '.join(parts)}. They were chosen on "
-        "the same examples, which flatters this score."
+        f"Without all {len(together[0].heads.split())} of them together, {' and '.join(parts)}, on the examples that "
+        "chose them."
     ]
 
 
@@ -542,7 +537,7 @@ def _tell_more(run: Run, disabled: DisabledHeads, unsettled: int) -> NextStep:
     """
     mode = disabled.any_row["mode"]
     power, swept = only(found(run, Power), Power, mode=mode), only(found(run, Swept), Swept, mode=mode)
-    heads = f"{counted(unsettled, 'head')} {are(unsettled)} neither needed nor spared at this margin."
+    heads = f"{counted(unsettled, 'head')} {have(unsettled)} no verdict."
     examples = None if power is None else power.examples
     whole = 0 if swept is None else swept.whole or 0
     if examples is None or examples > whole:
