@@ -28,6 +28,9 @@ from bertsecrets.sweeps.code_version import code_version
 
 WandbMode = Literal["offline", "online", "disabled"]
 
+_EARLIER: dict[str, WandbMode] = {"dryrun": "offline", "run": "online"}
+"""Former names of modes: Lightning's logger still sets ``WANDB_MODE=dryrun`` for the rest of a process."""
+
 TRACKED = "wandb.json"
 """Name of the file in a run's folder that identifies its W&B run."""
 
@@ -58,7 +61,7 @@ def wandb_logger(
         str, Field(pattern=r"^[^/\\#?%:]{1,128}$", description=r"a name of at most 128 characters without / \ # ? % :")
     ],
     entity: str | None,
-    mode: WandbMode,
+    mode: WandbMode | Literal["dryrun", "run"],
     job_type: str,
     init_timeout: Annotated[
         float, Field(gt=0, le=86_400, description="a number of seconds above 0, at most a day")
@@ -73,11 +76,12 @@ def wandb_logger(
         run: The run; gives folder, name and tags.
         config: The whole configuration; what a run uses of it is recorded with the version of the code.
         project, entity: W&B project and entity.
-        mode: ``offline``, ``online`` or ``disabled``.
+        mode: ``offline``, ``online`` or ``disabled``, or by their former names ``dryrun`` or ``run``.
         job_type: ``train`` or ``analysis``.
         init_timeout: Seconds to wait for the server.
         settings: Further arguments to ``wandb.init``.
     """
+    wanted: WandbMode = mode if mode in ("offline", "online", "disabled") else _EARLIER[mode]
     run.folder.mkdir(parents=True, exist_ok=True)
     _keep_files_in(run.folder / "wandb")
     attempt = len(list((run.folder / "wandb").glob("*run-*")))
@@ -86,9 +90,9 @@ def wandb_logger(
     if "WANDB_SWEEP_ID" in os.environ:
         # W&B ignores any other id of a run that its agent has started.
         identity = os.environ.get("WANDB_RUN_ID") or identity
-        if mode != "online" and run.writes:
+        if wanted != "online" and run.writes:
             _log.warning(
-                f"A W&B agent started this run, but logger.wandb.mode is {mode}, so its sweep gets no score; start "
+                f"A W&B agent started this run, but logger.wandb.mode is {wanted}, so its sweep gets no score; start "
                 "the agent with WANDB_MODE=online."
             )
     source = lineage(config)
@@ -109,11 +113,11 @@ def wandb_logger(
     options = wandb.Settings(quiet=True, console="off", init_timeout=init_timeout, login_timeout=init_timeout)
     started = None
     if run.writes:
-        started = _start(mode, wandb_arguments, run.folder, options)
-        mode = "offline" if mode == "online" and started.offline else mode
+        started = _start(wanted, wandb_arguments, run.folder, options)
+        wanted = "offline" if wanted == "online" and started.offline else wanted
         tracking.define_axes(started)
-    run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": mode})
-    logger = HeadsLogger(save_dir=str(run.folder), mode=mode, settings=options, experiment=started, **wandb_arguments)
+    run.write_json(run.folder / TRACKED, {"id": identity, "project": project, "entity": entity, "mode": wanted})
+    logger = HeadsLogger(save_dir=str(run.folder), mode=wanted, settings=options, experiment=started, **wandb_arguments)
     # W&B warns that these arguments of Lightning's have no effect.
     for name in ("anonymous", "resume"):
         logger._wandb_init.pop(name, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from ablation.analyses import CLASSES, trainer_of
+from ablation.analyses import analysed
 from ablation.test_replacements import model_of_tokens, split_of
 from ablation.test_shapley import three_heads
 from families import HEADS, LAYERS, tiny_batch, tiny_model
@@ -17,11 +17,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.importance import alpha_beta
 from bertsecrets.importance.relevance import RelevanceOfHeads, head_relevance
 from bertsecrets.importance.rows import Propagation
-from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.encoder import Encoder
-from bertsecrets.models.settings import OptimizerConfig
-from bertsecrets.results.run import Run
-from bertsecrets.results.views import MeasureView
 
 
 def down(linear: nn.Linear, argument: Tensor, relevance: Tensor) -> Tensor:
@@ -255,11 +251,6 @@ def test_an_unknown_part_is_an_error() -> None:
 
 
 def test_the_analysis_writes_shares_and_its_rule(tmp_path: Path) -> None:
-    module = SequenceClassifier(model_of_tokens(), CLASSES, OptimizerConfig(learning_rate=0.1), ("val",), {}, seed=0)
-    run = Run(tmp_path, "run", "tiny", "toy", "pretrained")
-    with torch.inference_mode():
-        RelevanceOfHeads(run).on_validation_epoch_end(trainer_of(split_of([3, 9, 4, 4, 12, 7])), module)
-    (declaration,) = run.declarations()
-    view = MeasureView(run, declaration)
+    view = analysed(RelevanceOfHeads(), model_of_tokens(), split_of([3, 9, 4, 4, 12, 7]), tmp_path)
     assert view.value("relevance").sum(-1) == pytest.approx([1.0] * LAYERS, abs=1e-6)
     assert view.fact(Propagation) == Propagation("z", False)
