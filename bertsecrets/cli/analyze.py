@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.cli.build import begin, check_model, check_trainer, make_callbacks, make_watcher, run_folder
 from bertsecrets.cli.finish import finish, open_trainer
+from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
 from bertsecrets.cli.similarity import analyze_similarity, is_embedder
@@ -73,6 +74,7 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
             f"continue it with {resume_command(origin.folder)}."
         )
     run = Run(folder, record.get("name", keys.name), spec.name, task.name, init, is_first_process(), seed)
+    record_rows(data, folder)
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
         recorded = config.copy()

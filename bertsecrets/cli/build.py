@@ -20,7 +20,7 @@ from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.run_analysis import RunAnalysis
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
-from bertsecrets.cli.rows import know_rows
+from bertsecrets.cli.rows import check_rows
 from bertsecrets.cli.settings import RunSettings
 from bertsecrets.cli.targets import accepted_arguments, build, load_target, make
 from bertsecrets.data.module import TaskData
@@ -63,7 +63,7 @@ def begin(settings: RunSettings, choosing: float | None = None) -> tuple[PreTrai
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
     tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2)
     data = make_data(settings, tokenizer, choosing)
-    know_rows(settings, data, run_folder())
+    check_rows(settings, data, run_folder())
     return tokenizer, data
 
 

@@ -28,6 +28,8 @@ from bertsecrets.sweeps.code_version import code_version
 
 WandbMode = Literal["offline", "online", "disabled"]
 
+GivenMode = Literal["offline", "online", "disabled", "dryrun", "run"]
+
 _EARLIER: dict[str, WandbMode] = {"dryrun": "offline", "run": "online"}
 """Former names of modes: Lightning's logger still sets ``WANDB_MODE=dryrun`` for the rest of a process."""
 
@@ -61,7 +63,7 @@ def wandb_logger(
         str, Field(pattern=r"^[^/\\#?%:]{1,128}$", description=r"a name of at most 128 characters without / \ # ? % :")
     ],
     entity: str | None,
-    mode: WandbMode | Literal["dryrun", "run"],
+    mode: GivenMode,
     job_type: str,
     init_timeout: Annotated[
         float, Field(gt=0, le=86_400, description="a number of seconds above 0, at most a day")

@@ -20,8 +20,8 @@ ROWS = "rows.json"
 """The file of a run's folder that tells its rows from others, by split."""
 
 
-def know_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
-    """Check that the rows are those that an interrupted or an analysed run has read, and record them in a run's folder.
+def check_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
+    """Check that the rows are those that an interrupted or an analysed run has read.
 
     Args:
         settings: Settings of the run.
@@ -41,6 +41,10 @@ def know_rows(settings: RunSettings, data: TaskData, folder: Path) -> None:
     origin = run_of(getattr(settings.keys, "checkpoint", None))
     if origin is not None and origin.task == settings.task.name:
         _compare(data, origin)
+
+
+def record_rows(data: TaskData, folder: Path) -> None:
+    """Record the rows in a run's folder, once nothing can be refused any more."""
     if is_first_process():
         write_text(folder / ROWS, json.dumps({split: asdict(rows) for split, rows in data.rows.items()}, indent=1))
 

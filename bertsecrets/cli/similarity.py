@@ -16,7 +16,7 @@ from bertsecrets.analysis import Context, Findings, record
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.cli.build import make_data, make_loggers, trusted_classes
 from bertsecrets.cli.finish import closing, present
-from bertsecrets.cli.rows import know_rows
+from bertsecrets.cli.rows import check_rows, record_rows
 from bertsecrets.cli.settings import AnalyzeSettings
 from bertsecrets.cli.targets import load_target, make
 from bertsecrets.data.module import TaskData
@@ -58,7 +58,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     sweep = _sweep(settings)
     model, tokenizer = load_embedder(str(settings.keys.checkpoint), settings.model.revision)
     data = make_data(settings, tokenizer)
-    know_rows(settings, data, folder)
+    check_rows(settings, data, folder)
     check_attention(model)
     if torch.cuda.is_available() and settings.trainer.accelerator != "cpu":
         module: nn.Module = model
@@ -67,6 +67,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     name = Path(str(settings.keys.checkpoint)).resolve().name
     run = Run(folder, settings.keys.name, name, task.name, "pretrained")
     run.folder.mkdir(parents=True, exist_ok=True)
+    record_rows(data, folder)
     recorded = config.copy()
     recorded.model = {
         "name": name,

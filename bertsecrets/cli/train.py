@@ -16,6 +16,7 @@ from bertsecrets.cli.build import begin, check_model, check_trainer, make_callba
 from bertsecrets.cli.export import check_save, save_model
 from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.last_checkpoint import LastCheckpoint
+from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.settings import TrainSettings, read_train
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources.base import CHOOSING
@@ -71,6 +72,7 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     resume_from = last_path if keys.resume is not None and last_path.exists() else None
     if resume_from is not None:
         check_resumable(resume_from, task, model, record)
+    record_rows(data, folder)
     if run.writes:
         run.folder.mkdir(parents=True, exist_ok=True)
         with folder_write(run.folder / "tokenizer"):

@@ -73,6 +73,9 @@ Place = TypeVar("Place", int, tuple[int, int])
 
 _BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
 
+_ROUNDS_TO_ZERO = 0.0005
+"""A change of score below this is shown as zero points."""
+
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -153,37 +156,48 @@ class DisabledHeads:
         """What the examples show, whatever the margin: the heads that are needed, or the most that a head can cost."""
         needed = [head for head, code in self.by_need.items() if code == NEEDED]
         first = self._needed_heads(needed) if needed else self._cheap_heads() if self.spared else self._no_head()
-        layers = self.layer_verdicts
-        if not layers:
-            return _sentence(first)
-        needed_layers = sum(code == NEEDED for code in layers.values())
-        if needed_layers:
-            of_layers = f"{_counted(needed_layers)} of {_counted(len(layers))} whole layers {are(needed_layers)} needed"
-        else:
-            most = _most_lost(next(iter(self.layers.values())).values())
-            of_layers = "no whole layer is needed" if most is None else f"no whole layer costs more than {most}"
-        return _sentence(f"{first}; {of_layers}")
+        layers = self._layers()
+        return _sentence(f"{first}; {layers}" if layers else first)
+
+    def _layers(self) -> str:
+        """How many whole layers are needed, or the most that one can cost; empty without any."""
+        codes = self.layer_verdicts
+        if not codes:
+            return ""
+        whole = f"{_counted(len(codes))} {LAYER.plural if len(codes) > 1 else LAYER.singular}"
+        if needed := sum(code == NEEDED for code in codes.values()):
+            return f"{_counted(needed)} of {whole} {are(needed)} needed"
+        metric, rows = next(iter(self.layers.items()))
+        most = _most_lost(rows.values())
+        if most is None:
+            return f"none of {whole} is shown to be needed"
+        return f"none of {whole} costs more than {most}{self._of(metric)}"
+
+    def _of(self, metric: str) -> str:
+        """The metric of a bound, where there are several."""
+        return f" points of {metric_label(metric)}" if len(self.heads) > 1 else ""
 
     def _needed_heads(self, needed: Sequence[tuple[int, int]]) -> str:
         """The heads that are needed, and the most that any other head can cost."""
         metric, row = next(
-            (metric, rows[needed[0]]) for metric, rows in self.heads.items() if shown_verdict(rows[needed[0]]) == NEEDED
+            (metric, min(losses, key=lambda row: float(row["delta"])))
+            for metric, rows in self.heads.items()
+            if (losses := [rows[head] for head in needed if shown_verdict(rows[head]) == NEEDED])
         )
         _, high = joint_limits(row)
         least = f", at least {number(100 * high, 1, signed=True)}" if high < 0 else ""
         cost = f"({number(100 * row['delta'], 1, signed=True)} points of {metric_label(metric)}{least})"
-        most_needed = f"{HEAD.label_of(row)} {cost}"
         if len(needed) == 1:
             first = f"{HEAD.label_of(row)} is needed {cost}"
         else:
-            first = f"{len(needed)} of {self.judged} are needed, most of all {most_needed}"
+            first = f"{len(needed)} of {self.judged} are needed, most of all {HEAD.label_of(row)} {cost}"
         # Simultaneous limits: they hold for whichever heads are left.
         others = [row for head, row in self.heads[metric].items() if head not in needed]
         most = _most_lost(others)
         if most is None:
             return first
         rest = "the other head" if len(others) == 1 else f"each of the other {len(others)}"
-        return f"{first}; {rest} costs at most {most}"
+        return f"{first}; {rest} costs at most {most}{self._of(metric)}"
 
     def _cheap_heads(self) -> str:
         """The heads that can each be spared, and what they cost together, or the most that any head can cost."""
@@ -195,20 +209,28 @@ class DisabledHeads:
             if row["margin"] is None
             else f" cost less than {points(row['margin'])} of {metrics} each"
         )
-        if self.together:
+        if self.together and np.isfinite(self.together[0].change.value):
             first = self.together[0]
             disabled, change = first.heads.split(), first.change.value
             alone = sum(row["delta"] for row in self.heads[first.metric].values() if row["heads"] in disabled)
             summed = number(100 * alone, 1, signed=True)
-            return f"{cheap} ({summed} added up), {f'but {points(-change)}' if change < 0 else 'and nothing'} together"
-        return cheap if most is None else f"{cheap}, and none more than {most}"
+            of_metric = f" of {metric_label(first.metric)}" if len(self.heads) > 1 else ""
+            if abs(change) < _ROUNDS_TO_ZERO:
+                joint = "and nothing together"
+            elif change < 0:
+                joint = f"but {points(-change)}{of_metric} together"
+            else:
+                joint = f"and together add {points(change)}{of_metric}"
+            return f"{cheap} ({summed} added up), {joint}"
+        return cheap if most is None else f"{cheap}, and none more than {most}{self._of(row['metric'])}"
 
     def _no_head(self) -> str:
         """The most that a head can cost, where none is needed and none can be spared."""
         metric, most = metric_label(self.any_row["metric"]), self.most_lost
         if most is None:
             return f"what {self.judged} are worth is unknown: the change of {metric} is undefined without some of them"
-        return f"no single head is worth more than {most} points of {metric}"
+        no_head = f"none of {self.judged}" if self.partial else "no single head"
+        return f"{no_head} is worth more than {most} points of {metric}"
 
     @property
     def most_lost(self) -> str | None:

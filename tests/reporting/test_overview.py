@@ -63,12 +63,12 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
                          "at most 4.2."),
         (False, True, "nd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; one of two "
                             "whole layers is needed."),
-        (False, True, "dd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; no whole "
-                            "layer costs more than 0.2."),
+        (False, True, "dd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; none of two "
+                            "whole layers costs more than 0.2."),
         (True, False, "nn", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 "
                             "costs at most 4.2; two of two whole layers are needed."),
-        (False, False, "dd", "No single head is worth more than 6.2 points of accuracy; no whole layer costs more than "
-                             "0.2."),
+        (False, False, "dd", "No single head is worth more than 6.2 points of accuracy; none of two whole layers costs "
+                             "more than 0.2."),
         (False, False, "", "No single head is worth more than 6.2 points of accuracy."),
     ],
 )  # fmt: skip
@@ -76,19 +76,29 @@ def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title:
     assert disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers).title() == title
 
 
-def test_the_title_says_what_the_spared_heads_cost_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "together"),
+    [
+        (-0.2, " (+1.0 added up), but 20.0 points together."),
+        (-0.0001, " (+1.0 added up), and nothing together."),
+        (0.02, " (+1.0 added up), and together add 2.0 points."),
+        (float("nan"), ", and none more than 6.2."),
+    ],
+)
+def test_the_title_says_what_the_spared_heads_cost_together(change: float, together: str, tmp_path: Path) -> None:
     disabled(tmp_path / "run", needed=False, spared=True)
     run = Run.open(tmp_path / "run")
-    together = Together("accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.6, Estimate(-0.2, -0.25, -0.15))
-    run.write_rows(ABLATION, "training", 9, [together], mode="uniform")
-    report = report_run(run, 6).report
-    assert (
-        report.title
-        == "2 of 6 heads cost less than 1.0 point of accuracy each (+1.0 added up), but 20.0 points together."
+    row = Together(
+        "accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.8 + change, Estimate(change, change - 0.05, change + 0.05)
     )
+    run.write_rows(ABLATION, "training", 9, [row], mode="uniform")
+    report = report_run(run, 6).report
+    assert report.title == f"2 of 6 heads cost less than 1.0 point of accuracy each{together}"
+    if change != -0.2:
+        return
     assert report.overview is not None
     assert report.overview.notes[0].startswith(
-        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0)."
+        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that chose them."
     )
 
 
