@@ -11,9 +11,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities import move_data_to_device
+from pytorch_lightning.utilities.seed import isolate_rng
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from bertsecrets.ablation.own_outcome import run_on
+from bertsecrets.errors import UserError
 from bertsecrets.lightning import AnalyseHeads
 from bertsecrets.models.encoder import evaluating
 
@@ -22,7 +24,6 @@ class _Trainer:
     """What the callbacks ask of a trainer, answered by the Trainer's arguments and state."""
 
     ckpt_path = None
-    enable_validation = True
     sanity_checking = False
     progress_bar_callback = None
     loggers: tuple[Any, ...] = ()
@@ -32,6 +33,7 @@ class _Trainer:
     def __init__(self, args: TrainingArguments, state: TrainerState) -> None:
         self.fn = "validate"
         self.args, self.hf_state = args, state
+        self.enable_validation = args.eval_strategy != "no"
         self.default_root_dir = args.output_dir
         self.global_rank, self.world_size = args.process_index, args.world_size
         self.tokenizer: Any = None
@@ -69,6 +71,7 @@ class HeadsCallback(TrainerCallback):
     def __init__(self, *callbacks: pl.Callback) -> None:
         self.callbacks = callbacks
         self._trainer: Any = None
+        self._evaluated: tuple[int, set[str]] | None = None
 
     def _forward(self, call: Callable[[Any], object]) -> None:
         for callback in self.callbacks:
@@ -86,6 +89,7 @@ class HeadsCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
         model = given["model"]
+        self._evaluated = None
         self._begin(args, state, model, given.get("processing_class"), "fit")
         self._forward(lambda callback: callback.on_fit_start(self._trainer, model))
         self._forward(lambda callback: callback.on_train_start(self._trainer, model))
@@ -100,11 +104,21 @@ class HeadsCallback(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         self._forward(lambda callback: callback.on_train_batch_end(self._trainer, given["model"], None, None, 0))
 
+    @isolate_rng()
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         model, loader = given["model"], given["eval_dataloader"]
         if self._trainer is None or self._trainer.fn != "fit":
             self._begin(args, state, model, given.get("processing_class"), "validate")
         trainer = self._trainer
+        names = set(given.get("metrics") or ())
+        step, earlier = self._evaluated or (-1, names)
+        # Of several sets the callback only gets metrics with their names.
+        if trainer.fn == "fit" and step == state.global_step and names != earlier:
+            raise UserError(
+                "This training has several evaluation sets, and heads are analysed on one; give the Trainer one data "
+                "set as eval_dataset."
+            )
+        self._evaluated = state.global_step, names
         trainer.val_dataloaders = loader
         own = [callback for callback in self.callbacks if isinstance(callback, AnalyseHeads)]
         for recorder in {id(recorder): recorder for recorder in (one.own.recorder(model) for one in own)}.values():

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities import rank_zero_warn
+from pytorch_lightning.utilities.seed import isolate_rng
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -82,16 +84,21 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
         name = f"{name or type(analysis).__name__} {self.own.path} {self.own.dataloader} {self.own.folder}"
         super().__init__(analysis, no_run(), name, reference)
         self._loaded: int | None = None
+        self._validated, self._copied = False, False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage not in ("fit", "validate"):
             return
-        self._started, self._loaded = time.monotonic(), None
+        self._started, self._loaded, self._validated = time.monotonic(), None, False
         self.run = self.own.begin(trainer, pl_module)
+        if stage == "fit":
+            # Of an earlier training; a checkpoint restores the number later.
+            self._validations = 0
+            self.reference = None if self._copied else self.reference
         needs_reference = self.analysis.needs_reference(self.own.bare(pl_module))
         if self.reference is None and needs_reference and stage == "fit":
             # Copied before a checkpoint is restored: a resumed training needs the same reference.
-            self.reference = self.own.untrained(trainer, pl_module)
+            self.reference, self._copied = self.own.untrained(trainer, pl_module), True
 
     def fresh(self) -> Analysis:
         """The analysis for a run: one that prepares for its examples is made anew."""
@@ -104,6 +111,7 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.own.recorder(pl_module).start(pl_module, self)
 
+    @isolate_rng()
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.own.recorder(pl_module).pause(pl_module)
         if trainer.sanity_checking:
@@ -115,14 +123,24 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
                 analysis.check_on_device(context)
             return
         self._validations += 1
+        self._validated = True
         last = trainer.state.fn != "fit"
         if self.analysis.is_due(self.own.bare(pl_module, validation=self._validations, last=last)):
             self.analyse(trainer, pl_module, last=last)
 
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.own.recorder(pl_module).clear()
+
+    @isolate_rng()
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Which validation is the last one is known only now: a callback may have stopped the training.
-        if self._validations:
+        if self._validated:
             self.analyse(trainer, pl_module, last=True)
+        else:
+            rank_zero_warn(
+                f"This training ended without a validation, so {type(self).__name__} has no numbers of its end; run "
+                "trainer.validate with the callback."
+            )
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

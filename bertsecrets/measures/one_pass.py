@@ -192,6 +192,8 @@ def _feed(
     kept: Mapping[str, KeptMaps],
 ) -> None:
     with ExitStack() as stack:
+        # First in, last out: a context may set the default dtype of the process, and streams enter it in their threads.
+        stack.enter_context(context())
         streams = {
             name: stack.enter_context(
                 closing(kept[name].stream(other, batch, context) if name in kept else _maps_of(other, batch, context))
@@ -216,7 +218,6 @@ def _feed(
                 for measure in of_values:
                     measure.update(passed)
 
-        stack.enter_context(context())
         if of_maps:
             stack.enter_context(watch(network, observe))
         if of_values:

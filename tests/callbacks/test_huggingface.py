@@ -13,8 +13,37 @@ from transformers import Trainer, TrainingArguments
 
 import bertsecrets as bs
 from bertsecrets import CaptureMaps, DisableHeads, GradientFlow, HeadsCallback, MeasureHeads
+from bertsecrets.errors import UserError
 
 pytest.importorskip("accelerate", reason="the Trainer needs it")
+
+
+def train(folder: Path, *callbacks: HeadsCallback, **options: Any) -> torch.Tensor:
+    """The final weights of a training."""
+    torch.manual_seed(3)
+    model = Library().model
+    quiet = {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True}
+    chosen = {"eval_strategy": options.pop("eval_strategy", "epoch"), **quiet}
+    arguments = TrainingArguments(str(folder), num_train_epochs=2, per_device_train_batch_size=16, **chosen)
+    sets = {"train_dataset": examples(64, 1), "eval_dataset": examples(60, 2), **options}
+    Trainer(model, arguments, callbacks=list(callbacks), **sets).train()
+    return torch.cat([value.flatten() for value in model.state_dict().values()])
+
+
+def test_training_is_not_affected(tmp_path: Path) -> None:
+    assert torch.equal(train(tmp_path), train(tmp_path, HeadsCallback(MeasureHeads("entropy"))))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"eval_strategy": "no"}, "this training has no validation"),
+        ({"eval_dataset": {"a": examples(8, 2), "b": examples(8, 3)}}, "several evaluation sets"),
+    ],
+)
+def test_what_cannot_be_analysed_is_said(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words):
+        train(tmp_path, HeadsCallback(MeasureHeads("entropy")), **options)
 
 
 def test_the_trainer_of_hugging_face(tmp_path: Path) -> None:

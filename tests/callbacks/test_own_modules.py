@@ -177,6 +177,42 @@ def test_training_is_not_affected_and_no_pass_of_a_callback_counts(tmp_path: Pat
     assert len(flow.step.unique()) >= 3
 
 
+class AlwaysDropout(Mine):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(input_ids, attention_mask), 0.3)
+
+
+def test_training_is_not_affected_by_draws_of_the_module_in_validation(tmp_path: Path) -> None:
+    weights = []
+    for own in ([], [DisableHeads(folder=tmp_path / "heads", every_n_validations=1)]):
+        module = AlwaysDropout()
+        trainer(tmp_path, *own).fit(module, *loaders())
+        weights.append(torch.cat([value.flatten() for value in module.state_dict().values()]))
+    assert torch.equal(*weights)
+
+
+def test_half_precision_leaves_the_default_dtype(tmp_path: Path) -> None:
+    own = MeasureHeads("drift", folder=tmp_path / "heads")
+    trainer(tmp_path, own, epochs=1, precision="bf16-true").fit(Mine(), *loaders())
+    found = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    assert found == torch.float32
+
+
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_without_a_further_validation_nothing_is_said_of_the_end(sanity: int, tmp_path: Path) -> None:
+    own, first = MeasureHeads("entropy", "drift", folder=tmp_path / "first"), Mine()
+    trainer(tmp_path, own, epochs=1, num_sanity_val_steps=sanity).fit(first, *loaders())
+    own.own.folder, second = tmp_path / "second", spread(Mine(1))
+    before = {name: value.clone() for name, value in encoder_of(second).state_dict().items()}
+    with pytest.warns(UserWarning, match="ended without a validation"):
+        trainer(tmp_path, own, epochs=1, num_sanity_val_steps=sanity, check_val_every_n_epoch=2).fit(second, *loaders())
+    assert not (tmp_path / "second/heads.parquet").exists()
+    assert own.reference is not None
+    copied = own.reference.state_dict()
+    assert all(torch.equal(copied[name], value) for name, value in before.items())
+
+
 def test_the_folder_is_that_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in (0, 1):
         pl.seed_everything(seed, verbose=False)
