@@ -26,7 +26,7 @@ from bertsecrets.api_results import DemoTexts, DisabledHeads, HeadGrid, Text
 from bertsecrets.attention.modes import ModeNeed, find_mode
 from bertsecrets.attention.self_check import check_answers
 from bertsecrets.data.annotation import make_annotator
-from bertsecrets.data.classes import are_unnamed, match_classes, matched_sentence
+from bertsecrets.data.classes import are_unnamed, match_classes, matched_sentence, name_of_number, names_of
 from bertsecrets.data.example import Annotation, Example
 from bertsecrets.data.groups import with_groups
 from bertsecrets.data.module import sample_positions
@@ -460,6 +460,10 @@ def _labels(model: PreTrainedModel, texts: Sequence[Text], labels: Any, name: st
                 raise UserError(f"Label {value!r} is not a score; expected a finite number.")
         return values
     outputs = _output_names(model)
+    # Numbers that outputs are called, such as '1 star', are names; others are places.
+    called = [name_of_number(value, outputs) if _is_whole(value) else None for value in values]
+    if all(name is not None for name, value in zip(called, values, strict=True) if _is_whole(value)):
+        values = [value if name is None else name for name, value in zip(called, values, strict=True)]
     names = sorted({value for value in values if isinstance(value, str)})
     place_of = dict(zip(names, match_classes(names, outputs), strict=True))
     if names and are_unnamed(outputs):
@@ -471,9 +475,7 @@ def _place(label: Any, place_of: Mapping[str, int], outputs: Sequence[str]) -> i
     """The number of the output that stands for a label."""
     if isinstance(label, str):
         return place_of[label]
-    # pandas turns whole numbers into 1.0 where another row has none.
-    whole = isinstance(label, int) or (isinstance(label, float) and label.is_integer())
-    if not whole or not 0 <= label < len(outputs):
+    if not _is_whole(label) or not 0 <= label < len(outputs):
         raise UserError(
             f"Label {label!r} is not a class of the model; expected a whole number from 0 to {len(outputs) - 1}, the "
             f"class's place in model.config.id2label, or its name: {', '.join(outputs)}."
@@ -481,13 +483,17 @@ def _place(label: Any, place_of: Mapping[str, int], outputs: Sequence[str]) -> i
     return int(label)
 
 
+def _is_whole(label: Any) -> bool:
+    # pandas turns whole numbers into 1.0 where another row has none.
+    return isinstance(label, int) or (isinstance(label, float) and label.is_integer())
+
+
 def _gives_scores(model: PreTrainedModel) -> bool:
     return isinstance(model, SentenceEmbedder) or int(getattr(model.config, "num_labels", 0)) == 1
 
 
 def _output_names(model: PreTrainedModel) -> list[str]:
-    names: Mapping[Any, Any] = model.config.id2label or {}
-    return [str(names.get(output, f"LABEL_{output}")) for output in range(int(getattr(model.config, "num_labels", 0)))]
+    return names_of(model.config.id2label, int(getattr(model.config, "num_labels", 0)))
 
 
 def _task(model: PreTrainedModel, texts: Sequence[Text], labels: Sequence[float], metric: str | None) -> Task:

@@ -81,6 +81,12 @@ def test_names_for_a_model_without_names_are_taken_in_their_order_and_said() -> 
     pandas.testing.assert_frame_equal(table, disabled(unnamed, CLASSES))
 
 
+@pytest.mark.parametrize("places", [CLASSES, [1 + label % 2 for label in CLASSES]], ids=["all", "two"])
+def test_numbers_that_outputs_are_called_are_their_names(places: list[int]) -> None:
+    stars = model(names={0: "3 stars", 1: "2 stars", 2: "1 star"})
+    pandas.testing.assert_frame_equal(disabled(stars, [3 - place for place in places]), disabled(model(), places))
+
+
 def test_classes_in_another_order_are_told() -> None:
     made = model()
     with torch.no_grad():

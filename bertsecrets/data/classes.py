@@ -1,7 +1,8 @@
 """Match the classes of data with the outputs of a model by their names."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bertsecrets.errors import UserError
 from bertsecrets.results.files import copied
@@ -37,8 +38,8 @@ def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
     """The output of a model that stands for each class of the data.
 
     Names are equal in any case, with common synonyms: ``NEGATIVE``, ``negative``, ``neg``. Whole numbers count the
-    outputs, from 0 or, where that is their range, from 1. Outputs without names (``LABEL_0``, ...) stand for as many
-    classes in their order.
+    outputs: from 0 if one of them is 0, from 1 if one is the number of outputs. Outputs without names (``LABEL_0``,
+    ...) stand for as many classes in their order.
 
     Args:
         names: The classes of the data.
@@ -66,6 +67,16 @@ def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
     return found
 
 
+def names_of(id2label: Mapping[Any, Any] | None, count: int) -> list[str]:
+    """The names of a model's outputs in their order, whatever the order of the keys, which may be texts.
+
+    >>> names_of({"1": "POSITIVE", "0": "NEGATIVE"}, 3)
+    ['NEGATIVE', 'POSITIVE', 'LABEL_2']
+    """
+    names = id2label or {}
+    return [str(names.get(place, names.get(str(place), f"LABEL_{place}"))) for place in range(count)]
+
+
 def all_classes(names: Sequence[str], outputs: Sequence[str]) -> list[str]:
     """The classes of the data, and those of the model's outputs that the data lack.
 
@@ -77,6 +88,15 @@ def all_classes(names: Sequence[str], outputs: Sequence[str]) -> list[str]:
     """
     places = match_classes(names, outputs)
     return [*names, *(output for place, output in enumerate(outputs) if place not in places)]
+
+
+def name_of_number(number: float, outputs: Sequence[str]) -> str | None:
+    """The whole number as the name of a class, if an output has that name; None if not.
+
+    >>> name_of_number(4.0, ["1 star", "4 stars"]), name_of_number(0, ["1 star", "4 stars"])
+    ('4', None)
+    """
+    return str(int(number)) if str(int(number)) in map(_normal, outputs) else None
 
 
 def are_unnamed(outputs: Sequence[str]) -> bool:
@@ -104,6 +124,9 @@ def matched_sentence(names: Sequence[str], outputs: Sequence[str], places: Seque
 
 def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | None:
     """The number of the output that stands for a class; None if none does, or several do."""
+    exact = [place for place, output in enumerate(outputs) if output == name]
+    if len(exact) == 1:
+        return exact[0]
     if unnamed := _UNNAMED.fullmatch(name.strip()):
         return int(unnamed[1]) if int(unnamed[1]) < len(outputs) else None
     normal, unnamed_outputs = _normal(name), are_unnamed(outputs)
@@ -113,10 +136,11 @@ def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | Non
     numbers = [int(other) for other in map(_normal, names) if _NUMBER.fullmatch(other)]
     if not _NUMBER.fullmatch(normal):
         return names.index(name) if unnamed_outputs and not numbers and len(names) == len(outputs) else None
-    if any(_NUMBER.fullmatch(_normal(output)) for output in outputs):
+    # Without the number that only one count has, 0 or that of the outputs, the data do not tell where it begins.
+    counts = [first for first, end in ((0, 0), (1, len(outputs))) if end in numbers]
+    if len(counts) != 1 or any(_NUMBER.fullmatch(_normal(output)) for output in outputs):
         return None
-    first = 1 if min(numbers) == 1 and max(numbers) == len(outputs) else 0
-    place = int(normal) - first
+    place = int(normal) - counts[0]
     return place if 0 <= place < len(outputs) else None
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from bertsecrets.data.classes import match_classes, matched_sentence
+from bertsecrets.data.classes import match_classes, matched_sentence, names_of
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.adapters import merged
@@ -217,7 +217,7 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
                 f"Model folder '{path}' has another architecture than model '{spec.name}' ({difference}); set the "
                 "model it was made from, e.g. model=folder model.path=<folder>."
             )
-    names = [str(name) for name in (model.config.id2label or {}).values()]
+    names = names_of(model.config.id2label, int(model.config.num_labels or 0))
     if task.is_labelled and len(names) != task.num_outputs:
         raise UserError(
             f"Model folder '{path}' has {len(names)} outputs ({', '.join(names)}), but task '{task.name}' needs "

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsecrets.data.classes import names_of
 from bertsecrets.errors import UserError
 
 CONFIG = "config.json"
@@ -110,7 +111,7 @@ def output_names(folder: Path) -> list[str] | None:
     names = content.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if not isinstance(names, dict) or not all(key.isdigit() for key in names):
         return None
-    return [str(names[key]) for key in sorted(names, key=int)]
+    return names_of(names, len(names))
 
 
 def check_config_file(folder: Path) -> dict[str, Any]:

@@ -160,6 +160,12 @@ def test_a_wrong_file_is_reported_in_one_sentence(
     assert "\n" not in str(error.value)
 
 
+def test_an_empty_text_with_label_0_is_no_blank_line(tmp_path: Path) -> None:
+    rows = '{"review": "a", "stars": 1}\n{"review": "", "stars": 0}\n{"review": "b", "stars": 0}\n'
+    with pytest.raises(UserError, match=r"rows.jsonl, row 2: column 'review' is empty"):
+        inferred_task(csv_data(tmp_path, rows, name="rows.jsonl", source="jsonl"))
+
+
 @pytest.mark.timeout(20)
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")

@@ -27,6 +27,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models import hub
 from bertsecrets.models.checkpoint import OUTPUTS, load_checkpoint, reorder_outputs
+from bertsecrets.models.files import output_names
 from bertsecrets.models.hub import hub_folder
 from bertsecrets.models.spec import ModelSpec, find_checkpoint
 
@@ -63,6 +64,9 @@ def spec(path: Path, **keys: Any) -> ModelSpec:
         (["LABEL_1", "LABEL_0"], ["no", "yes"], [1, 0]),
         (["ham", "spam"], ["LABEL_0", "LABEL_1"], [0, 1]),
         (["yes", "no"], ["False", "True"], [1, 0]),
+        (["LABEL_0", "LABEL_1"], ["LABEL_1", "LABEL_0"], [1, 0]),
+        (["A", "A-", "B"], ["B", "A-", "A"], [2, 1, 0]),
+        (["2", "3"], ["LABEL_0", "LABEL_1", "LABEL_2"], [1, 2]),
     ],
 )
 def test_classes_are_matched_by_name(names: list[str], outputs: list[str], places: list[int]) -> None:
@@ -74,7 +78,8 @@ def test_classes_are_matched_by_name(names: list[str], outputs: list[str], place
     [
         (["spam", "ham"], ["negative", "positive"], "spam"),
         (["neg", "Negative"], ["negative", "positive"], "neg"),
-        (["negative", "positive"], ["NEG", "negative"], "negative"),
+        (["negative", "positive"], ["NEG", "negative"], "positive"),
+        (["1", "2"], ["LABEL_0", "LABEL_1", "LABEL_2"], "1"),
         (["-1", "1"], ["negative", "positive"], "-1"),
         (["6", "7"], ["1", "2"], "6"),
         (["a", "b", "c"], ["LABEL_0", "LABEL_1"], "a"),
@@ -123,6 +128,17 @@ def test_a_model_of_other_names_in_another_order_is_that_of_the_task(
     assert checkpoint.record == {OUTPUTS: ["contradiction", "entailment", "neutral"]}
     (note,) = checkpoint.notes
     assert all(f"{name} is '{label}'" in note for name, label in zip(outputs, checkpoint.record[OUTPUTS], strict=True))
+
+
+def test_outputs_are_in_the_order_of_their_numbers_whatever_the_order_of_the_keys(tmp_path: Path) -> None:
+    model = tiny_model("bert")
+    expected_BC = logits(model)[:, [2, 1, 0]]
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config["id2label"] = {"2": "entailment", "0": "contradiction", "1": "neutral"}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    assert output_names(tmp_path) == ["contradiction", "neutral", "entailment"]
+    assert torch.allclose(logits(load_checkpoint(tmp_path, TASK, spec(tmp_path)).model), expected_BC, atol=1e-6)
 
 
 @pytest.mark.parametrize(

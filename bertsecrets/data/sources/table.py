@@ -535,7 +535,7 @@ def _usable(
     kept = []
     for index, row in enumerate(zip(*cells.values(), strict=True)):
         cell_of = dict(zip(cells, row, strict=True))
-        if not any(row):
+        if all(cell in (None, "") for cell in row):
             # A blank line.
             continue
         empty = [name for name in cells if name in filled and cell_of[name] in (None, "")]
