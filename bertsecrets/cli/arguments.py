@@ -384,7 +384,8 @@ def own_data(invocation: Invocation) -> list[str]:
     outputs = None if invocation.config_name == "train" else _outputs(settings)
     if outputs is not None and len(outputs) == 1:
         section.setdefault("target", "scores")
-    facts = inferred_task(SourceConfig.read("data", {"source": source, **section, **moved}), split)
+    config = SourceConfig.read("data", {"source": source, **section, **moved})
+    facts = inferred_task(config, split, 0 if outputs is None else len(outputs))
     if outputs is not None and "labels" in facts and "task.labels" not in settings:
         facts["labels"] = all_classes(facts["labels"], outputs)
     added = {f"data.{key}": value for key, value in moved.items()}
@@ -408,7 +409,10 @@ def _outputs(settings: Mapping[str, Override]) -> Sequence[str] | None:
         return None
     if "model.labels" in settings:
         return ModelSpec.read("model", {"name": "own", "path": ".", "labels": settings["model.labels"].value()}).labels
-    return output_names(folder)
+    if not (folder / ADAPTER).is_file():
+        return output_names(folder)
+    base = settings["model.path"].value() if "model.path" in settings else base_of(folder)
+    return output_names(folder, model_folder(str(base), _revision(settings)))
 
 
 def _revision(settings: Mapping[str, Override]) -> str | None:

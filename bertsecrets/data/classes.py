@@ -55,6 +55,13 @@ def match_classes(names: Sequence[str], outputs: Sequence[str]) -> list[int]:
     """
     places = [_place(name, names, outputs) for name in names]
     found = [place for place in places if place is not None]
+    if len(names) > len(outputs) and None in places:
+        others = [name for name, place in zip(names, places, strict=True) if place is None]
+        which = ", ".join(map(shown, others)) if found else f"all but {len(outputs)} of them"
+        raise UserError(
+            f"The data have {len(names)} classes ({', '.join(names)}), the model {len(outputs)} outputs "
+            f"({', '.join(outputs)}); remove the rows of {which}."
+        )
     if len(found) < len(names) or len(set(found)) < len(found):
         unmatched = next(
             name for name, place in zip(names, places, strict=True) if place is None or places.count(place) > 1
@@ -137,10 +144,10 @@ def _place(name: str, names: Sequence[str], outputs: Sequence[str]) -> int | Non
     if not _NUMBER.fullmatch(normal):
         return names.index(name) if unnamed_outputs and not numbers and len(names) == len(outputs) else None
     # Without the number that only one count has, 0 or that of the outputs, the data do not tell where it begins.
-    counts = [first for first, end in ((0, 0), (1, len(outputs))) if end in numbers]
-    if len(counts) != 1 or any(_NUMBER.fullmatch(_normal(output)) for output in outputs):
+    first = 0 if 0 in numbers else 1 if len(outputs) in numbers else None
+    if first is None or any(_NUMBER.fullmatch(_normal(output)) for output in outputs):
         return None
-    place = int(normal) - counts[0]
+    place = int(normal) - first
     return place if 0 <= place < len(outputs) else None
 
 

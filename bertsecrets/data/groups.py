@@ -32,7 +32,8 @@ def with_groups(examples: Sequence[Example], names: Sequence[Any], where: str) -
     """
     groups: dict[tuple[str, ...], Any] = {}
     for example, name in zip(examples, names, strict=True):
-        if name is None or name == "" or name != name:
+        # The missing value of pandas, which is equal to nothing and has no truth value.
+        if name is None or type(name).__name__ == "NAType" or name == "" or name != name:
             raise UserError(f"{where} is empty in row {example.index}; give every row a group.")
         if len(example.texts) == 2 and groups.setdefault(example.texts, name) != name:
             raise UserError(

@@ -39,12 +39,13 @@ _LONGEST_NAME = 60
 _LONGEST_CLASS = 100
 
 
-def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, Any]:
+def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT, outputs: int = 0) -> dict[str, Any]:
     """The keys of a ``conf/task`` that describe a data set: its name, columns, classes or range of scores, and metrics.
 
     Args:
         config: With ``source`` a format of files or ``hub``, and the names of the columns.
         otherwise: The split to evaluate on if the data have no evaluation rows: ``held_out`` or ``all``.
+        outputs: Those of the model that the data are for; of two or more, whole numbers are classes. 0 if unknown.
 
     Raises:
         UserError: If the data cannot be read, lack a column, or the labels are neither classes nor scores, or a text
@@ -87,10 +88,10 @@ def inferred_task(config: SourceConfig, otherwise: str = HELD_OUT) -> dict[str, 
             for split in (TRAIN, evaluated)
             if split
         ]
-        outputs = _outputs(values, config, where)
+        target = _target(values, config, where, outputs)
     else:
-        outputs = _classes([str(name) for name in names], where)
-    return {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}, **outputs}
+        target = _classes([str(name) for name in names], where)
+    return {"texts": len(texts), **task, **layout, "evaluation": {"val": evaluated or otherwise}, **target}
 
 
 def _source(config: SourceConfig, texts: list[str]) -> tuple[dict[str, Any], FileSource | HubSource, dict[str, Any]]:
@@ -136,7 +137,7 @@ def _labelled(split: Any, column: str) -> bool:
     return column in split.column_names and any(value not in (None, -1) for value in split.unique(column))
 
 
-def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) -> dict[str, Any]:
+def _target(values: Sequence[Sequence[Any]], config: SourceConfig, where: str, outputs: int) -> dict[str, Any]:
     """Classes, or the range of scores, of the values of a label column: those to train on, then those to evaluate on,
     if any.
     """
@@ -144,7 +145,7 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
     numbers = [_number(value) for value in different]
     numeric = [number for number in numbers if number is not None]
     scores = len(numeric) == len(different) and (
-        len(set(numeric)) > MOST_NUMBERED or not all(number.is_integer() for number in numeric)
+        (len(set(numeric)) > MOST_NUMBERED and outputs < 2) or not all(number.is_integer() for number in numeric)
     )
     if config.target == "auto":
         _check_single(different, where)
@@ -157,10 +158,12 @@ def _outputs(values: Sequence[Sequence[Any]], config: SourceConfig, where: str) 
         if len(set(numeric)) == 1:
             raise UserError(f"{where} holds only {shown(different[0])}; expected at least two different scores.")
         return {"label_range": [min(numeric), max(numeric)], "metrics": ["pearson", "spearman"]}
-    if len(different) > MOST_CLASSES:
+    most = max(MOST_CLASSES, outputs)
+    if len(different) > most:
+        expected = "at most" if outputs > 1 else "numbers, or at most"
         raise UserError(
-            f"{where} holds {len(different):,} different values, such as {shown(different[0])}; expected numbers, or "
-            f"at most {MOST_CLASSES} classes: name another column with data.label."
+            f"{where} holds {len(different):,} different values, such as {shown(different[0])}; expected {expected} "
+            f"{most} classes: name another column with data.label."
         )
     # Numbers in their order, texts in that of the alphabet.
     ordered = sorted(different, key=lambda value: (_number(value) or 0.0, str(value)))

@@ -16,7 +16,7 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
-from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file
+from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file, names_of_adapter
 from bertsecrets.models.loading import load_config, load_folder, load_model
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
@@ -199,8 +199,8 @@ def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     notes = []
     if is_file(path / ADAPTER):
         outputs = adapter_outputs(path)
-        unnamed = tuple(f"LABEL_{output}" for output in range(outputs))
-        of_adapter = {"labels": unnamed if outputs > 1 else (), "label_range": None if outputs > 1 else (0.0, 1.0)}
+        named = tuple(names_of_adapter(load_config(spec).id2label, outputs))
+        of_adapter = {"labels": named if outputs > 1 else (), "label_range": None if outputs > 1 else (0.0, 1.0)}
         base = load_model(spec, task.model_copy(update=of_adapter), "pretrained", seed=0)
         model = merged(path, base, spec.name)
         trained_on = base_of(path)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,19 @@ def adapter_outputs(folder: Path) -> int:
     return int(min(widths))
 
 
-def output_names(folder: Path) -> list[str] | None:
+def output_names(folder: Path, base: Path | None = None) -> list[str] | None:
     """The names of the outputs of the classifier in a folder; None for any other model.
+
+    Args:
+        folder: Where it is.
+        base: The folder of the model that it adapts, if it is an adapter, whose names are the adapter's, too.
 
     Raises:
         UserError: If a file of the folder cannot be read.
     """
     if is_file(folder / ADAPTER):
-        return [f"LABEL_{output}" for output in range(adapter_outputs(folder))]
+        config = {} if base is None or not is_file(base / CONFIG) else read_object(base / CONFIG)
+        return names_of_adapter(config.get("id2label"), adapter_outputs(folder))
     content = read_object(folder / CONFIG) if is_file(folder / CONFIG) else {}
     if not any(str(name).endswith("ForSequenceClassification") for name in content.get("architectures") or ()):
         return None
@@ -112,6 +117,11 @@ def output_names(folder: Path) -> list[str] | None:
     if not isinstance(names, dict) or not all(key.isdigit() for key in names):
         return None
     return names_of(names, len(names))
+
+
+def names_of_adapter(id2label: Mapping[Any, Any] | None, outputs: int) -> list[str]:
+    """The names of an adapter's outputs: those of the model that it adapts, if that has as many."""
+    return names_of(id2label if len(id2label or ()) == outputs else None, outputs)
 
 
 def check_config_file(folder: Path) -> dict[str, Any]:

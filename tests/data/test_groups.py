@@ -43,6 +43,8 @@ def test_rows_of_one_name_are_of_one_group_whatever_other_rows_there_are() -> No
         ([("a",), ("b",)], ["x", "x"], "group holds 'x' in all 2 rows, so that no two are independent"),
         ([("a",), ("b",)], ["x", None], "group is empty in row 1; give every row a group."),
         ([("a",), ("b",)], [float("nan"), "x"], "group is empty in row 0"),
+        ([("a",), ("b",)], pd.array([1, None], dtype="Int64"), "group is empty in row 1"),
+        ([("a",), ("b",)], pd.array(["x", None], dtype="string"), "group is empty in row 1"),
         ([("a", "b"), ("c", "d"), ("a", "b")], ["x", "y", "y"], "splits a pair: 'a / b' is in the groups 'x' and 'y'"),
     ],
 )  # fmt: skip

@@ -96,6 +96,22 @@ def test_labels_are_classes_or_scores(
     assert task.metrics[0] == ("pearson" if task.is_regression else "accuracy")
 
 
+@pytest.mark.parametrize("labels", [range(30), range(150)], ids=str)
+def test_whole_numbers_are_classes_of_a_model_of_several_outputs(tmp_path: Path, labels: range) -> None:
+    rows = [f"t{i},{label}\n" for i, label in enumerate([*labels, *labels])]
+    config = csv_data(tmp_path, "review,stars\n" + "".join(rows))
+    assert inferred_task(config, outputs=len(labels))["labels"] == [str(label) for label in labels]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_evaluation_rows_may_come_in_another_format(tmp_path: Path, kind: str) -> None:
+    later, rows = tmp_path / f"later.{kind}", datasets.Dataset.from_dict({"review": ["new, one"], "stars": ["3"]})
+    rows.to_parquet(later) if kind == "parquet" else rows.to_json(later)
+    config = csv_data(tmp_path, eval_path=str(later))
+    source = make_source(config, task_of(config))
+    assert [(one.texts, one.label) for one in source.examples("validation")] == [(("new, one",), 2)]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_pairs_separators_byte_order_marks_and_lines_in_quotes(tmp_path: Path, separator: str) -> None:
     rows = [["a", "b", "same"], ['"one\r\nline ""two"""', "b", "1"], ["x", "y", "0"], ["v", "w", "0"], ["t", "u", "1"]]

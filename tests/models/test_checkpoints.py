@@ -82,7 +82,6 @@ def test_classes_are_matched_by_name(names: list[str], outputs: list[str], place
         (["1", "2"], ["LABEL_0", "LABEL_1", "LABEL_2"], "1"),
         (["-1", "1"], ["negative", "positive"], "-1"),
         (["6", "7"], ["1", "2"], "6"),
-        (["a", "b", "c"], ["LABEL_0", "LABEL_1"], "a"),
     ],
 )
 def test_classes_without_an_output_are_refused(names: list[str], outputs: list[str], unmatched: str) -> None:
@@ -90,6 +89,17 @@ def test_classes_without_an_output_are_refused(names: list[str], outputs: list[s
         match_classes(names, outputs)
     assert f"Class '{unmatched}' matches no output of the model alone" in str(error.value)
     assert f"the data have {', '.join(names)}, the model {', '.join(outputs)}; name" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "removed"), [(["good", "mixed", "bad"], "'mixed'"), (["a", "b", "c"], "all but 2 of them")]
+)
+def test_more_classes_than_outputs_are_refused_with_the_rows_to_remove(names: list[str], removed: str) -> None:
+    with pytest.raises(UserError) as error:
+        match_classes(names, ["bad", "good"])
+    assert str(error.value) == (
+        f"The data have 3 classes ({', '.join(names)}), the model 2 outputs (bad, good); remove the rows of {removed}."
+    )
 
 
 def test_classes_that_the_data_lack_follow_theirs() -> None:
@@ -243,6 +253,18 @@ def adapted(base: Path, seed: int = 0, **keys: Any) -> Any:
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter) * (0.3 if "lora" in name else 0.1))
     return wrapped.eval()
+
+
+def test_an_adapter_has_the_names_of_its_base(tmp_path: Path) -> None:
+    model = tiny_model("bert")
+    model.config.id2label = dict(enumerate(("neutral", "entailment", "contradiction")))
+    model.save_pretrained(tmp_path / "base")
+    wearing = adapted(tmp_path / "base")
+    wearing.save_pretrained(tmp_path / "adapter")
+    assert output_names(tmp_path / "adapter", tmp_path / "base") == ["neutral", "entailment", "contradiction"]
+    assert output_names(tmp_path / "adapter") == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    checkpoint = load_checkpoint(tmp_path / "adapter", TASK, spec(tmp_path / "base"))
+    assert torch.allclose(logits(checkpoint.model), logits(wearing)[:, [1, 0, 2]], atol=1e-5)
 
 
 def test_an_adapter_is_merged_into_its_base(base: Path, tmp_path: Path) -> None:

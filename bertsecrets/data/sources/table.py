@@ -35,6 +35,8 @@ from bertsecrets.results.formatting import counted
 from bertsecrets.settings import shown
 
 _SEPARATORS = (",", ";", "\t")
+FORMATS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".json": "jsonl"}
+"""Ends of files that tell their format."""
 _MORE = " more"
 """Column of the first field that a row has beyond the header; names of headers are stripped."""
 _NAMED = 5
@@ -200,10 +202,14 @@ class FileSource(TableSource):
             raise UserError(f"Unknown split '{split}' of task '{self.task.name}'; {choices(split, self.files)}.")
         if split not in self._tables:
             path, skip = self.files[split], self.skip_bad_rows
-            if self.kind == "csv":
+            # The kind is that of the training rows; others may come in another.
+            kind = self.kind if split == TRAIN else FORMATS.get(path.suffix.lower(), self.kind)
+            if kind == "csv":
                 self._tables[split] = read_csv(path, self.columns, filled=set(self.columns), skip_bad_rows=skip)
             else:
-                rows = _read_typed(path, self.kind, f"give data.path=<{self.kind} file>")
+                rows = _read_typed(
+                    path, kind, f"give {'data.path' if split == TRAIN else 'data.eval_path'}=<{kind} file>"
+                )
                 for column, key in self.columns.items():
                     column_index(path, rows.column_names, column, f" (set {key})")
                 cells = rows.select_columns(list(self.columns)).with_format(None)[:]
