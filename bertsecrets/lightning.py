@@ -135,7 +135,11 @@ class AnalyseHeads(RunAnalysis, _OtherCallback):  # type: ignore[misc]
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Which validation is the last one is known only now: a callback may have stopped the training.
         if self._validated:
-            self.analyse(trainer, pl_module, last=True)
+            try:
+                self.analyse(trainer, pl_module, last=True)
+            except UserError as error:
+                # The training is done, and must not be lost.
+                rank_zero_warn(f"{type(self).__name__} has no numbers of the end of this training. {error}")
         else:
             rank_zero_warn(
                 f"This training ended without a validation, so {type(self).__name__} has no numbers of its end; run "
@@ -216,12 +220,18 @@ def finish(run: Run, module: nn.Module, task: Task | None, scores: RunScores) ->
     earlier = RunScores.read(run.scores_path) if run.scores_path.is_file() else replace(scores, sets={})
     if task is None or not task.metrics:
         sets, answer = {**scores.sets, **earlier.sets}, earlier.constant_answer
+    elif earlier.step > scores.step:
+        # A page is of the last step.
+        scored = {name: of_set for name, of_set in earlier.sets.items() if of_set.model}
+        sets, answer = {**earlier.sets, **scores.sets, **scored}, earlier.constant_answer or scores.constant_answer
     else:
         sets, answer = {**earlier.sets, **scores.sets}, scores.constant_answer
+    if task is not None and task.metrics:
         write_identity(run, module, task.model_dump(mode="json", exclude_defaults=True))
     # A page is of some examples: those of the training where there are no others.
     others = {name: of_set for name, of_set in sets.items() if name != TRAIN} or {TRAIN: SetScores(0, {}, {})}
-    run.write_json(run.scores_path, replace(scores, sets=others, constant_answer=answer).as_dict())
+    step = max(earlier.step, scores.step)
+    run.write_json(run.scores_path, replace(scores, sets=others, constant_answer=answer, step=step).as_dict())
     key = config_digest(run.config())
     mark_finished(run.folder, key, key, scores.seconds)
 
@@ -343,8 +353,11 @@ class CaptureMaps(AnalyseHeads):
 class GradientFlow(_GradientFlow, _OtherCallback):  # type: ignore[misc]
     """Record gradient norms and update sizes of each layer and head during training.
 
+    The Trainer of Hugging Face clips gradients first: norms are those after clipping, unless ``max_grad_norm=0``.
+
     Args:
-        points: Approximate number of training steps to record, spread evenly, including the first.
+        points: Approximate number of training steps to record, spread evenly, including the first; every 100th where
+            the number of steps is not known.
         folder, encoder: Of :class:`AnalyseHeads`.
     """
 

@@ -76,7 +76,11 @@ def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: i
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UserError(f"outcome {name} returns {type(returned).__name__}; expected a pair (prediction, label).")
     tensors = [part if isinstance(part, Tensor) else torch.as_tensor(part) for part in returned]
-    answers, label_B = (tensor.detach() for tensor in tensors)
+    # NumPy has no bfloat16, in which metrics would be inexact.
+    answers, label_B = (
+        tensor.detach().float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.detach()
+        for tensor in tensors
+    )
     answers = answers[:, None] if answers.dim() == 1 else answers
     if label_B.dim() == 2 and label_B.shape[1] == 1:
         label_B = label_B[:, 0]
@@ -91,6 +95,11 @@ def checked_outcome(outcome: Outcome, module: nn.Module, batch: Any, examples: i
         raise UserError(
             f"outcome {name} returns one number for each example and labels that are classes; return the predicted "
             "class, or scores as labels."
+        )
+    if answers.shape[1] > 1 and label_B.is_floating_point():
+        raise UserError(
+            f"outcome {name} returns {answers.shape[1]} numbers for each example and labels that are scores; return "
+            "one predicted score for each, or classes as labels."
         )
     return answers, label_B
 
@@ -115,10 +124,15 @@ def task_of(name: str, answers_NC: Tensor, label_N: Tensor, metric: str | None) 
             f"{' or '.join(fitting)}."
         )
     if regression:
-        return Task(name=name, metrics=(metric,), texts=1, label_range=(float(label_N.min()), float(label_N.max())))
+        low, high = float(label_N.min()), float(label_N.max())
+        # The sanity check of a trainer may see one score alone.
+        return Task(name=name, metrics=(metric,), texts=1, label_range=(low, high if high > low else low + 1.0))
     classes = answers_NC.shape[1]
     if classes == 1:
         classes = max(2, int(torch.maximum(answers_NC[:, 0].max(), label_N.max())) + 1)
+    needed = len(METRICS[metric].classes)
+    if needed and needed != classes:
+        raise UserError(f"metric is {metric}, which is of {needed} classes, and there are {classes}; choose macro_f1.")
     if int(label_N.min()) < 0 or int(label_N.max()) >= classes:
         raise UserError(
             f"Labels go from {int(label_N.min())} to {int(label_N.max())}, and the model has classes 0 to "

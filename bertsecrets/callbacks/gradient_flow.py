@@ -19,6 +19,9 @@ from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import TRAINING, Run
 from bertsecrets.results.table import HeadTable
 
+EVERY_OF_UNKNOWN = 100
+"""Steps between those that are recorded where the number of steps is not known."""
+
 
 class GradientFlow(pl.Callback, Experiment):
     """Record gradient norms and update sizes of each layer and head during training.
@@ -32,7 +35,8 @@ class GradientFlow(pl.Callback, Experiment):
 
     Args:
         run: The run; numbers go to its head table as measure ``gradient_flow``.
-        points: Approximate number of training steps to record, spread evenly, including the first.
+        points: Approximate number of training steps to record, spread evenly, including the first; every 100th where
+            the number of steps is not known.
 
     Raises:
         UserError: If ``points`` is not positive, or the weights are sharded over processes.
@@ -74,7 +78,9 @@ class GradientFlow(pl.Callback, Experiment):
         log_grids(trainer, [grid], step, self)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._every = max(1, int(trainer.estimated_stepping_batches) // self.points)
+        steps = trainer.estimated_stepping_batches
+        # Infinite or -1 where the end is not known: data without a length, or any number of epochs.
+        self._every = max(1, int(steps) // self.points) if 0 < steps < math.inf else EVERY_OF_UNKNOWN
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer

@@ -167,8 +167,10 @@ class OwnModule:
         Returns:
             The context, the scores of its set, which has none, and the constant answer.
         """
-        split = self.inputs(trainer, module)
-        _warn_of_repeats(trainer, self.dataloader, len(split), self.steps(module))
+        split, steps = self.inputs(trainer, module), self.steps(module)
+        # Texts of one step in several calls are not those of a sampler that repeats them.
+        sizes = [max((len(call.tensors["input_ids"]) for call in step.calls), default=0) for step in steps]
+        _warn_of_repeats(trainer, self.dataloader, sum(map(sum, gathered(sizes))), steps)
         task = Task(name=_name(module), metrics=(), texts=1)
         context = self._on_split(trainer, module, split, task, **options)
         return context, {self._evaluation: SetScores(len(split), {}, {})}, ""

@@ -3,7 +3,7 @@
 import inspect
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -33,7 +33,7 @@ class RecordedStep:
         number: Its number among the steps.
         batch: The batch, on the CPU.
         index_B: The number of each example, where the batch has an ``index``.
-        calls: The inputs of each call of the encoder.
+        calls: The inputs of each call of the encoder; of identical ones the first.
     """
 
     dataloader: int
@@ -67,30 +67,26 @@ class Recorder:
         """Number of steps, with those that were left out."""
         self._users: set[int] = set()
         self._bytes = 0
-        self._hidden: dict[str, Any] = {}
 
     def start(self, module: nn.Module, user: object) -> None:
         """Record the steps of the validation that begins, for one more user; what the last one recorded is dropped."""
         if id(user) in self._users or not self._users:
             self.clear()
-            step: Any = getattr(module, _STEP)
-
-            @wraps(step)
-            def recorded(batch: Any, *args: Any, **options: Any) -> Any:
-                # After the batch: its number and that of its loader, as far as the step takes them.
-                loader = options.get("dataloader_idx", args[1] if len(args) > 1 else 0)
-                with self.recording(batch, loader):
-                    return step(batch, *args, **options)
-
-            # An attribute of the object hides the method of its class; a compiled module has one of its own.
-            self._hidden = {name: value for name, value in vars(module).items() if name == _STEP}
-            vars(module)[_STEP] = recorded
+            recorders = _listening[module][1] if module in _listening else _listen_to_steps(module)
+            if self not in recorders:
+                recorders.append(self)
         self._users.add(id(user))
 
     def pause(self, module: nn.Module) -> None:
         """Let the module be as it was: after a validation it may be copied."""
-        vars(module).pop(_STEP, None)
-        vars(module).update(self._hidden)
+        hidden, recorders = _listening.get(module, ({}, []))
+        if self not in recorders:
+            return
+        recorders.remove(self)
+        if not recorders:
+            del _listening[module]
+            del vars(module)[_STEP]
+            vars(module).update(hidden)
 
     def clear(self) -> None:
         """Drop what was recorded."""
@@ -103,6 +99,7 @@ class Recorder:
         step = RecordedStep(dataloader, self.seen, on_cpu(batch), _index(batch))
         with listening_to(self.encoder, step.calls):
             yield
+        step.calls[:] = _distinct(step.calls)
         self.seen += 1
         self.steps.append(step)
         self._bytes += step.nbytes
@@ -115,10 +112,46 @@ class Recorder:
 
 _recorders: WeakKeyDictionary[nn.Module, dict[int, Recorder]] = WeakKeyDictionary()
 
+_listening: WeakKeyDictionary[nn.Module, tuple[dict[str, Any], list[Recorder]]] = WeakKeyDictionary()
+"""Modules whose steps are recorded: the attribute that the recorded step hides, if any, and who records."""
+
 
 def recorder_of(module: nn.Module, encoder: Encoder) -> Recorder:
     """The recorder that all callbacks share which listen to one encoder of a module."""
     return _recorders.setdefault(module, {}).setdefault(id(encoder.base), Recorder(encoder))
+
+
+def _listen_to_steps(module: nn.Module) -> list[Recorder]:
+    """Wrap a module's validation step once for all recorders of its encoders, which join the list."""
+    step: Any = getattr(module, _STEP)
+    recorders: list[Recorder] = []
+
+    @wraps(step)
+    def recorded(batch: Any, *args: Any, **options: Any) -> Any:
+        # After the batch: its number and that of its loader, as far as the step takes them.
+        loader = options.get("dataloader_idx", args[1] if len(args) > 1 else 0)
+        with ExitStack() as stack:
+            for recorder in recorders:
+                stack.enter_context(recorder.recording(batch, loader))
+            return step(batch, *args, **options)
+
+    # An attribute of the object hides the method of its class; a compiled module has one of its own.
+    _listening[module] = {name: value for name, value in vars(module).items() if name == _STEP}, recorders
+    vars(module)[_STEP] = recorded
+    return recorders
+
+
+def _distinct(calls: list[EncoderInputs]) -> list[EncoderInputs]:
+    kept: list[EncoderInputs] = []
+    for call in calls:
+        inputs = call.tensors
+        if not any(
+            inputs.keys() == other.tensors.keys()
+            and all(torch.equal(value, other.tensors[name]) for name, value in inputs.items())
+            for other in kept
+        ):
+            kept.append(call)
+    return kept
 
 
 @contextmanager

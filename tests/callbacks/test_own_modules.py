@@ -1,8 +1,10 @@
 """Callbacks in trainers of anybody's modules, against hooks and plain loops of this file's own."""
 
+import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ import wandb
 from callbacks.own_modules import HEADS, LAYERS, Library, Mine, Tuples, Twins, examples, loaders, tuples
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import BertModel, GPT2Config, GPT2Model
 from wandb_log import leaves, read_log
 
@@ -213,6 +215,93 @@ def test_without_a_further_validation_nothing_is_said_of_the_end(sanity: int, tm
     assert all(torch.equal(copied[name], value) for name, value in before.items())
 
 
+class Both(Twins):
+    def validation_step(self, batch: Any, _: int) -> None:
+        self(batch["input_ids"], batch["attention_mask"])
+        self.teacher(batch["input_ids"], batch["attention_mask"])
+
+
+def test_callbacks_of_two_encoders_leave_the_module_as_it_was(tmp_path: Path) -> None:
+    module = Both()
+    names = ("encoder", "teacher")
+    own = [MeasureHeads("entropy", encoder=name, folder=tmp_path / name) for name in names]
+    trainer(tmp_path, *own).fit(module, *loaders())
+    assert "validation_step" not in vars(module)
+    for name in names:
+        assert set(heads(tmp_path / name, "entropy", "bits")["count"]) == {60}
+
+
+class Again(Mine):
+    shift = 0
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self(batch["input_ids"], batch["attention_mask"])
+        self((batch["input_ids"] + self.shift).clamp(max=49), batch["attention_mask"])
+
+
+@pytest.mark.parametrize(("shift", "texts"), [(0, 60), (1, 120)])
+def test_an_encoder_that_is_called_twice_in_a_step(shift: int, texts: int, tmp_path: Path) -> None:
+    module = Again()
+    module.shift = shift
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*count twice")
+        trainer(tmp_path, MeasureHeads("entropy", folder=tmp_path / "heads")).validate(
+            module, loaders()[1], verbose=False
+        )
+    assert set(heads(tmp_path / "heads", "entropy", "bits")["count"]) == {texts}
+
+
+def test_scores_are_those_of_the_last_step(tmp_path: Path) -> None:
+    module, saved = spread(Mine()), pl.callbacks.ModelCheckpoint(tmp_path, "{step}", save_top_k=-1)
+    runner = trainer(tmp_path, DisableHeads(folder=tmp_path / "heads"), saved, enable_checkpointing=True)
+    runner.fit(module, *loaders())
+    before = json.loads((tmp_path / "heads/scores.json").read_text())
+    runner.validate(module, loaders()[1], ckpt_path=str(tmp_path / "step=5.ckpt"), verbose=False)
+    after = json.loads((tmp_path / "heads/scores.json").read_text())
+    assert before["step"] == after["step"] == 10
+    assert after["sets"] == before["sets"]
+
+
+def grows(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    """Two classes before training, three after it."""
+    return mine(module, batch).argmax(-1), batch["labels"] * (2 if module.global_step else 1)
+
+
+def test_a_score_that_fails_at_the_end_does_not_lose_the_training(tmp_path: Path) -> None:
+    own = DisableHeads(metric="f1", outcome=grows, folder=tmp_path / "heads")
+    with pytest.warns(UserWarning, match="no numbers of the end of this training. metric is f1"):
+        trainer(tmp_path, own, epochs=1).fit(Mine(), *loaders())
+
+
+def sorted_scores(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    answers_BC, label_B = mine(module, batch), batch["labels"].bfloat16()
+    return answers_BC[:, 0].bfloat16(), label_B if module.global_step else label_B * 0
+
+
+def test_scores_in_half_precision_that_are_all_one_before_training(tmp_path: Path) -> None:
+    trainer(tmp_path, DisableHeads(outcome=sorted_scores, folder=tmp_path / "heads"), epochs=1).fit(Mine(), *loaders())
+    assert set(pd.read_parquet(tmp_path / "heads/ablation.parquet")["count"]) == {60}
+
+
+def endless(rows: list[Any]) -> DataLoader[Any]:
+    class Rows(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(rows)
+
+    return DataLoader(Rows(), 16)
+
+
+@pytest.mark.parametrize("epochs", [-1, 2])
+def test_gradients_of_a_training_whose_length_is_not_known(epochs: int, tmp_path: Path) -> None:
+    class Stops(pl.Callback):
+        def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            trainer.should_stop = trainer.current_epoch == 1
+
+    own = GradientFlow(folder=tmp_path / "heads")
+    trainer(tmp_path, own, Stops(), epochs=epochs).fit(Mine(), endless(examples(64, 1)))
+    assert set(heads(tmp_path / "heads", "gradient_flow", "gradient_norm", "training").step) == {0}
+
+
 def test_the_folder_is_that_of_a_finished_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in (0, 1):
         pl.seed_everything(seed, verbose=False)
@@ -341,6 +430,14 @@ def halved(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     return mine(module, batch)[::2], batch["labels"]
 
 
+def many(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    return mine(module, batch), batch["labels"].float()
+
+
+def thirds(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    return mine(module, batch)[:, [0, 1, 1]], batch["labels"]
+
+
 @pytest.mark.parametrize(
     ("make", "callback", "words"),
     [
@@ -353,6 +450,8 @@ def halved(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
         (NoValidation, lambda: DisableHeads(), r"this training has no validation"),
         (Mine, lambda: DisableHeads(outcome=halved), r"outcome halved returns predictions of shape \[8, 2\]"),
         (Mine, lambda: DisableHeads(metric="pearson"), r"metric is pearson, but the labels are classes"),
+        (Mine, lambda: DisableHeads(outcome=many), r"returns 2 numbers for each example and labels that are scores"),
+        (Mine, lambda: DisableHeads(metric="f1", outcome=thirds), r"metric is f1, which is of 2 classes"),
         (Mine, lambda: DisableHeads(mode="resample"), r"Mode 'resample' runs single examples"),
         (Mine, lambda: DisableHeads(plans=["similar_groups"]), r"Plan 'similar_groups' runs single examples"),
         (Mine, lambda: MeasureHeads("features"), r"Measure 'features' needs annotated words"),
