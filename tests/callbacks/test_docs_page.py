@@ -32,7 +32,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     data = examples(40, 5)
     names |= {"model": Library().model, "train": data, "held_out": data}
-    names["args"] = TrainingArguments(str(tmp_path / "hf"), use_cpu=True, report_to=[], save_strategy="no", max_steps=2)
+    quiet = {"use_cpu": True, "report_to": [], "save_strategy": "no"}
+    names["args"] = TrainingArguments(str(tmp_path / "hf"), eval_strategy="epoch", max_steps=2, **quiet)
     exec(of_huggingface, names)
     names["trainer"].evaluate()
     assert (tmp_path / "hf/heads/ablation.parquet").is_file()
