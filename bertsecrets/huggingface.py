@@ -112,7 +112,7 @@ class HeadsCallback(TrainerCallback):
         trainer = self._trainer
         names = set(given.get("metrics") or ())
         step, earlier = self._evaluated or (-1, names)
-        # Of several sets the callback only gets metrics with their names.
+        # With several evaluation sets, only the prefix of the metrics tells which one this is.
         if trainer.fn == "fit" and step == state.global_step and names != earlier:
             raise UserError(
                 "This training has several evaluation sets, and heads are analysed on one; give the Trainer one data "

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from bertsecrets.ablation.outcomes import Collected
@@ -19,7 +18,7 @@ from bertsecrets.ablation.verdicts import Judging, judge
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.special_tokens import special_token_ids
+from bertsecrets.data.special_tokens import TokenNames, special_token_ids
 from bertsecrets.grid import Shown
 from bertsecrets.models.encoder import Encoder
 from bertsecrets.results.components import GROUP
@@ -142,9 +141,7 @@ class BlockAttention(Analysis):
     def __init__(
         self,
         ablation: AblationSettings | None = None,
-        tokens: Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1, description="a list of sep and cls")] = (
-            "sep",
-        ),
+        tokens: TokenNames = ("sep",),
     ) -> None:
         self.settings = ablation or AblationSettings.read("ablation", {})
         super().__init__(self.settings.evaluation, self.settings.max_examples)

@@ -240,7 +240,7 @@ class Engine:
         values: Callable[[], Tensor],
         donated_RSHd: Tensor | None = None,
     ) -> Tensor:
-        """What the plan's mode puts in the place of every head's output; ``values`` gives their mean values."""
+        """The replacement of every head's output in the plan's mode; ``values`` computes their mean values."""
         constants_LHd = self.constants_LHd
         constants_Hd = None if constants_LHd is None else constants_LHd[layer].to(output_RSHd)
         heads = Heads(layer, output_RSHd, values, constants_Hd=constants_Hd, donated_BSHd=donated_RSHd)

@@ -16,7 +16,7 @@ from bertsecrets.data.sampler import BatchSpec
 from bertsecrets.errors import UserError
 
 Key = tuple[int, ...]
-"""What an example is told by: its index, or else its step, its place there and its process."""
+"""Identifies an example: by its index, or by its step, its row in the batch and its process."""
 
 
 def _rank() -> int:

@@ -1,7 +1,9 @@
 """The special tokens whose attention analyses look at."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from bertsecrets.errors import UserError
 
@@ -11,6 +13,9 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = {"sep": "[SEP]", "cls": "[CLS]"}
 """Their names in settings, with their labels."""
+
+TokenNames = Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1, description="a list of sep and cls")]
+"""A setting that lists some of them."""
 
 
 def special_token_ids(tokenizer: "PreTrainedTokenizerBase", names: Iterable[str], setting: str) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """A page of one text's attention: every head's map, as lines between tokens too, for a notebook or a browser."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertsecrets.attention.self_check import check_wrapper
 from bertsecrets.attention.watch import capture
+from bertsecrets.data.classes import names_of
 from bertsecrets.data.sources.base import check_characters
 from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
@@ -194,7 +195,7 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
     plan = Plan(_WITHOUT, *size, tuple(every_head(*size)))
     with evaluating(network), torch.no_grad():
         clean_BC, logits_BVC = engine_for(network)(network, plan).run(inputs)
-    names: Mapping[Any, str] = network.config.id2label or {}
+    names = names_of(network.config.id2label, network.config.num_labels)
     answer_with_head = _answer(clean_BC[0], names)
     title = f"The model answers {answer_with_head}"
     if clean_BC.shape[1] > 1:
@@ -209,13 +210,13 @@ def _answers(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[str, dict[tup
     }
 
 
-def _answer(logits_C: Tensor, names: Mapping[Any, str]) -> str:
+def _answer(logits_C: Tensor, names: Sequence[str]) -> str:
     """The likeliest class with its probability, or the score of a model with one output."""
     if len(logits_C) == 1:
         return number(float(logits_C[0]), 2)
     share_C = logits_C.float().softmax(-1)
     best = int(share_C.argmax())
-    return f"“{names.get(best, best)}” ({number(float(share_C[best]), 3)})"
+    return f"“{names[best]}” ({number(float(share_C[best]), 3)})"
 
 
 def _maps(network: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:

@@ -200,19 +200,8 @@ def test_a_lower_bound_and_its_curve_follow_the_count_of_heads_that_can_be_spare
     ],
 )
 def test_heads_that_can_be_spared_are_counted_in_words(changes: dict[str, Any], sentence: str) -> None:
-    counts = Spared(
-        "accuracy",
-        "uniform",
-        0.01,
-        0.95,
-        0.05,
-        72,
-        each=63,
-        at_least=41,
-        of_each=41,
-        excluded=0.0231,
-        falsely=0.2,
-        unchanged=0,
+    counts = replace(
+        SPARED, level=0.95, false_discovery_rate=0.05, heads=72, each=63, at_least=41, of_each=41, excluded=0.0231
     )
     assert spared_in_words(replace(counts, **changes)) == sentence
 

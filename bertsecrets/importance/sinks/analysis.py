@@ -1,7 +1,7 @@
 """Diagnose sink heads and intervene on them."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -10,7 +10,7 @@ from bertsecrets.ablation.forecast import announce
 from bertsecrets.analysis import Analysis, Context, Findings
 from bertsecrets.attention.values import watch_values
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.special_tokens import special_token_ids
+from bertsecrets.data.special_tokens import TokenNames, special_token_ids
 from bertsecrets.float64 import float64_device
 from bertsecrets.grid import HeadGrid
 from bertsecrets.importance.sinks.experiment import Sinks, is_sink, sink_rows
@@ -48,10 +48,7 @@ class InterveneOnSinks(Analysis):
     @typed
     def __init__(
         self,
-        tokens: Annotated[Sequence[Literal["sep", "cls"]], Field(min_length=1, description="a list of sep and cls")] = (
-            "sep",
-            "cls",
-        ),
+        tokens: TokenNames = ("sep", "cls"),
         attention: _Share = 0.5,
         value_ratio: Annotated[float, Field(gt=0, description="a number above 0")] = 0.5,
         change: _Share = 0.01,
