@@ -3,11 +3,11 @@
 The public API, for notebooks: any Hugging Face encoder and plain lists of sentences or pairs. Names are imported when
 they are first used.
 
+* :func:`load`: any model and its tokenizer, for the functions below.
 * :func:`measure`, :func:`disable`: numbers of every head on some texts; the effect of disabling each.
 * :func:`plan`: how many examples and seeds it takes to tell more about heads.
 * :func:`fine_tune`, :func:`demo`: fine-tune a classifier in a notebook; texts to try things out on.
 * :func:`head_view`: every head's attention to a sentence, as a page to explore.
-* :func:`load_embedder`: a sentence-embedding model, for the same functions.
 * :func:`watch`, :func:`override`, :class:`HeadEdit`: look at maps and replace heads in code of your own.
 * :func:`remove_heads`, :func:`save_pruned`, :func:`load_pruned`: physically smaller models.
 * :class:`MeasureHeads`, :class:`DisableHeads`, :class:`CaptureMaps`, :class:`GradientFlow`: callbacks for any
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bertsecrets.huggingface import HeadsCallback
     from bertsecrets.lightning import AnalyseHeads, CaptureMaps, DisableHeads, GradientFlow, MeasureHeads
     from bertsecrets.measures.base import Measure
-    from bertsecrets.models.sentence_embedder import load_embedder
+    from bertsecrets.models.checkpoint import load
     from bertsecrets.pages.head_view import HeadView, head_view
     from bertsecrets.pages.notebook_run import Run
     from bertsecrets.pages.power_page import PowerPlan
@@ -74,7 +74,7 @@ _HOMES = {
     "disable": "bertsecrets.api",
     "fine_tune": "bertsecrets.api",
     "head_view": "bertsecrets.pages.head_view",
-    "load_embedder": "bertsecrets.models.sentence_embedder",
+    "load": "bertsecrets.models.checkpoint",
     "load_pruned": "bertsecrets.pruning.removal",
     "measure": "bertsecrets.api",
     "numbers": "bertsecrets.reporting.numbers",
@@ -114,7 +114,7 @@ __all__ = [
     "disable",
     "fine_tune",
     "head_view",
-    "load_embedder",
+    "load",
     "load_pruned",
     "measure",
     "numbers",

@@ -300,7 +300,7 @@ def disable(
 ) -> DisabledHeads:
     """Disable every head (or layer) of a sequence classifier in turn, exactly, and judge the change of its score.
 
-    The score of a sentence-embedding model (:func:`load_embedder`) is the correlation of the cosine of two sentences
+    The score of a sentence-embedding model (:func:`load`) is the correlation of the cosine of two sentences
     with their similarity; the column ``flips`` is the mean absolute change of the cosine.
 
     Args:

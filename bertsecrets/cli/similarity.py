@@ -56,7 +56,7 @@ def analyze_similarity(config: DictConfig, settings: AnalyzeSettings, folder: Pa
     started = time.monotonic()
     task, ablation = _task(settings), settings.ablation
     sweep = _sweep(settings)
-    model, tokenizer = load_embedder(str(settings.keys.checkpoint), settings.model.revision)
+    model, tokenizer = load_embedder(find_checkpoint(str(settings.keys.checkpoint), settings.model.revision))
     data = make_data(settings, tokenizer)
     check_rows(settings, data, folder)
     check_attention(model)
@@ -123,7 +123,7 @@ def _task(settings: AnalyzeSettings) -> Task:
         raise UserError(
             f"'{settings.keys.checkpoint}' is a sentence-embedding model, which task '{task.name}' cannot judge: it "
             "has no similarity scores of sentence pairs; choose task=stsb or task=demo_similarity, or measure its "
-            "heads in Python (bs.load_embedder, bs.measure)."
+            "heads in Python (bs.load, bs.measure)."
         )
     further_metrics = [name for name in task.metrics if name != "spearman"]
     return task.model_copy(update={"metrics": ("spearman", *further_metrics), "label_range": (0.0, 1.0)})

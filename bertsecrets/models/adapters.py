@@ -49,6 +49,6 @@ def _merged(peft: Any, folder: Path, base: PreTrainedModel, name: str) -> PreTra
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise UserError(
             f"Adapter '{folder}', trained on '{base_of(folder)}', does not fit model '{name}' ({reason}); give the "
-            "model that it was trained on: model=folder model.path=<folder>."
+            "model that it was trained on: model=folder model.path=<folder>, or bs.load(..., base=<folder>)."
         ) from error
     return model

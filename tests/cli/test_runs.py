@@ -209,6 +209,26 @@ def test_a_plain_hugging_face_folder_is_analysed(finished: Path, tiny_bert: Path
     assert np.allclose(new[0], old[0], atol=1e-7)
 
 
+def test_a_run_is_loaded_for_the_api(finished: Path, tmp_path: Path) -> None:
+    import bertsecrets as bs
+    from bertsecrets.errors import UserError
+
+    path = finished / "checkpoints" / "final.ckpt"
+    for source in (finished, path):
+        model, tokenizer = bs.load(source)
+        for name, tensor in torch.load(path, weights_only=True)["state_dict"].items():
+            assert name.startswith("predictions") or torch.equal(
+                tensor, model.state_dict()[name.removeprefix("model.")]
+            )
+        assert list(model.config.id2label.values()) == ["different", "paraphrase"]
+        assert tokenizer.is_fast
+    content = torch.load(path, weights_only=True)
+    content["bertsecrets"]["model"]["family"] = "os.path:join"
+    torch.save(content, tmp_path / "theirs.ckpt")
+    with pytest.raises(UserError, match=r"is the code 'os\.path:join', which is not imported because a file names it"):
+        bs.load(tmp_path / "theirs.ckpt")
+
+
 def test_a_checkpoint_of_another_task_or_architecture_is_told(finished: Path, tiny_bert: Path, tmp_path: Path) -> None:
     from data.tasks import task
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification

@@ -10,11 +10,13 @@ from unittest.mock import Mock
 import peft
 import pytest
 import torch
+from data.toy import wordpiece
 from families import CONFIGS, HEADS, LAYERS, VOCABULARY, WIDTH, tiny_model
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 from torch import Tensor
 from transformers import (
+    AutoModelForMaskedLM,
     GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedModel,
@@ -22,6 +24,7 @@ from transformers import (
     T5ForSequenceClassification,
 )
 
+import bertsecrets as bs
 from bertsecrets.data.classes import all_classes, match_classes
 from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
@@ -329,3 +332,66 @@ def test_other_kinds_of_model_are_refused(tmp_path: Path) -> None:
             path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": {"quant_method": "x"}}))
         with pytest.raises(UserError, match=message):
             load_checkpoint(tmp_path / name, TASK, spec(tmp_path / name))
+
+
+TEXTS = ["the cat sees", "a dog", "the man eats fish", "a man saw the dog"] * 2
+
+
+def saved(folder: Path, model: PreTrainedModel | None = None) -> PreTrainedModel:
+    """A model that is saved with its tokenizer."""
+    model = tiny_model("bert") if model is None else model
+    model.resize_token_embeddings(len(wordpiece()))
+    model.save_pretrained(folder)
+    wordpiece().save_pretrained(folder)
+    return model.eval()
+
+
+def test_a_folder_or_a_name_of_the_hub_is_loaded_for_the_api(cache: Path, tmp_path: Path) -> None:
+    theirs, older = saved(tmp_path / "out" / "checkpoint-5"), tiny_model("bert", seed=1)
+    for model, commit in ((older, "b" * 40), (theirs, "a" * 40)):
+        saved(in_cache(cache, model, commit), model)
+    for loaded, expected in (
+        (bs.load(tmp_path / "out"), theirs),
+        (bs.load("them/theirs"), theirs),
+        (bs.load("them/theirs", revision="b" * 40), older.eval()),
+    ):
+        assert torch.equal(logits(loaded[0]), logits(expected))
+        assert not loaded[0].training
+    labels, quick = [0, 1, 2, 1] * 2, {"resamples": 100, "permutations": 100}
+    table = bs.disable(*bs.load("them/theirs"), TEXTS, labels, **quick).to_pandas()
+    assert table.equals(bs.disable(theirs, wordpiece(), TEXTS, labels, **quick).to_pandas())
+
+
+def test_a_model_without_a_classifier_is_loaded_as_its_encoder(tmp_path: Path) -> None:
+    masked = saved(tmp_path, AutoModelForMaskedLM.from_config(CONFIGS["bert"]()))
+    model, tokenizer = bs.load(tmp_path)
+    with torch.no_grad():
+        hidden, expected = model(**inputs()).last_hidden_state, masked.base_model(**inputs()).last_hidden_state
+    assert torch.equal(hidden, expected)
+    assert bs.measure(model, tokenizer, TEXTS, "entropy").num_layers == LAYERS
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_adapter_is_loaded_for_the_api(moved: bool, tmp_path: Path) -> None:
+    saved(base := tmp_path / "base")
+    wearing = adapted(base)
+    wearing.save_pretrained(tmp_path / "adapter")
+    model, _ = bs.load(tmp_path / "adapter", base=base.rename(tmp_path / "moved") if moved else None)
+    assert torch.allclose(logits(model), logits(wearing.merge_and_unload()), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("nowhere", {}, "Checkpoint 'nowhere' does not exist; give a .ckpt file"),
+        ("them/others", {}, "the hub cannot be reached, and the local cache has no model of this name"),
+        ("folder", {"base": "bert"}, "base is 'bert', but 'folder' is not an adapter"),
+        ("folder", {"family": "berd"}, "Unknown model.family 'berd'; did you mean 'bert'"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said(
+    name: str, options: dict[str, Any], message: str, cache: Path, tmp_path: Path
+) -> None:
+    saved(tmp_path / "folder")
+    with pytest.raises(UserError, match=message):
+        bs.load(name, **options)
