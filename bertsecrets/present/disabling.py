@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -47,6 +47,7 @@ from bertsecrets.results.formatting import (
     MISSING,
     are,
     counted,
+    have,
     listed,
     low_to_high,
     metric_label,
@@ -116,6 +117,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
     """The section of one set, metric and mode."""
     metric, mode = rows[0]["metric"], rows[0]["mode"]
     swept = only(beside, Swept, mode=mode)
+    spared = only(beside, Spared, metric=metric, mode=mode)
     findings: list[str] = []
     paragraphs: list[str] = []
     tables: list[Table] = []
@@ -124,7 +126,8 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         paragraphs.append(_disabled_in_words(swept, rows))
     for kind in dict.fromkeys(row["kind"] for row in rows):
         of_kind = with_values(rows, kind=kind)
-        first, *others = _kind_in_words(of_kind, swept, several=len(metrics) > 1)
+        excluded = spared.excluded if spared is not None and kind == HEAD.name else None
+        first, *others = _kind_in_words(of_kind, swept, several=len(metrics) > 1, excluded=excluded)
         findings.append(first if findings else f"{first}{_more_examples(of_kind, beside)}")
         if kind == HEAD.name and (rises := rises_in_words(of_kind, joint_verdicts(of_kind), [metric])):
             findings.append(rises)
@@ -146,7 +149,7 @@ def _section(ablation: AblationTable, rows: list[Row], beside: Sequence[Any], me
         part = f", the {len(closest)} closest of {len(groups)}" if len(closest) < len(groups) else ""
         title = f"Groups of heads with similar maps{part}, disabled ({mode}): {metric_label(metric)}"
         blocks.append(block(f"ablation_groups_{mode}_{metric}", title, figures.redundancy_chart, groups=closest))
-    if spared := only(beside, Spared, metric=metric, mode=mode):
+    if spared is not None:
         findings.insert(1, spared_in_words(spared))
         paragraphs += [_RULED_OUT] if spared.excluded is not None else []
         heads = HEAD.of(rows)
@@ -179,32 +182,43 @@ def _disabled_in_words(swept: Swept, rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _kind_in_words(rows: Sequence[Row], swept: Swept | None, *, several: bool) -> list[str]:
-    """How many variants of a kind have each verdict and the largest loss; then gains, and the smallest loss that is
-    found.
+def _kind_in_words(
+    rows: Sequence[Row], swept: Swept | None, *, several: bool, excluded: float | None = None
+) -> list[str]:
+    """The variants of a kind that are needed, or else the most that any costs, and how many can be spared; then gains,
+    and the smallest loss that is found.
     """
     kind = KINDS[rows[0]["kind"]]
     defined = _defined(rows)
-    subject = (
-        f"{counted(len(rows), kind.singular, kind.plural)} {kind.done or 'disabled'} in "
-        f"turn{_how(rows[0])}{_sampled(swept)}"
-    )
     metric = metric_label(rows[0]["metric"])
+    done = f"{kind.done or 'disabled'}{' in turn' * (len(rows) > 1)}{_how(rows[0])}{_sampled(swept)}"
+    subject = f"{counted(len(rows), kind.singular, kind.plural)} {done}"
     if not defined:
-        return [f"Of {subject}, {metric} is undefined for all of them."]
+        which = f"any of {subject}" if len(rows) > 1 else kind.label_of(rows[0])
+        return [f"{upper_first(metric)} is undefined without {which}."]
     needed, spared, unknown = tally(map(shown_verdict, rows))
-    parts = [
-        f"{needed} {are(needed)} needed ({metric} falls; {_correction_in_words(rows[0], needed)})"
-        if needed
-        else "none is shown to be needed",
-        f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})"
-        if spared
-        else "it is not shown that any can be spared",
-        *([f"for {unknown} there are {WORDS[INCONCLUSIVE]}"] if unknown else []),
-    ]
     # One of several metrics counts other heads than all of them, which titles do.
-    by = f"by {metric} " * several
-    first = f"Of {subject}, {by}{', '.join(parts[:-1])}, and {parts[-1]}; {_largest_loss(defined, metric)}."
+    by = f" by {metric}" * several
+    most = most_lost(rows, excluded)
+    only_one = f"{upper_first(kind.label_of(rows[0]))}, {done},"
+    if needed:
+        worst = min((row for row in defined if row["verdict"] == NEEDED), key=lambda row: row["delta"])
+        which = f"{needed} of {subject} {are(needed)}" if len(rows) > 1 else f"{only_one} is"
+        named = f", {'most of all ' * (needed > 1)}{kind.label_of(worst)}" if len(rows) > 1 else ""
+        how_sure = f"{metric} falls; {_correction_in_words(rows[0], needed)}"
+        first = f"{which} needed{by} ({how_sure}){named}: {points_in_words(worst)}"
+    elif most is None:
+        first = f"None of {subject} is needed{by}"
+    else:
+        costs = f"None of {subject} costs more than" if len(rows) > 1 else f"{only_one} costs at most"
+        first = f"{costs} {most} points of {metric}"
+    parts = [
+        first,
+        f"{spared} {WORDS[DISPENSABLE]} ({ruled_out_in_words(rows[0])})" if spared else "",
+        f"{unknown} {have(unknown)} no verdict" if unknown else "",
+        "" if needed else _largest_loss(defined, metric),
+    ]
+    first = f"{'; '.join(filter(None, parts))}."
     if len(defined) < len(rows):
         first += f" Undefined scores: {len(rows) - len(defined)}."
     better = sum(row["delta"] > 0 for row in defined)
@@ -216,6 +230,18 @@ def _kind_in_words(rows: Sequence[Row], swept: Swept | None, *, several: bool) -
         else "None looks like an improvement."
     )
     return [first, second, upper_first(smallest_loss_in_words(rows))]
+
+
+def most_lost(rows: Iterable[Row], excluded: float | None = None) -> str | None:
+    """The loss in points that is ruled out for each of the rows; None if it is undefined for some.
+
+    Args:
+        rows: Variants of one kind by one metric.
+        excluded: That loss if it is known, as :attr:`bertsecrets.ablation.rows.Spared.excluded`; else it follows from
+            the limits that hold for all rows together.
+    """
+    losses = [-joint_limits(row)[0] for row in rows] if excluded is None else [excluded]
+    return number(max(0.0, rounded_up(max(losses))), 1) if losses and np.isfinite(losses).all() else None
 
 
 def _how(row: Row) -> str:
@@ -254,8 +280,6 @@ def _largest_loss(defined: Sequence[Row], metric: str) -> str:
     name = KINDS[worst["kind"]].label_of(worst)
     if worst["delta"] >= 0:
         return f"none lowers {metric} on these examples"
-    if worst["verdict"] == NEEDED:
-        return f"the largest loss is {name}: {points_in_words(worst)}"
     within = worst["significant"] and worst["verdict"] == DISPENSABLE
     return (
         f"the largest loss, {name} at {points_in_words(worst)}, "

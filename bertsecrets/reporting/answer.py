@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from bertsecrets.ablation.rows import Power, found, only
 from bertsecrets.present.disabling import (
+    most_lost,
     points_in_words,
     ruled_out_in_words,
     settling_in_words,
-    smallest_loss_in_words,
 )
 from bertsecrets.present.grid import correlation_in_words
 from bertsecrets.present.ranking import picked
@@ -20,7 +20,7 @@ from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import HEAD, LAYER, Row
 from bertsecrets.results.disabled import rows_of
-from bertsecrets.results.formatting import are, head_label, metric_label, number
+from bertsecrets.results.formatting import are, counted, have, head_label, metric_label, number
 from bertsecrets.results.verdicts import INCONCLUSIVE, NEEDED, tally
 from bertsecrets.results.views import MeasureView
 from bertsecrets.statistics.ranks import RankCorrelation, rank_correlation
@@ -53,11 +53,9 @@ class ChangedAndNeeded:
         """Which way the two go together, as far as can be told."""
         correlation = self.correlation
         if not correlation.judged:
-            relation = "Too few heads to tell whether those that changed are those that are needed"
+            relation = "Too few heads to link how much a head changed with how much it is needed"
         elif not correlation.significant:
-            relation = (
-                "Beyond what both owe to depth, it cannot be told whether heads that changed more are needed more"
-            )
+            relation = "No clear link, beyond depth, between how much a head changed and how much it is needed"
         elif (correlation.claim.rho > 0) == self.by_loss:
             relation = "Heads that changed more are needed more"
         else:
@@ -121,8 +119,7 @@ def answers(
     rows = disabled.first
     related = changed_and_needed(views)
     relation = (
-        "It cannot be told whether the heads that changed are needed: "
-        f"{_why_unrelated(views['drift'].value('cosine'), rows)}."
+        f"Whether the heads that changed are needed is unknown: {_why_unrelated(views['drift'].value('cosine'), rows)}."
         if related is None
         else related.in_words
     )
@@ -159,8 +156,8 @@ def _changed_in_words(view: MeasureView, section: Section) -> str:
         else ""
     )
     return (
-        f"Of {int(np.isfinite(value_LH).sum())} heads these changed most, by the cosine of their maps before and after "
-        f"fine-tuning (1: unchanged; 95 % intervals, for all heads together): {'; '.join(named)}.{layers}"
+        f"The heads that changed most of {int(np.isfinite(value_LH).sum())}, by the cosine of their maps before and "
+        f"after fine-tuning (1: unchanged; 95 % intervals, for all heads together): {'; '.join(named)}.{layers}"
     )
 
 
@@ -176,21 +173,22 @@ def _needed_in_words(disabled: DisabledHeads, power: Power | None) -> str:
         named = "; ".join(f"{HEAD.label_of(row)}, {points_in_words(row)}" for row in certain[:_NAMED])
         first = f"{needed} of {disabled.judged} {are(needed)} needed ({falls}{which}{named})."
     else:
-        first = f"None of {disabled.judged} is shown to be needed on its own."
+        most = disabled.most_lost
+        none = f"None of {disabled.judged}" if disabled.partial else "No single head"
+        first = f"{none} is needed." if most is None else f"{none} costs more than {most} points of {metric}."
         if ordered and ordered[0]["delta"] < 0:
             worst = ordered[0]
-            first += (
-                f" The largest loss of {metric}, without {HEAD.label_of(worst)}, is "
-                f"{points_in_words(worst)}, "
-                f"{'within the margin' if worst['significant'] else 'not significant after correction'}."
-            )
-    first = f"{first} {spared} can be spared ({ruled_out_in_words(rows[0])})"
+            chance = "within the margin" if worst["significant"] else "not significant after correction"
+            first += f" The largest loss, without {HEAD.label_of(worst)}, is {points_in_words(worst)}, {chance}."
+    parts = [f"{spared} can be spared ({ruled_out_in_words(rows[0])})"] if spared else []
+    parts += [f"{unknown} {have(unknown)} no verdict"] if unknown else []
+    first = f"{first} {'; '.join(parts)}."
     if not unknown:
-        return f"{first}."
+        return first
     # By the first metric alone, each head may have a verdict.
     open_by_first = any(row["verdict"] == INCONCLUSIVE for row in ordered)
     settling = f" {settling_in_words(power)}" if power is not None and open_by_first else ""
-    return f"{first}; {unknown} {are(unknown)} neither: {smallest_loss_in_words(rows)}{settling}"
+    return f"{first}{settling}"
 
 
 def layers_in_words(table: AblationTable) -> str:
@@ -204,8 +202,10 @@ def layers_in_words(table: AblationTable) -> str:
     needed = sum(row["verdict"] == NEEDED for row in defined)
     worst = min(defined, key=lambda row: float(row["delta"]))
     if not needed:
-        return f"Of {len(rows)} {LAYER.plural} none is shown to be needed."
+        most = most_lost(rows)
+        bound = "is needed" if most is None else f"costs more than {most} points"
+        return f"None of {counted(len(rows), LAYER.singular, LAYER.plural)} {bound}."
     return (
-        f"Of {len(rows)} {LAYER.plural} {needed} {are(needed)} needed, most of all layer {worst['layer']}, "
-        f"{points_in_words(worst)}."
+        f"{needed} of {counted(len(rows), LAYER.singular, LAYER.plural)} {are(needed)} needed, "
+        f"{'most of all ' * (needed > 1)}layer {worst['layer']}: {points_in_words(worst)}."
     )

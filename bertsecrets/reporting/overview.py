@@ -1,7 +1,7 @@
 """The first screen of a run's page: the answer in a sentence, a grid of heads to ask, and what to do next."""
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from bertsecrets.data.sources.base import ALL
 from bertsecrets.present.disabling import (
     ONE_SIDED,
     change_in_words,
+    most_lost,
     points_in_words,
     raises_loss,
     reaches_zero,
@@ -36,10 +37,10 @@ from bertsecrets.results.formatting import (
     are,
     counted,
     have,
+    listed,
     metric_label,
     number,
     points,
-    rounded_up,
     upper_first,
     with_limits,
 )
@@ -75,6 +76,9 @@ _BY_NEED = (NEEDED, INCONCLUSIVE, DISPENSABLE, BETTER)
 
 _ROUNDS_TO_ZERO = 0.0005
 """A change of score below this is shown as zero points."""
+
+_NAMED_METRICS = 2
+"""Metrics that a title names."""
 
 _COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -155,9 +159,27 @@ class DisabledHeads:
     def title(self) -> str:
         """What the examples show, whatever the margin: the heads that are needed, or the most that a head can cost."""
         needed = [head for head, code in self.by_need.items() if code == NEEDED]
-        first = self._needed_heads(needed) if needed else self._cheap_heads() if self.spared else self._no_head()
-        layers = self._layers()
-        return _sentence(f"{first}; {layers}" if layers else first)
+        second = self._layers()
+        if needed:
+            first = self._needed_heads(needed)
+            # What the others cost together is news only where they cannot all go.
+            if self.together and self.together[0].change.high < 0:
+                second = f"the {len(self.spared)} that can be spared cost {self._together()}"
+        else:
+            first = self._cheap_heads() if self.spared else self._no_head()
+        return _sentence(f"{first}; {second}" if second else first)
+
+    def _together(self) -> str:
+        """The points that the heads that can each be spared cost or add together; empty if this was not tried."""
+        if not self.together or not np.isfinite(self.together[0].change.value):
+            return ""
+        first = self.together[0]
+        change = first.change
+        if abs(change.value) < _ROUNDS_TO_ZERO:
+            return "nothing together"
+        of_metric = f" of {metric_label(first.metric)}" if len(self.heads) > 1 else ""
+        chance = " (not significant)" * (change.low <= 0 <= change.high)
+        return f"{points(abs(change.value))}{of_metric} together{chance}"
 
     def _layers(self) -> str:
         """How many whole layers are needed, or the most that one can cost; empty without any."""
@@ -168,7 +190,7 @@ class DisabledHeads:
         if needed := sum(code == NEEDED for code in codes.values()):
             return f"{_counted(needed)} of {whole} {are(needed)} needed"
         metric, rows = next(iter(self.layers.items()))
-        most = _most_lost(rows.values())
+        most = most_lost(rows.values())
         if most is None:
             return f"none of {whole} is shown to be needed"
         return f"none of {whole} costs more than {most}{self._of(metric)}"
@@ -193,36 +215,32 @@ class DisabledHeads:
             first = f"{len(needed)} of {self.judged} are needed, most of all {HEAD.label_of(row)} {cost}"
         # Simultaneous limits: they hold for whichever heads are left.
         others = [row for head, row in self.heads[metric].items() if head not in needed]
-        most = _most_lost(others)
+        most = most_lost(others)
         if most is None:
             return first
         rest = "the other head" if len(others) == 1 else f"each of the other {len(others)}"
         return f"{first}; {rest} costs at most {most}{self._of(metric)}"
 
     def _cheap_heads(self) -> str:
-        """The heads that can each be spared, and what they cost together, or the most that any head can cost."""
-        row, most = self.any_row, self.most_lost
-        metrics = metric_label(row["metric"]) if len(self.heads) == 1 else "each metric"
-        cheap = f"{len(self.spared)} of {self.judged}"
-        cheap += (
-            " can each be spared"
-            if row["margin"] is None
-            else f" cost less than {points(row['margin'])} of {metrics} each"
-        )
-        if self.together and np.isfinite(self.together[0].change.value):
-            first = self.together[0]
-            disabled, change = first.heads.split(), first.change.value
-            alone = sum(row["delta"] for row in self.heads[first.metric].values() if row["heads"] in disabled)
-            summed = number(100 * alone, 1, signed=True)
-            of_metric = f" of {metric_label(first.metric)}" if len(self.heads) > 1 else ""
-            if abs(change) < _ROUNDS_TO_ZERO:
-                joint = "and nothing together"
-            elif change < 0:
-                joint = f"but {points(-change)}{of_metric} together"
-            else:
-                joint = f"and together add {points(change)}{of_metric}"
-            return f"{cheap} ({summed} added up), {joint}"
-        return cheap if most is None else f"{cheap}, and none more than {most}{self._of(row['metric'])}"
+        """The heads that can each be spared; where they were not disabled together, the most that any head can cost."""
+        margin, most, spared, judged = self.any_row["margin"], self.most_lost, len(self.spared), len(self.verdicts)
+        heads = f"{spared} of {self.judged}"
+        if spared == judged:
+            heads = f"each of {'the ' * (not self.partial)}{self.judged}" if judged > 1 else self.judged
+        several = spared > 1 and spared < judged
+        metrics = list(map(metric_label, self.heads))
+        of_metrics = listed(metrics) if len(metrics) <= _NAMED_METRICS else f"each of {len(metrics)} metrics"
+        if margin is None:
+            cheap = f"{heads} can {'each ' * several}be spared"
+        else:
+            cheap = f"{heads} {'each cost' if several else 'costs'} less than {points(margin)} of {of_metrics}"
+        if together := self._together():
+            change = self.together[0].change
+            adding = "and add" if change.value >= _ROUNDS_TO_ZERO else "but" if change.high < 0 else "and"
+            return f"{cheap}, {adding} {together}"
+        if most is None or spared == judged:
+            return cheap
+        return f"{cheap}, and none more than {most}{self._of(self.any_row['metric'])}"
 
     def _no_head(self) -> str:
         """The most that a head can cost, where none is needed and none can be spared."""
@@ -235,9 +253,7 @@ class DisabledHeads:
     @property
     def most_lost(self) -> str | None:
         """The loss by the first metric, in points, that is ruled out for every single head; None where undefined."""
-        if self.excluded is not None:
-            return _at_most(self.excluded)
-        return _most_lost(self.first)
+        return most_lost(self.first, self.excluded)
 
     @property
     def judged(self) -> str:
@@ -335,16 +351,6 @@ class DisabledHeads:
         return next((head for head in self.by_need if head in defined), next(iter(self.by_need)))
 
 
-def _most_lost(rows: Iterable[Row]) -> str | None:
-    """The loss in points that the limits of all rows rule out together; None if some are undefined."""
-    losses = [-joint_limits(row)[0] for row in rows]
-    return _at_most(max(losses)) if losses and np.isfinite(losses).all() else None
-
-
-def _at_most(loss: float) -> str:
-    return number(max(0.0, rounded_up(loss)), 1)
-
-
 def _each(rows: Mapping[str, Mapping[Place, Row]]) -> list[Row]:
     """The rows of all metrics."""
     return [row for of_metric in rows.values() for row in of_metric.values()]
@@ -437,9 +443,12 @@ def together_in_words(disabled: DisabledHeads) -> list[str]:
     if not together:
         return []
     parts = [f"{metric_label(row.metric)} is {number(row.score)}, {change_in_words(row.change)}" for row in together]
+    first = together[0]
+    heads = first.heads.split()
+    alone = sum(row["delta"] for row in disabled.heads[first.metric].values() if row["heads"] in heads)
     return [
-        f"Without all {len(together[0].heads.split())} of them together, {' and '.join(parts)}, on the examples that "
-        "chose them."
+        f"Without all {len(heads)} of them together, {' and '.join(parts)}, on the examples that chose them; one at a "
+        f"time, their changes of {metric_label(first.metric)} add up to {number(100 * alone, 1, signed=True)}."
     ]
 
 

@@ -96,27 +96,38 @@ SECOND = [{**HEADS[0], "metric": "f1"}, {**HEADS[1], "metric": "f1", "verdict": 
         (
             HEADS,
             [
-                "Of 4 heads disabled in turn (uniform), 1 is needed (accuracy falls; in 90% of sweeps, none falsely), "
-                "2 can be spared (a loss of 1.0 point or more is ruled out), and for 1 there are not enough examples "
-                "to tell; the largest loss is layer 0 · head 0: −19.1 points (−21.1 to −17.1).",
+                "1 of 4 heads disabled in turn (uniform) is needed (accuracy falls; in 90% of sweeps, none falsely), "
+                "layer 0 · head 0: −19.1 points (−21.1 to −17.1); 2 can be spared (a loss of 1.0 point or more is "
+                "ruled out); 1 has no verdict.",
                 "Heads: 2 look like an improvement, of which 1 significant",
                 "With 408 examples a loss of about 2.9 points or more is found with 80 % power, given the predictions "
                 "that the median head changes.",
             ],
         ),
-        (HEADS[:2], ["and 1 can be spared (a loss of 1.0 point or more is ruled out); the largest", "1 looks like an"]),
+        (
+            HEADS[:2],
+            ["(−21.1 to −17.1); 1 can be spared (a loss of 1.0 point or more is ruled out).", "1 looks like an"],
+        ),
         (
             HEADS[3:],
-            ["none is shown to be needed, it is not shown that any can be spared, and for 1 there are not enough"],
+            [
+                "Layer 1 · head 1, disabled (uniform), costs at most 3.0 points of accuracy; 1 has no verdict; the "
+                "largest loss, layer 1 · head 1 at −1.0"
+            ],
         ),
-        (NOISE, ["the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance"]),
+        (
+            NOISE,
+            [
+                "None of 4 heads disabled in turn (uniform) costs more than 21.1 points of accuracy; 4 have no verdict; the largest loss, layer 0 · head 0 at −19.1 points (−21.1 to −17.1), may be chance"
+            ],
+        ),
         # A loss is not shown as zero points, and a gain not as a loss.
         ([row("l00h00", -0.0003)], ["layer 0 · head 0 at −0.030 points (−2.030 to +1.970), may be chance"]),
         ([row("l00h00", 0.031)], ["none lowers accuracy on these examples"]),
         (
             [row("l00h00", -0.004, True, verdict="dispensable")],
             [
-                "none is shown to be needed, and 1 can be spared",
+                "costs at most 2.4 points of accuracy; 1 can be spared",
                 "−0.4 points (−2.4 to +1.6), is significant but within",
             ],
         ),
@@ -130,7 +141,10 @@ SECOND = [{**HEADS[0], "metric": "f1"}, {**HEADS[1], "metric": "f1", "verdict": 
         ),
         (
             [*HEADS, *SECOND],
-            ["(uniform), by accuracy 1 is needed", "Of 2 heads disabled in turn (uniform), by F1 2 are needed"],
+            [
+                "1 of 4 heads disabled in turn (uniform) is needed by accuracy",
+                "2 of 2 heads disabled in turn (uniform) are needed by F1",
+            ],
         ),
     ],
 )
@@ -210,7 +224,7 @@ def test_only_the_last_step_is_in_words_and_the_others_are_drawn() -> None:
     earlier = [{**each, "step": 5, "stage": "training", "delta": 0.0} for each in HEADS]
     later = [{**each, "stage": "training"} for each in HEADS]
     words, figures, _ = written([*earlier, *later])
-    assert "Of 4 heads" in words
+    assert "1 of 4 heads disabled" in words
     assert "ablation_head_uniform_accuracy_trajectory" in figures
 
 
@@ -328,21 +342,21 @@ def test_undefined_scores_are_counted_and_do_not_hide_the_worst() -> None:
     gone = row("l02h00", 0.0, layer=2, head=0) | dict.fromkeys(names, math.nan)
     for rows in ([gone, *HEADS], [*HEADS, gone]):
         words, _, _ = written(rows)
-        assert "the largest loss is layer 0 · head 0: −19.1 points" in words
+        assert "layer 0 · head 0: −19.1 points" in words
         assert "Undefined scores: 1." in words
         assert "about 2.9 points" in words
         scalars = ablation_scalars(AblationTable.from_rows(rows))
         assert scalars["ablation/worst_delta"] == pytest.approx(-19.1)
         assert scalars["ablation/smallest_effect"] == pytest.approx(2.9)
     words, _, lead = written([gone])
-    assert lead == [words] == ["Of 1 head disabled in turn (uniform), accuracy is undefined for all of them."]
+    assert lead == [words] == ["Accuracy is undefined without layer 2 · head 0."]
 
 
 def test_each_set_has_a_section() -> None:
     other = [{**each, "evaluation": "mismatched", "delta": 0.0, "significant": False} for each in HEADS]
     words, figures, _ = written([*HEADS, *other])
     assert "Of 8 heads" not in words
-    assert words.count("Of 4 heads") == 2
+    assert words.count("1 of 4 heads disabled") == 2
     assert {"ablation_head_uniform_accuracy", "ablation_head_uniform_accuracy_mismatched"} <= set(figures)
     assert ablation_scalars(AblationTable.from_rows([*HEADS, *other]))["ablation/n_variants"] == 4
 
@@ -372,11 +386,11 @@ def test_a_sample_is_named() -> None:
     words, _, _ = written(HEADS, [swept])
     assert words.splitlines()[1] == "The output of a disabled head is the mean of its values."
     assert (
-        "Of 4 heads disabled in turn (uniform) on 408 random examples of 1,043 (ablation.budget=10min), 1 is needed"
+        "1 of 4 heads disabled in turn (uniform) on 408 random examples of 1,043 (ablation.budget=10min) is needed"
         in words
     )
     words, _, _ = written(HEADS, [replace(swept, budget=None)])
-    assert "(uniform) on 408 random examples of 1,043, 1 is needed" in words
+    assert "(uniform) on 408 random examples of 1,043 is needed" in words
 
 
 def test_a_screened_sweep_says_what_it_may_have_missed() -> None:

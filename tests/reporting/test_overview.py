@@ -61,9 +61,9 @@ def disabled(folder: Path, *, needed: bool, spared: bool, layers: str = "") -> D
     [
         (True, True, "", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 costs "
                          "at most 4.2."),
-        (False, True, "nd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; one of two "
+        (False, True, "nd", "2 of 6 heads each cost less than 1.0 point of accuracy, and none more than 6.2; one of two "
                             "whole layers is needed."),
-        (False, True, "dd", "2 of 6 heads cost less than 1.0 point of accuracy each, and none more than 6.2; none of two "
+        (False, True, "dd", "2 of 6 heads each cost less than 1.0 point of accuracy, and none more than 6.2; none of two "
                             "whole layers costs more than 0.2."),
         (True, False, "nn", "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 "
                             "costs at most 4.2; two of two whole layers are needed."),
@@ -76,30 +76,49 @@ def test_the_title_is_the_answer(needed: bool, spared: bool, layers: str, title:
     assert disabled(tmp_path / "run", needed=needed, spared=spared, layers=layers).title() == title
 
 
+_CHEAP = "2 of 6 heads each cost less than 1.0 point of accuracy"
+_IS_NEEDED = (
+    "Layer 1 · head 2 is needed (−5.0 points of accuracy, at least −3.5); each of the other 5 costs at most 4.2"
+)
+
+
 @pytest.mark.parametrize(
-    ("change", "together"),
+    ("needed", "change", "title"),
     [
-        (-0.2, " (+1.0 added up), but 20.0 points together."),
-        (-0.0001, " (+1.0 added up), and nothing together."),
-        (0.02, " (+1.0 added up), and together add 2.0 points."),
-        (float("nan"), ", and none more than 6.2."),
+        (False, -0.2, f"{_CHEAP}, but 20.0 points together."),
+        (False, -0.02, f"{_CHEAP}, and 2.0 points together (not significant)."),
+        (False, -0.0001, f"{_CHEAP}, and nothing together."),
+        (False, 0.06, f"{_CHEAP}, and add 6.0 points together."),
+        (False, float("nan"), f"{_CHEAP}, and none more than 6.2."),
+        (True, -0.2, f"{_IS_NEEDED}; the 2 that can be spared cost 20.0 points together."),
+        (True, -0.02, f"{_IS_NEEDED}."),
     ],
 )
-def test_the_title_says_what_the_spared_heads_cost_together(change: float, together: str, tmp_path: Path) -> None:
-    disabled(tmp_path / "run", needed=False, spared=True)
+def test_the_title_says_what_the_spared_heads_cost_together(
+    needed: bool, change: float, title: str, tmp_path: Path
+) -> None:
+    disabled(tmp_path / "run", needed=needed, spared=True)
     run = Run.open(tmp_path / "run")
     row = Together(
         "accuracy", "uniform", "0-0 0-1", 1.0, 0.8, 0.8 + change, Estimate(change, change - 0.05, change + 0.05)
     )
     run.write_rows(ABLATION, "training", 9, [row], mode="uniform")
     report = report_run(run, 6).report
-    assert report.title == f"2 of 6 heads cost less than 1.0 point of accuracy each{together}"
+    assert report.title == title
     if change != -0.2:
         return
     assert report.overview is not None
-    assert report.overview.notes[0].startswith(
-        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that chose them."
+    assert report.overview.notes[0] == (
+        "Without all 2 of them together, accuracy is 0.600, −20.0 points (−25.0 to −15.0), on the examples that chose "
+        "them; one at a time, their changes of accuracy add up to +1.0."
     )
+
+
+def test_where_every_head_can_be_spared_the_title_says_all(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", delta_LH=DELTA, dispensable_LH=np.ones((2, 3), bool))
+    effects = DisabledHeads.of(Run.open(tmp_path / "run"))
+    assert effects is not None
+    assert effects.title() == "Each of the 6 heads costs less than 1.0 point of accuracy."
 
 
 def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
@@ -109,7 +128,7 @@ def test_a_run_that_judged_some_heads_says_of_how_many(tmp_path: Path) -> None:
     AblationTable.from_rows(rows).write(run.ablation_path)
     effects = DisabledHeads.of(run)
     assert effects is not None
-    assert effects.title().startswith("2 of the 5 heads judged cost less than 1.0 point of accuracy each, ")
+    assert effects.title().startswith("2 of the 5 heads judged each cost less than 1.0 point of accuracy, ")
     assert next_steps(run, effects)[0].settles.startswith("2 of the 5 heads judged were spared one at a time.")
 
 
