@@ -161,7 +161,7 @@ class Context:
             UserError: If there is no such set.
         """
         name = data.check_evaluation(evaluation)
-        dataset = data.evaluation_dataset(name)
+        dataset = data.judged_dataset(name)
         return cls(
             model,
             data.task,

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from bertsecrets.ablation.arithmetic import Arithmetic, by_onednn, why_not_bf16
+from bertsecrets.ablation.cosine_change import CosineChange, cosine_change
 from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
@@ -329,6 +330,9 @@ class DisableAnalysis(Analysis):
         judged = self.judged(context)
         if judged is not None:
             yield judged.findings(context.stage)
+            moved = cosine_change(judged.outcomes) if isinstance(context.model, SentenceEmbedder) else None
+            if moved is not None:
+                yield Findings(CosineChange(), [moved])
 
     def judged(self, context: Context) -> Judged | None:
         """Sweep and judge the effects; None if only the plan is asked for, or the sweep would take too long.

@@ -15,7 +15,7 @@ from bertsecrets.cli.finish import finish, open_trainer
 from bertsecrets.cli.rows import record_rows
 from bertsecrets.cli.run_settings import run_of
 from bertsecrets.cli.settings import AnalyzeSettings, ModelSettings, read_analyze
-from bertsecrets.cli.similarity import analyze_similarity, is_embedder
+from bertsecrets.cli.similarity import embedder_settings
 from bertsecrets.errors import UserError
 from bertsecrets.keys import ViewKeys
 from bertsecrets.measures.base import Need
@@ -23,6 +23,7 @@ from bertsecrets.models.checkpoint import OUTPUTS, Checkpoint, initial_checkpoin
 from bertsecrets.models.classifier import SequenceClassifier
 from bertsecrets.models.loading import check_vocabulary, load_masked_lm, load_model
 from bertsecrets.models.origin import check_folder_origin, check_origin, check_same_size
+from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.results.config_copy import plain, write_config
@@ -45,27 +46,33 @@ def analyze(config: DictConfig) -> dict[str, dict[str, float]]:
     settings = read_analyze(plain(config))
     check_trainer(settings)
     with exclusive_run(config, folder):
-        if is_embedder(settings):
-            return analyze_similarity(config, settings, folder)
         return _analyze(config, settings, folder)
 
 
 def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dict[str, dict[str, float]]:
     started = time.monotonic()
+    embeds = embedder_settings(settings)
+    # Labels are read also where they are not used.
+    read, settings = settings.task, embeds or settings
     keys, task, spec = settings.keys, settings.task, settings.model
     if is_first_process():
         _log.info(f"Analysing {keys.checkpoint} ({spec.name} on {task.name}) in {displayed(folder)}")
     path = None if keys.checkpoint == INITIAL else find_checkpoint(str(keys.checkpoint), spec.revision)
     if keys.reference is None and _is_its_own_origin(path, spec):
         settings = _without_origin(settings)
-    tokenizer, data = begin(settings)
+    tokenizer, data = begin(replace(settings, task=read), apart=embeds is not None)
     checkpoint, reference = load_models(settings, tokenizer)
+    longest = settings.training["max_length"]
+    if isinstance(checkpoint.model, SentenceEmbedder):
+        longest = checkpoint.model.max_length
+        data.encode_apart(longest, judged=task.is_labelled)
+        task = data.task
     for note in checkpoint.notes:
         rank_zero_info(note)
     data.remarks += checkpoint.notes
     record = checkpoint.record
     init, seed = record.get("init", keys.init), record.get("seed", keys.seed)
-    check_model(checkpoint.model, settings.training["max_length"])
+    check_model(checkpoint.model, longest)
 
     origin = run_of(keys.checkpoint)
     if origin is not None and not (origin.folder / FINISHED).is_file():
@@ -81,6 +88,11 @@ def _analyze(config: DictConfig, settings: AnalyzeSettings, folder: Path) -> dic
         trained = {"name": run.name, "init": init, "seed": seed}
         if path is not None and path.is_file():
             trained["folder"] = str(path.parent.parent.resolve())
+        if embeds is not None:
+            revision = settings.config["model"]["revision"]
+            recorded.model = {**spec.model_dump(), "path": str(keys.checkpoint), "revision": revision}
+            if not task.is_labelled:
+                recorded.task = {**recorded.task, "labels": [], "label_range": None, "metrics": []}
         if OUTPUTS in record:
             trained[OUTPUTS] = record[OUTPUTS]
         if origin is not None:

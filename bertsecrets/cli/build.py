@@ -50,18 +50,21 @@ def make_loggers(settings: RunSettings, run: Run) -> list[Logger]:
     return _make_all("logger", settings.loggers, run=run, config=settings.config)
 
 
-def begin(settings: RunSettings, choosing: float | None = None) -> tuple[PreTrainedTokenizerFast, TaskData]:
+def begin(
+    settings: RunSettings, choosing: float | None = None, *, apart: bool = False
+) -> tuple[PreTrainedTokenizerFast, TaskData]:
     """Seed the generators of every process, and load tokenizer and data.
 
     Args:
         settings: Settings of the run.
         choosing: As in :class:`TaskData`.
+        apart: Whether each sentence of a pair is encoded by itself.
 
     Raises:
         UserError: If the tokenizer or the data are missing or do not fit the settings.
     """
     pl.seed_everything(settings.keys.seed, workers=True, verbose=False)
-    tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2)
+    tokenizer = load_tokenizer(settings.model, pairs=settings.task.texts == 2 and not apart)
     data = make_data(settings, tokenizer, choosing)
     check_rows(settings, data, run_folder())
     return tokenizer, data

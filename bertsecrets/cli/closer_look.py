@@ -24,6 +24,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import evaluating
 from bertsecrets.models.metrics import decide
+from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.reporting.overview import DisabledHeads
 from bertsecrets.results.captures import TellingExample, write_telling
 from bertsecrets.results.components import HEAD
@@ -39,7 +40,8 @@ _MODES = ("uniform", "zero")
 
 
 def look_closer(context: Context, settings: AblationSettings) -> None:
-    """Write what a run's page shows beyond the table of its sweep; nothing unless heads were disabled one at a time.
+    """Write what a run's page shows beyond the table of its sweep; nothing unless heads were disabled one at a time
+    in a model that answers for each text by itself.
 
     Runs the model in this process alone, over all examples of the sweep.
 
@@ -48,7 +50,7 @@ def look_closer(context: Context, settings: AblationSettings) -> None:
         settings: How effects are judged.
     """
     run, model = context.run, context.model
-    disabled = DisabledHeads.of(run)
+    disabled = None if isinstance(model, SentenceEmbedder) else DisabledHeads.of(run)
     if disabled is None:
         return
     row = disabled.any_row

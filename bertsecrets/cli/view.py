@@ -80,8 +80,7 @@ def _view_text(settings: ModelSettings[ViewKeys], start: tuple[int, ...]) -> Hea
         folder = None if run_of(name) is not None else model_folder(name, settings.model.revision)
         if folder is not None and keys.reference is None:
             # Somebody else's model shows its own classes, whatever task the settings name.
-            own = settings.task.model_copy(update={"labels": (), "label_range": None, "metrics": ()})
-            settings = replace(settings, task=own)
+            settings = replace(settings, task=settings.task.without_labels)
             untrained = output_names(folder) is None
         checkpoint, reference = load_models(settings, tokenizer)
     run = run_of(keys.checkpoint)

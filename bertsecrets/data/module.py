@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor, distributed
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import PreTrainedTokenizerFast
 
 from bertsecrets.data.annotation import Annotator, make_annotator
@@ -18,6 +18,7 @@ from bertsecrets.data.batch import Batch
 from bertsecrets.data.example import Example
 from bertsecrets.data.groups import note_on
 from bertsecrets.data.sampler import BatchSpec, BucketedEvalSampler, BucketedTrainSampler, ResumableDataLoader
+from bertsecrets.data.sentence_pairs import SentencePairs, sentences_of
 from bertsecrets.data.sources import TRAIN, SourceConfig, check_controls, make_source, text_columns
 from bertsecrets.data.sources.base import ALL, CHOOSING, Source
 from bertsecrets.data.sources.held_out import HeldOutSource
@@ -75,8 +76,11 @@ class TaskData(pl.LightningDataModule):
         self.max_length = max_length
         self.seed = seed
         self.annotator = annotator
+        self.apart: int | None = None
+        """Longest sentence in tokens where those of a pair are encoded apart; None if a pair is encoded as one."""
         self._examples: dict[str, list[Example]] = {}
         self._encoded: dict[tuple[str, int, int | None], EncodedSplit] = {}
+        self._pairs: dict[str, SentencePairs] = {}
         # The mismatched set of MNLI is often absent; the first set must be there.
         self.evaluation = {
             name: split for i, (name, split) in enumerate(task.evaluation.items()) if i == 0 or self.source.has(split)
@@ -170,9 +174,11 @@ class TaskData(pl.LightningDataModule):
 
     def encoded(self, split: str, max_length: int | None = None, pad_to: int | None = None) -> EncodedSplit:
         """A tokenised split; documents that are longer than ``max_length`` are cut into windows at sentence ends."""
-        key = (split, max_length or self.max_length, pad_to)
+        key = (split, max_length or self.apart or self.max_length, pad_to)
         if key not in self._encoded:
             examples = self.examples(split)
+            if self.apart is not None:
+                examples = sentences_of(examples)
             if has_documents(examples):
                 examples = self._windows(split, examples, key[1])
             encoded = EncodedSplit(
@@ -227,6 +233,37 @@ class TaskData(pl.LightningDataModule):
         """The tokenised evaluation set with this name."""
         return self.encoded(self.evaluation[name])
 
+    def judged_dataset(self, name: str) -> EncodedSplit | SentencePairs:
+        """The tokenised evaluation set with this name, with a label for each pair where sentences are encoded apart."""
+        split = self.evaluation[name]
+        if self.apart is None or not self.task.is_labelled:
+            return self.encoded(split)
+        if split not in self._pairs:
+            self._pairs[split] = SentencePairs(self.examples(split), self.tokenizer, self.apart)
+        return self._pairs[split]
+
+    def encode_apart(self, max_length: int, *, judged: bool) -> None:
+        """Encode each sentence of a pair by itself, as a sentence-embedding model reads them.
+
+        Args:
+            max_length: Longest sentence in tokens, special tokens included.
+            judged: Whether cosines are judged by gold similarities, which are scaled to 0..1, by rank correlation
+                first; else no label is used.
+        """
+        self.apart = max_length
+        if not judged:
+            self.task = self.task.without_labels
+            return
+        assert self.task.label_range is not None
+        low, high = self.task.label_range
+        metrics = ("spearman", *(name for name in self.task.metrics if name != "spearman"))
+        self.task = self.task.model_copy(update={"metrics": metrics, "label_range": (0.0, 1.0)})
+        for split, examples in self._examples.items():
+            labels = ((self.labels(split).double() - low) / (high - low)).tolist()
+            self._examples[split] = [
+                replace(example, label=label) for example, label in zip(examples, labels, strict=True)
+            ]
+
     def train_dataloader(self) -> DataLoader[Batch]:
         dataset = self.encoded(TRAIN)
         rank, world_size = self._rank_and_world_size()
@@ -234,7 +271,7 @@ class TaskData(pl.LightningDataModule):
         return self._loader(ResumableDataLoader, dataset, sampler)
 
     def _loader(
-        self, kind: type[DataLoader[Any]], dataset: EncodedSplit, sampler: Sampler[BatchSpec]
+        self, kind: type[DataLoader[Any]], dataset: Dataset[Batch], sampler: Sampler[BatchSpec]
     ) -> DataLoader[Batch]:
         return kind(
             dataset,
@@ -279,7 +316,8 @@ class TaskData(pl.LightningDataModule):
             raise UserError(
                 f"Unknown evaluation set '{name}' of task '{self.task.name}'; {choices(name, self.evaluation)}."
             )
-        dataset = self.encoded(self.evaluation[name], max_length, pad_to)
+        whole = max_length is None and pad_to is None
+        dataset = self.judged_dataset(name) if whole else self.encoded(self.evaluation[name], max_length, pad_to)
         return self.loader_of(dataset, sample_positions(len(dataset), max_examples, seed))
 
     def check_apart(self, what: str) -> None:
@@ -307,7 +345,9 @@ class TaskData(pl.LightningDataModule):
         dataset = self.encoded(TRAIN)
         return dataset.part(sample_positions(len(dataset), max_examples, 0))
 
-    def loader_of(self, dataset: EncodedSplit, positions: Sequence[int] | None = None) -> DataLoader[Batch]:
+    def loader_of(
+        self, dataset: EncodedSplit | SentencePairs, positions: Sequence[int] | None = None
+    ) -> DataLoader[Batch]:
         """This process's batches, in evaluation order, of a tokenised split or of some of its positions."""
         rank, world_size = self._rank_and_world_size()
         sampler = BucketedEvalSampler(dataset.lengths, self.config.eval_batch_size, rank, world_size, positions)

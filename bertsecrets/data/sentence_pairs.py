@@ -14,6 +14,15 @@ from bertsecrets.data.tokenization import EncodedSplit, group_tensor
 from bertsecrets.errors import UserError
 
 
+def sentences_of(examples: Sequence[Example]) -> list[Example]:
+    """The first sentences of pairs, then the second ones, as examples without labels; the texts of single ones."""
+    return [
+        Example(side * len(examples) + position, (example.texts[side],), None, example.annotations[side : side + 1])
+        for side in range(max(len(example.texts) for example in examples))
+        for position, example in enumerate(examples)
+    ]
+
+
 class SentencePairs(Dataset[Batch]):
     """A tokenised split of pairs; a batch of B pairs has 2 B rows: first all first sentences, then all second ones.
 
@@ -38,20 +47,7 @@ class SentencePairs(Dataset[Batch]):
             if not all(text.strip() for text in example.texts):
                 raise UserError(f"Example {example.index} has an empty sentence; give two sentences with words.")
         self.examples = examples
-        self.sentences = EncodedSplit(
-            [
-                Example(
-                    side * len(examples) + position,
-                    (example.texts[side],),
-                    None,
-                    example.annotations[side : side + 1],
-                )
-                for side in (0, 1)
-                for position, example in enumerate(examples)
-            ],
-            tokenizer,
-            max_length,
-        )
+        self.sentences = EncodedSplit(sentences_of(examples), tokenizer, max_length)
         """The first sentences, then the second ones, as examples of their own without labels."""
         first, second = self.sentences.lengths[: len(examples)], self.sentences.lengths[len(examples) :]
         self.lengths = [max(pair) for pair in zip(first, second, strict=True)]

@@ -182,6 +182,11 @@ class Task(_TaskSection):
         return self.is_regression or bool(self.labels)
 
     @property
+    def without_labels(self) -> "Task":
+        """The same task with nothing to learn or to judge by."""
+        return self.model_copy(update={"labels": (), "label_range": None, "metrics": ()})
+
+    @property
     def num_outputs(self) -> int:
         """Width of the classifier: one output per class; 1 for a score and for a task without labels."""
         return len(self.labels) or 1

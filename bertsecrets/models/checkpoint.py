@@ -17,10 +17,11 @@ from bertsecrets.errors import UserError
 from bertsecrets.models.adapters import merged
 from bertsecrets.models.classifier import GATES, RECORD
 from bertsecrets.models.encoder import describe, scale_heads
+from bertsecrets.models.families import set_family
 from bertsecrets.models.files import ADAPTER, adapter_outputs, base_of, is_file, names_of_adapter, output_names
 from bertsecrets.models.loading import load_config, load_folder, load_model, load_tokenizer
 from bertsecrets.models.origin import INITIAL_WEIGHTS, config_difference, structure
-from bertsecrets.models.sentence_embedder import is_embedder_folder, load_embedder
+from bertsecrets.models.sentence_embedder import embedder_spec, is_embedder_folder, load_embedder
 from bertsecrets.models.spec import INITIAL, RANDOM_INIT, ModelSpec, find_checkpoint
 from bertsecrets.settings import shown
 
@@ -221,7 +222,10 @@ def load(
     if base is not None and not adapts:
         raise UserError(f"base is '{base}', but '{path}' is not an adapter (it has no {ADAPTER}); leave base out.")
     if path.is_dir() and is_embedder_folder(path):
-        return load_embedder(path)
+        embedder = load_embedder(path)
+        if family is not None:
+            set_family(embedder, family)
+        return embedder, load_tokenizer(embedder_spec(path))
     origin = path.resolve() if not adapts else base_of(path) if base is None else base
     spec = ModelSpec(name=path.resolve().name, path=str(origin), family=family)
     if path.is_dir() and not adapts:
@@ -260,6 +264,8 @@ def initial_checkpoint(task: Task, spec: ModelSpec, init: str, seed: int) -> Che
 def _of_folder(path: Path, task: Task, spec: ModelSpec) -> Checkpoint:
     """The model of a folder of somebody else's, with its outputs in the order of the task's classes."""
     notes = []
+    if is_embedder_folder(path):
+        return Checkpoint(load_embedder(path), {}, path)
     if is_file(path / ADAPTER):
         outputs = adapter_outputs(path)
         named = tuple(names_of_adapter(load_config(spec).id2label, outputs))

@@ -16,6 +16,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.models.metrics import Predictions, check_metrics, score_logits, task_loss
 from bertsecrets.models.optimisation import freeze, linear_rate, parameter_groups
+from bertsecrets.models.sentence_embedder import SentenceEmbedder, cosine_of_pairs
 from bertsecrets.models.settings import OptimizerConfig
 from bertsecrets.models.sharding import set_whole, shard
 
@@ -35,7 +36,8 @@ class SequenceClassifier(pl.LightningModule):
     can change them, and a resumed run gives the numbers of an uninterrupted one.
 
     Args:
-        model: A transformers model with a sequence classification head of ``task.num_outputs`` outputs.
+        model: A transformers model with a sequence classification head of ``task.num_outputs`` outputs, or a
+            sentence-embedding model.
         task: Chooses loss and metrics.
         optimizer: How to fine-tune.
         evaluation_names: Names of the evaluation sets, in the order of the validation data loaders.
@@ -97,9 +99,9 @@ class SequenceClassifier(pl.LightningModule):
             self._sharded = True
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits ``[B, C]`` (C = 1 for a score)."""
+        """Logits ``[B, C]`` (C = 1 for a score), or the cosines of pairs ``[B, 1]`` of a sentence-embedding model."""
         logits_BC: Tensor = self.model(**batch.inputs()).logits
-        return logits_BC
+        return cosine_of_pairs(logits_BC) if isinstance(self.model, SentenceEmbedder) else logits_BC
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         step = self.trainer.fit_loop.total_batch_idx

@@ -6,12 +6,12 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from bertsecrets.errors import UserError, choices
 from bertsecrets.models.files import CONFIG, MODULES, check_weights, is_file, read_json, read_object
-from bertsecrets.models.loading import check_placed, load_config, load_tokenizer, max_positions, quiet
+from bertsecrets.models.loading import check_placed, load_config, max_positions, quiet
 from bertsecrets.models.spec import ModelSpec
 from bertsecrets.settings import shown
 
@@ -102,8 +102,8 @@ def is_embedder_folder(folder: Path) -> bool:
     return any(_kind(module) == "Pooling" for module in _modules(folder))
 
 
-def load_embedder(root: Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast]:
-    """A sentence-embedding model of Sentence Transformers, or the body of a SetFit model, and its tokenizer.
+def load_embedder(root: Path) -> SentenceEmbedder:
+    """A sentence-embedding model of Sentence Transformers, or the body of a SetFit model.
 
     Args:
         root: Its folder.
@@ -124,7 +124,8 @@ def load_embedder(root: Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast
             f"The model in '{root}' consists of {', '.join(kinds) or 'nothing'}; only Transformer, Pooling and "
             "Normalize, in this order, are supported."
         )
-    inner = _inside(root, modules[0])
+    spec = embedder_spec(root)
+    inner = Path(spec.path)
     pooling = _pooling(read_object(_inside(root, modules[1]) / "config.json"), root)
     settings = _optional(inner / "sentence_bert_config.json")
     if settings.get("do_lower_case"):
@@ -134,10 +135,8 @@ def load_embedder(root: Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast
         raise UserError(
             f"The model in '{root}' puts the prompt {shown(prompt)} before its texts, which is not supported."
         )
-    spec = ModelSpec(name=root.resolve().name or "folder", path=str(inner.resolve()))
     load_config(spec)
     check_weights(inner)
-    tokenizer = load_tokenizer(spec)
     with quiet():
         encoder, info = AutoModel.from_pretrained(
             spec.locate(), dtype=torch.float32, local_files_only=True, trust_remote_code=False, output_loading_info=True
@@ -152,7 +151,18 @@ def load_embedder(root: Path) -> tuple[SentenceEmbedder, PreTrainedTokenizerFast
     longest = settings.get("max_seq_length")
     limits = [length for length in (longest, max_positions(encoder)) if isinstance(length, int) and length > 0]
     encoder.float().eval()
-    return SentenceEmbedder(encoder, pooling, min(limits, default=_LONGEST)), tokenizer
+    return SentenceEmbedder(encoder, pooling, min(limits, default=_LONGEST))
+
+
+def is_setfit_folder(folder: Path) -> bool:
+    """Whether a folder is a SetFit model: a sentence-embedding model with a classifier of its embeddings."""
+    return any(is_file(folder / name) for name in ("config_setfit.json", "model_head.pkl"))
+
+
+def embedder_spec(root: Path) -> ModelSpec:
+    """The encoder in the folder of a sentence-embedding model."""
+    inner = _inside(root, _modules(root)[0])
+    return ModelSpec(name=root.resolve().name or "folder", path=str(inner.resolve()), objective="sentence_embeddings")
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:

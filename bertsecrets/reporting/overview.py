@@ -526,8 +526,10 @@ def next_steps(run: Run, disabled: DisabledHeads | None, experiments: Container[
     if disabled is None:
         trained = run.config().get("trained") or {}
         done = (Path(trained.get("folder") or run.folder) / run.ablation_path.name).is_file()
+        task = run.config()["task"]
+        labelled = bool(task.get("labels") or task.get("label_range"))
         open_questions = [
-            (not done, "Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED),
+            (labelled and not done, "Which heads does the model need?", f"{command} analysis=disable", ANNOUNCED),
             (done and "pruning" not in experiments, "How many heads can go together?", _prune(run), _MINUTES),
             (
                 done and "shrinking" not in experiments,

@@ -13,10 +13,11 @@ from hydra import compose, initialize_config_dir
 from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
-import bertsecrets.cli.run_settings  # noqa: F401  registers the resolver of the configuration
+import bertsecrets as bs
+import bertsecrets.cli.run_settings
 from bertsecrets.attention.override import HeadEdit, override
 from bertsecrets.cli.settings import read_analyze
-from bertsecrets.cli.similarity import analyze_similarity, is_embedder
+from bertsecrets.cli.similarity import embedder_settings
 from bertsecrets.data.module import TaskData
 from bertsecrets.data.sources import SourceConfig
 from bertsecrets.errors import UserError
@@ -101,7 +102,7 @@ def _composed(*arguments: str) -> dict[str, object]:
             ["task=stsb", "ablation.budget=10min"],
             "budgeted and merely planned sweeps are not",
         ),
-        (["task=stsb", "measure=[entropy]"], "is taken by bertsecrets.measure"),
+        (["task=stsb", "analysis=disable", "measure=[entropy]"], "run one command for each"),
     ],
 )
 def test_what_it_cannot_do_is_told_before_a_model_is_loaded(
@@ -109,6 +110,49 @@ def test_what_it_cannot_do_is_told_before_a_model_is_loaded(
 ) -> None:
     (embedder / "model.safetensors").write_bytes(b"not weights")
     settings = read_analyze(_composed(*arguments, f"checkpoint={embedder}"))
-    assert is_embedder(settings)
     with pytest.raises(UserError, match=sentence):
-        analyze_similarity(None, settings, tmp_path)  # type: ignore[arg-type]
+        embedder_settings(settings)
+
+
+@pytest.fixture
+def setfit(embedder: Path, tmp_path: Path) -> Path:
+    """A folder as SetFit writes it, with a head that would write a file if it were unpickled."""
+    (embedder / "config_setfit.json").write_text(json.dumps({"labels": ["bad", "good"], "normalize_embeddings": False}))
+    (embedder / "model_head.pkl").write_bytes(f"cos\nmkdir\n(S'{tmp_path / 'executed'}'\ntR.".encode())
+    rows = ["text,label", "a good film,good", "a bad film,bad", "the film was good,good", "bad,bad"]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    return embedder
+
+
+def test_heads_of_the_body_of_setfit_are_measured(setfit: Path, tmp_path: Path) -> None:
+    command = ["checkpoint=" + str(setfit), "data=csv", f"data.path={tmp_path / 'rows.csv'}", "data.text=text"]
+    given = ["data.label=label", "logger=none", "progress=false", f"hydra.run.dir={tmp_path / 'out'}"]
+    result = door("analyze", *command, "measure=[entropy]", *given)
+    assert result.returncode == 0, result.stderr
+    assert "analysis=disable" not in result.stdout
+    value_LH, _, count_LH = HeadTable.read(tmp_path / "out/heads.parquet").grid("entropy", "bits", "checkpoint", 0)
+    tokenizer, model = AutoTokenizer.from_pretrained(setfit), AutoModel.from_pretrained(setfit)
+    texts = [line.split(",")[0] for line in (tmp_path / "rows.csv").read_text().splitlines()[1:]]
+    assert (count_LH == len(texts)).all()
+    assert value_LH == pytest.approx(bs.measure(model, tokenizer, texts, "entropy").column("bits").numpy(), abs=1e-6)
+    result = door("analyze", *command, "analysis=disable", "overwrite=true", *given)
+    assert result.returncode != 0
+    assert "is a SetFit model, whose head is a pickle that could run any code and is not read" in result.stderr
+    assert "or measure its heads, e.g. measure=[entropy]" in result.stderr
+    assert not (tmp_path / "executed").exists()
+
+
+def test_sentences_of_pairs_are_measured_apart(embedder: Path, tmp_path: Path) -> None:
+    given = ["data.limit_eval=10", "logger=none", "progress=false", f"hydra.run.dir={tmp_path / 'out'}"]
+    result = door("analyze", "task=demo_similarity", f"checkpoint={embedder}", "measure=[offsets]", *given)
+    assert result.returncode == 0, result.stderr
+    value_LH, _, count_LH = HeadTable.read(tmp_path / "out/heads.parquet").grid("offsets", "previous", "checkpoint", 0)
+    assert (count_LH == 20).all()
+    data = TaskData(
+        read_analyze(_composed("task=demo_similarity", f"checkpoint={embedder}")).task,
+        SourceConfig.read("data", {"source": "demo", "limit_eval": 10}),
+        AutoTokenizer.from_pretrained(embedder),
+    )
+    texts = [text for example in data.examples("validation") for text in example.texts]
+    expected = bs.measure(AutoModel.from_pretrained(embedder), data.tokenizer, texts, "offsets").column("previous")
+    assert value_LH == pytest.approx(expected.numpy(), abs=1e-6)
