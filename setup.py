@@ -1,5 +1,6 @@
 """The build steps that pyproject.toml cannot express: configurations in the wheel, and a README for a package index."""
 
+import compileall
 import os
 import re
 import shutil
@@ -10,11 +11,15 @@ from setuptools.command.build_py import build_py
 
 
 class BuildWithConfigurations(build_py):
-    """Copy the package's modules, then the configurations; an editable installation uses those of the repository."""
+    """Copy the package's modules, then the configurations; an editable installation uses those of the repository, whose
+    modules it compiles, as pip does with those of a wheel: the first command need not.
+    """
 
     def run(self) -> None:
         super().run()
-        if not self.editable_mode:
+        if self.editable_mode:
+            compileall.compile_dir("bertsecrets", quiet=1)
+        else:
             target = Path(self.build_lib, "bertsecrets", "conf")
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree("conf", target)

@@ -115,6 +115,7 @@ class Context:
         stage, step: What the numbers are of: ``training``, or ``checkpoint`` for a finished model, and the optimiser
             steps that it was trained for.
         validation, last: The number of the validation, from 1, and whether it is the last one.
+        sample: Examples that are enough for a measure at this validation, a random sample; None for all.
         unchanged: Whether the weights are those of the last time that the analysis was run.
         output: The run that the findings are for, in whose folder finished steps are kept for an interrupted analysis
             to be resumed; None to keep nothing.
@@ -139,6 +140,7 @@ class Context:
     step: int = 0
     validation: int = 1
     last: bool = True
+    sample: int | None = None
     unchanged: bool = False
     output: Run | None = None
     key: tuple[object, ...] = ()

@@ -201,6 +201,7 @@ class TrainKeys(CommonKeys):
     """The settings of ``train``."""
 
     callbacks: dict[str, Section | None] = Field(default={}, description=_SECTIONS)
+    validation_examples: Annotated[_OptionalCount, _NO_CONDITION]
     report: Annotated[Section, _FOLLOWING] = Field(description=_SECTION)
     optimizer: Section = Field(description=_SECTION)
     checkpoint: Annotated[Section, _NO_CONDITION] = Field(description=_SECTION)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln
 
 from bertsecrets.ablation.scoring import Array, Weights, influences, scores, weighted_scores
 from bertsecrets.statistics.clusters import Clusters, by_cluster, cluster_sums, effective_count, numbered
@@ -53,7 +53,12 @@ def _chance_of_none(changes: ArrayLike, left: ArrayLike, audited: ArrayLike) -> 
     """Probability that so many changes are all among the pairs left out, none among the audited ones."""
     changes, left, audited = (np.asarray(value, np.float64) for value in (changes, left, audited))
     fit = np.minimum(changes, left)
-    log = gammaln(left + 1) - gammaln(left - fit + 1) + gammaln(left + audited - fit + 1) - gammaln(left + audited + 1)
+    log = (
+        scipy.special.gammaln(left + 1)
+        - scipy.special.gammaln(left - fit + 1)
+        + scipy.special.gammaln(left + audited - fit + 1)
+        - scipy.special.gammaln(left + audited + 1)
+    )
     return np.where(changes <= left, np.exp(log), 0.0)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,6 +13,7 @@ from bertsecrets.callbacks.trainer_state import (
     current_step,
     data_of,
     is_last_validation,
+    is_trained,
     log_grids,
     shows_progress,
     stage_of,
@@ -54,18 +56,25 @@ class RunAnalysis(pl.Callback):
             analysis's class.
         reference: The model before fine-tuning, for analyses that compare with it; None for the model as it is before
             the first training step.
+        sample: Examples that measures take at validations before the end of training; None for all.
 
     Raises:
         UserError: If the analysis does not fit the task or the model; raised before training.
     """
 
     def __init__(
-        self, analysis: Analysis, run: Run, name: str | None = None, reference: nn.Module | None = None
+        self,
+        analysis: Analysis,
+        run: Run,
+        name: str | None = None,
+        reference: nn.Module | None = None,
+        sample: int | None = None,
     ) -> None:
         self.analysis = analysis
         self.run = run
         self.name = name or type(analysis).__name__
         self.reference = reference
+        self.sample = sample
         self._validations = 0
         self._step: int | None = None
 
@@ -124,7 +133,9 @@ class RunAnalysis(pl.Callback):
         if trainer.sanity_checking:
             return
         self._validations += 1
-        context = self.context(trainer, pl_module)
+        # Only now: asked before training, the number of steps would set up the training data too early.
+        sample = None if is_trained(trainer) else self.sample
+        context = replace(self.context(trainer, pl_module), sample=sample)
         if self.analysis.is_due(context):
             keep(trainer, self.run, find(self.analysis, context))
             self._step = context.step

@@ -42,7 +42,12 @@ def is_last_validation(trainer: pl.Trainer) -> bool:
         return True
     module = trainer.lightning_module
     followed = isinstance(module, SequenceClassifier) and module.validated_after_training
-    return not followed and trainer.global_step >= trainer.estimated_stepping_batches
+    return not followed and is_trained(trainer)
+
+
+def is_trained(trainer: pl.Trainer) -> bool:
+    """Whether the weights are those after the last step: their numbers may be those of the run."""
+    return trainer.state.fn != TrainerFn.FITTING or trainer.global_step >= trainer.estimated_stepping_batches
 
 
 def shows_progress(trainer: pl.Trainer) -> bool:

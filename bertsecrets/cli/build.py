@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from bertsecrets.analysis import Analysis
 from bertsecrets.attention.self_check import check_attention
 from bertsecrets.callbacks.run_analysis import RunAnalysis
+from bertsecrets.cli.epoch_lines import EpochLines
 from bertsecrets.cli.last_checkpoint import AtomicCheckpointIO
 from bertsecrets.cli.quiet import in_job
 from bertsecrets.cli.rows import check_rows
@@ -28,6 +29,7 @@ from bertsecrets.doors import with_colon
 from bertsecrets.errors import UserError
 from bertsecrets.measures.analysis import MeasureAnalysis, Watched
 from bertsecrets.models.loading import load_tokenizer, max_positions
+from bertsecrets.results.progress import redraws
 from bertsecrets.results.run import Run
 from bertsecrets.results.training_progress import TrainingProgress
 from bertsecrets.settings import Section
@@ -93,7 +95,11 @@ def make_data(settings: RunSettings, tokenizer: PreTrainedTokenizerFast, choosin
 
 
 def make_watcher(
-    settings: RunSettings, run: Run, reference: PreTrainedModel | None = None, **arguments: Any
+    settings: RunSettings,
+    run: Run,
+    reference: PreTrainedModel | None = None,
+    sample: int | None = None,
+    **arguments: Any,
 ) -> list[pl.Callback]:
     """The callback that takes the chosen measures, as a list; empty without measures.
 
@@ -101,6 +107,7 @@ def make_watcher(
         settings: Settings of the run.
         run: The run to write to.
         reference: The model to compare with; None for the model before the first training step.
+        sample: As in :class:`RunAnalysis`.
         arguments: Further arguments to :class:`MeasureAnalysis`.
     """
     if not settings.measures:
@@ -115,7 +122,7 @@ def make_watcher(
     ]
     keys = settings.keys
     analysis = MeasureAnalysis(watched, keys.evaluation, keys.compare_with, **arguments)
-    return [RunAnalysis(analysis, run, reference=reference)]
+    return [RunAnalysis(analysis, run, reference=reference, sample=sample)]
 
 
 def make_callbacks(sections: Mapping[str, Section], **offered: Any) -> list[pl.Callback]:
@@ -160,9 +167,10 @@ def make_trainer(
     """
     # A sweep prints one line for each job.
     shown = settings.keys.progress and not in_job()
+    progress = TrainingProgress() if redraws() else EpochLines()
     return _build_trainer(
         settings,
-        callbacks=[*callbacks, *([TrainingProgress()] if shown else [])],
+        callbacks=[*callbacks, *([progress] if shown else [])],
         logger=loggers or False,
         default_root_dir=str(folder),
         enable_progress_bar=shown,

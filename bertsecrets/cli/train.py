@@ -84,7 +84,13 @@ def _train(settings: TrainSettings, folder: Path) -> dict[str, dict[str, float]]
     untrained = partial(load_model, spec, task, RANDOM_INIT, keys.seed)
     last = LastCheckpoint(last_path, settings.checkpoint.every_n_steps)
     callbacks = [
-        *make_watcher(settings, run=run, random=untrained, masked_lm=partial(load_masked_lm, spec, keys.init)),
+        *make_watcher(
+            settings,
+            run=run,
+            sample=keys.validation_examples,
+            random=untrained,
+            masked_lm=partial(load_masked_lm, spec, keys.init),
+        ),
         *make_callbacks(settings.callbacks, run=run, **settings.offered),
         LaterAmongEquals(
             dirpath=run.checkpoints,

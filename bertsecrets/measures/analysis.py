@@ -99,7 +99,9 @@ class MeasureAnalysis(Analysis):
         self.reference_name = reference_name
         self.taken: list[tuple[Watched, Measure]] = []
         self._checked = False
-        self._grids: dict[str, HeadGrid] = {}
+        self.grids: dict[str, HeadGrid] = {}
+        """What was measured last, by the measures' names."""
+        self._sample: int | None = None
         self._reference_maps = KeptMaps()
 
     @property
@@ -156,9 +158,10 @@ class MeasureAnalysis(Analysis):
     def _batches(self, context: Context, measure: Measure) -> Batches:
         """Batches of this process's share of those examples."""
         feed, own = measure.feed, None if context.source is None else measure.dataset(context.source)
+        count = min((size for size in (feed.max_examples, context.sample) if size is not None), default=None)
         if own is not None:
-            return context.data.loader_of(own, sample_positions(len(own), feed.max_examples, feed.seed))
-        return context.batches(feed.max_examples, feed.seed, feed.max_length, feed.pad_to)
+            return context.data.loader_of(own, sample_positions(len(own), count, feed.seed))
+        return context.batches(count, feed.seed, feed.max_length, feed.pad_to)
 
     def run(self, context: Context) -> Iterator[Findings]:
         due = [(watched, measure) for watched, measure in self.taken if watched.is_due(context)]
@@ -176,8 +179,9 @@ class MeasureAnalysis(Analysis):
             if not measure.needs & (BACKWARD | {Need.REFERENCE, Need.VALUES})
         ]
         # Of the same weights, the numbers of the last run stand.
-        standing = self._grids if context.unchanged else {}
-        grids = self._grids = self._take(context, measures, pairs, references, standing)
+        standing = self.grids if context.unchanged and context.sample == self._sample else {}
+        grids = self.grids = self._take(context, measures, pairs, references, standing)
+        self._sample = context.sample
         for watched, measure in due:
             grid = grids[measure.name]
             # Loggers have the numbers that stand.

@@ -1,4 +1,4 @@
-"""Progress of work that takes long: one line that stays on a terminal, a line for each tenth elsewhere."""
+"""Progress of work that takes long: one line that stays on a terminal, elsewhere at most a line a minute."""
 
 import sys
 import time
@@ -12,24 +12,27 @@ from tqdm.auto import tqdm
 T = TypeVar("T")
 
 _DELAY = 5.0
-"""Seconds before anything is shown."""
+"""Seconds before a line is shown on a terminal."""
+_BETWEEN = 60.0
+"""Seconds between lines elsewhere."""
 
 
 class _Tenths:
-    """Print a line for each tenth, where a redrawn line would fill a file."""
+    """Print a line for a tenth, at most one a minute, where a redrawn line would fill a file."""
 
     def __init__(self, total: int, label: str) -> None:
         self.total, self.label = total, label
-        self.done, self.printed, self.started = 0, 0, time.monotonic()
+        self.done, self.printed = 0, 0
+        self.started = self.last = time.monotonic()
 
     def update(self, count: int = 1) -> None:
         """Count finished units."""
         self.done += count
-        tenth, seconds = 10 * self.done // max(self.total, 1), time.monotonic() - self.started
-        # Work that ends as its first line is due needs none.
-        if tenth > self.printed and (self.printed or (seconds >= _DELAY and tenth < 10)):
-            self.printed = tenth
-            tqdm.write(f"{self.label}: {10 * tenth} % after {seconds:.0f} s", file=sys.stderr)
+        tenth, now = 10 * self.done // max(self.total, 1), time.monotonic()
+        # What comes next tells that the work has ended.
+        if self.printed < tenth < 10 and now - self.last >= _BETWEEN:
+            self.printed, self.last = tenth, now
+            tqdm.write(f"{self.label}: {10 * tenth} % after {now - self.started:.0f} s", file=sys.stderr)
 
     def set_description(self, label: str) -> None:
         """Rename the work."""
@@ -39,16 +42,21 @@ class _Tenths:
         """Nothing is left open."""
 
 
+def redraws() -> bool:
+    """Whether a line can be redrawn: on a terminal and in a notebook."""
+    return tqdm is not tqdm_asyncio or sys.stderr.isatty()
+
+
 def progress_bar(total: int, label: str, unit: str = "batch") -> Any:
-    """Something with ``update(count)``, ``set_description(text)`` and ``close()``, shown after 5 s.
+    """Something with ``update(count)``, ``set_description(text)`` and ``close()``, shown after 5 s, or a minute where
+    no line can be redrawn.
 
     Args:
         total: Units of work.
         label: Name of the work.
         unit: Name of a unit; large numbers of units other than batches are abbreviated.
     """
-    in_notebook = tqdm is not tqdm_asyncio
-    if in_notebook or sys.stderr.isatty():
+    if redraws():
         return tqdm(total=total, desc=label, unit=unit, unit_scale=unit != "batch", delay=_DELAY)
     return _Tenths(total, label)
 

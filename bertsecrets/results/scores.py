@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.replicates import Interval, interval_over_seeds, mean_interval
@@ -102,7 +102,7 @@ def beats_constant(prediction_N: ArrayLike, label_N: ArrayLike, constant: float,
     worse = int(((prediction_N != label_N) & (label_N == constant)).sum())
     if not better + worse:
         return 1.0
-    return float(stats.binomtest(better, better + worse, alternative="greater").pvalue)
+    return float(scipy.stats.binomtest(better, better + worse, alternative="greater").pvalue)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def score_interval(metric: str, values: Sequence[float], count: int) -> Interval
 def _over_examples(metric: str, value: float, count: int) -> tuple[float, float]:
     """The ends of one model's 95 % interval; NaN where unknown."""
     if metric == "accuracy" and count:
-        low, high = stats.binomtest(round(value * count), count).proportion_ci(_LEVEL, method="wilson")
+        low, high = scipy.stats.binomtest(round(value * count), count).proportion_ci(_LEVEL, method="wilson")
         return float(low), float(high)
     if metric in FISHER and count > 3:
         # Fisher's transformation of a perfect correlation is infinite.

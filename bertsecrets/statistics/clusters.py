@@ -1,8 +1,8 @@
 """Examples that belong together, such as the sentences of one review: only clusters of them are independent."""
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 Array = NDArray[np.float64]
 Clusters = NDArray[np.int64]
@@ -54,13 +54,13 @@ def few_tail(tail: ArrayLike, cluster_N: Clusters) -> Array:
     :func:`effective_count` less one, at least one.
     """
     spread, freedom = _few(cluster_N)
-    return np.asarray(special.ndtr(-stats.t.isf(np.asarray(tail, np.float64), freedom) * spread))
+    return np.asarray(scipy.special.ndtr(-scipy.stats.t.isf(np.asarray(tail, np.float64), freedom) * spread))
 
 
 def few_p(p_value: ArrayLike, cluster_N: Clusters) -> Array:
     """One-sided p-values of Student's t from those of a normal error: the inverse of :func:`few_tail`."""
     spread, freedom = _few(cluster_N)
-    return np.asarray(stats.t.sf(-special.ndtri(np.asarray(p_value, np.float64)) / spread, freedom))
+    return np.asarray(scipy.stats.t.sf(-scipy.special.ndtri(np.asarray(p_value, np.float64)) / spread, freedom))
 
 
 def _few(cluster_N: Clusters) -> tuple[float, float]:
@@ -85,7 +85,7 @@ def signed_sums(net_VK: ArrayLike) -> Array:
         mass = np.ones(1)
         for size, count in zip(sizes_U, counts_U, strict=True):
             binomial = np.zeros(2 * size * count + 1)
-            binomial[:: 2 * size] = stats.binom.pmf(np.arange(count + 1), count, 0.5)
+            binomial[:: 2 * size] = scipy.stats.binom.pmf(np.arange(count + 1), count, 0.5)
             mass = np.convolve(mass, binomial)
         total = int(np.abs(net_K).sum())
         value = np.arange(-total, total + 1)

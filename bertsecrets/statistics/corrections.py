@@ -1,8 +1,8 @@
 """Corrections for testing many variants at once."""
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import false_discovery_control
 
 Array = NDArray[np.float64]
 
@@ -29,5 +29,5 @@ def corrected(p: ArrayLike) -> Array:
     defined = np.isfinite(p_values)
     adjusted = np.full(p_values.shape, np.nan)
     # A sum of probabilities may exceed 1 by rounding.
-    adjusted[defined] = false_discovery_control(np.minimum(p_values[defined], 1))
+    adjusted[defined] = scipy.stats.false_discovery_control(np.minimum(p_values[defined], 1))
     return adjusted

@@ -5,8 +5,8 @@ counts.
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 Array = NDArray[np.float64]
 Limits = tuple[Array, Array]
@@ -31,9 +31,9 @@ def proportion_limits(count_V: ArrayLike, examples: ArrayLike, tail: ArrayLike) 
 
     def below(p: Array) -> Array:
         # P(X > x) + P(X = x) / 2 under the proportion p; a count of 0 or n has its limit at 0 or 1.
-        above = np.where(x > 0, special.betainc(np.maximum(x, 1), examples - np.maximum(x, 1) + 1, p), 1.0)
+        above = np.where(x > 0, scipy.special.betainc(np.maximum(x, 1), examples - np.maximum(x, 1) + 1, p), 1.0)
         last = np.minimum(x, examples - 1)
-        most = np.where(x < examples, special.betainc(last + 1, examples - last, p), 0.0)
+        most = np.where(x < examples, scipy.special.betainc(last + 1, examples - last, p), 0.0)
         return (above + most) / 2
 
     # The mean of two distributions has no quantile function, unlike either of them.
@@ -57,8 +57,8 @@ def weighted_limits(total_V: ArrayLike, variance_V: ArrayLike, largest_V: ArrayL
     more, spread = total + largest, variance + largest**2
 
     def below(y: Array) -> Array:
-        fewer = np.where(total > 0, special.gammainc(*_shape(total, variance, y)), 1.0)
-        return (fewer + np.where(more > 0, special.gammainc(*_shape(more, spread, y)), 1.0)) / 2
+        fewer = np.where(total > 0, scipy.special.gammainc(*_shape(total, variance, y)), 1.0)
+        return (fewer + np.where(more > 0, scipy.special.gammainc(*_shape(more, spread, y)), 1.0)) / 2
 
     # Bisection needs an end beyond the limit: a gamma distribution has next to nothing 40 deviations above its mean.
     most = more + 40 * np.sqrt(spread) + 40 * largest
@@ -71,7 +71,7 @@ def stderr_of_width(width_V: ArrayLike, level: ArrayLike) -> Array:
     >>> round(float(stderr_of_width(3.92, 0.95)), 2)
     1.0
     """
-    return np.asarray(np.asarray(width_V) / (2 * special.ndtri((1 + np.asarray(level)) / 2)))
+    return np.asarray(np.asarray(width_V) / (2 * scipy.special.ndtri((1 + np.asarray(level)) / 2)))
 
 
 def _shape(mean: Array, variance: Array, y: Array) -> tuple[Array, Array]:

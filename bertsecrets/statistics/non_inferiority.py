@@ -6,8 +6,8 @@ That none is surer than stated is enumerated for accuracy and simulated for othe
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 Array = NDArray[np.float64]
 LossTest = Callable[[Array], Array]
@@ -50,17 +50,19 @@ def paired_loss(lost_V: ArrayLike, won_V: ArrayLike, examples: ArrayLike) -> Los
         def few_won(share: Array) -> Array:
             """P(T <= (1 - size / share) / 2)."""
             most = np.clip((1 - d[..., None] / share) / 2, 0, 1)
-            return np.asarray(special.betainc(np.maximum(won, 1)[..., None], lost[..., None] + 1, most))
+            return np.asarray(scipy.special.betainc(np.maximum(won, 1)[..., None], lost[..., None] + 1, most))
 
         def density(logit: Array) -> Array:
-            power = a[..., None] * special.log_expit(logit) + b[..., None] * special.log_expit(-logit)
-            return np.asarray(np.exp(power - special.betaln(a, b)[..., None]) * few_won(special.expit(logit)))
+            power = a[..., None] * scipy.special.log_expit(logit) + b[..., None] * scipy.special.log_expit(-logit)
+            return np.asarray(
+                np.exp(power - scipy.special.betaln(a, b)[..., None]) * few_won(scipy.special.expit(logit))
+            )
 
-        low, high = np.maximum(reach, special.betaincinv(a, b, _CUT)), special.betainccinv(a, b, _CUT)
+        low, high = np.maximum(reach, scipy.special.betaincinv(a, b, _CUT)), scipy.special.betainccinv(a, b, _CUT)
         # The log odds of 1 are infinite.
-        low, high = (special.logit(np.minimum(end, 1 - _CUT)) for end in (low, high))
-        p = _integral(density, low, np.maximum(high, low)) + np.where(loses, 0, special.betainc(a, b, reach))
-        p = np.where(won == 0, np.where(loses, special.betaincc(a, b, reach), 1), p)
+        low, high = (scipy.special.logit(np.minimum(end, 1 - _CUT)) for end in (low, high))
+        p = _integral(density, low, np.maximum(high, low)) + np.where(loses, 0, scipy.special.betainc(a, b, reach))
+        p = np.where(won == 0, np.where(loses, scipy.special.betaincc(a, b, reach), 1), p)
         # All pairs are discordant, or none is.
         p = np.where(second == 0, np.where(won == 0, 1.0 * (d <= 1), few_won(np.ones((*d.shape, 1)))[..., 0]), p)
         return np.clip(np.where(first == 0, 1, p), _LEAST_P, 1)
@@ -101,17 +103,17 @@ def weighted_loss(delta_V: ArrayLike, harm_2V: ArrayLike, gain_2V: ArrayLike, la
 
         def density(log: Array) -> Array:
             drawn = np.exp(log)
-            power = a[..., None] * log - drawn - special.gammaln(a)[..., None]
+            power = a[..., None] * log - drawn - scipy.special.gammaln(a)[..., None]
             left = np.maximum(drawn * scale[..., None] - d[..., None], 0) / scale_of_gain[..., None]
-            return np.asarray(np.exp(power) * special.gammainc(of_gain[..., None], left))
+            return np.asarray(np.exp(power) * scipy.special.gammainc(of_gain[..., None], left))
 
         beyond = np.maximum(d, 0) / scale
-        high = np.log(special.gammainccinv(a, _CUT))
-        low = np.log(np.maximum(beyond, special.gammaincinv(a, _CUT)))
+        high = np.log(scipy.special.gammainccinv(a, _CUT))
+        low = np.log(np.maximum(beyond, scipy.special.gammaincinv(a, _CUT)))
         p = _integral(density, low, np.maximum(high, low))
-        p = np.where(gain > 0, p, special.gammaincc(a, beyond))
+        p = np.where(gain > 0, p, scipy.special.gammaincc(a, beyond))
         # Without any harm that can be.
-        alone = np.where(gain > 0, special.gammainc(of_gain, np.maximum(-d, 0) / scale_of_gain), 1.0 * (d <= 0))
+        alone = np.where(gain > 0, scipy.special.gammainc(of_gain, np.maximum(-d, 0) / scale_of_gain), 1.0 * (d <= 0))
         p = np.clip(np.where(harm + largest > 0, p, alone), _LEAST_P, 1)
         return np.where(np.isnan(d), np.nan, p)
 

@@ -5,8 +5,8 @@ from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 POWER = 0.8
 """Probability with which the smallest detectable effect is found."""
@@ -36,10 +36,10 @@ def mcnemar_power(lost: float, won: float, examples: int, alpha: float) -> float
     possible_M = largest_M >= 0
     power_M = np.where(
         possible_M,
-        special.bdtr(np.maximum(largest_M, 0), np.maximum(count_M, 1), min(won / discordant, 1.0)),
+        scipy.special.bdtr(np.maximum(largest_M, 0), np.maximum(count_M, 1), min(won / discordant, 1.0)),
         0.0,
     )
-    at_most_M = special.bdtr(np.arange(first - 1, last + 1).clip(min=0), examples, min(discordant, 1.0))
+    at_most_M = scipy.special.bdtr(np.arange(first - 1, last + 1).clip(min=0), examples, min(discordant, 1.0))
     at_most_M[0] = 0.0 if first == 0 else at_most_M[0]
     return float((np.diff(at_most_M) * power_M).sum())
 
@@ -55,7 +55,9 @@ def _largest_won(limit: int, alpha: float) -> NDArray[np.float64]:
     guess_M = np.floor(count_M / 2 + NormalDist().inv_cdf(alpha / 2) * np.sqrt(count_M) / 2) + 3
     guess_M = np.clip(guess_M, 0, np.maximum(np.floor(count_M / 2), 0))
     for _ in range(12):
-        too_many_M = (guess_M >= 0) & (special.bdtr(np.maximum(guess_M, 0), np.maximum(count_M, 1), 0.5) > alpha / 2)
+        too_many_M = (guess_M >= 0) & (
+            scipy.special.bdtr(np.maximum(guess_M, 0), np.maximum(count_M, 1), 0.5) > alpha / 2
+        )
         if not too_many_M.any():
             break
         guess_M = guess_M - too_many_M

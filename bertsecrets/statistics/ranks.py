@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -23,7 +23,7 @@ def spearman(first_N: ArrayLike, second_N: ArrayLike) -> float:
     # scipy would warn, and call two points a correlation of 1.
     if len(first_N) < 3 or np.ptp(first_N) == 0 or np.ptp(second_N) == 0:
         return float("nan")
-    return float(stats.spearmanr(first_N, second_N).statistic)
+    return float(scipy.stats.spearmanr(first_N, second_N).statistic)
 
 
 FEWEST_POINTS = 8
@@ -175,8 +175,8 @@ def agreement(value_GLH: ArrayLike, threshold: float = 0.0) -> Agreement:
     # Fisher's z of 1 is infinite.
     z, edge, *z_L = np.arctanh(np.clip([rho, threshold, *without_L], -1 + 1e-12, 1 - 1e-12))
     stderr = math.sqrt((len(layers) - 1) * float(np.var(z_L)))
-    reach = float(stats.t.isf(0.025, len(layers) - 1)) * stderr
-    p_value = float(2 * stats.t.sf(abs(z - edge) / stderr, len(layers) - 1)) if stderr else float(z == edge)
+    reach = float(scipy.stats.t.isf(0.025, len(layers) - 1)) * stderr
+    p_value = float(2 * scipy.stats.t.sf(abs(z - edge) / stderr, len(layers) - 1)) if stderr else float(z == edge)
     return Agreement(rho, math.tanh(z - reach), math.tanh(z + reach), p_value)
 
 
@@ -186,7 +186,7 @@ def _mean_correlation(value_GLH: Array) -> float:
 
 
 def _centred_ranks(value_N: Array) -> Array:
-    rank_N: Array = stats.rankdata(value_N) - (len(value_N) + 1) / 2
+    rank_N: Array = scipy.stats.rankdata(value_N) - (len(value_N) + 1) / 2
     return rank_N
 
 
@@ -224,7 +224,7 @@ def _tested(rho: float, chance_P: Array, count: int) -> RankCorrelation:
     effective = min(1 + 1 / spread, float(count)) if spread else math.nan
     if not effective > 3:
         return RankCorrelation(rho, math.nan, math.nan, p_value, count, effective)
-    reach = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (effective - 3))
+    reach = scipy.stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / (effective - 3))
     # Fisher's z of 1 is infinite.
     middle = math.atanh(min(max(rho, -1 + 1e-12), 1 - 1e-12))
     return RankCorrelation(rho, math.tanh(middle - reach), math.tanh(middle + reach), p_value, count, effective)

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 from bertsecrets.errors import UserError
 from bertsecrets.statistics.corrections import corrected
@@ -42,7 +42,7 @@ def mean_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     mean = float(defined.mean())
     if len(defined) == 1:
         return Interval(mean, np.nan, np.nan, 1)
-    reach = float(stats.t.ppf((1 + level) / 2, len(defined) - 1) * defined.std(ddof=1) / np.sqrt(len(defined)))
+    reach = float(scipy.stats.t.ppf((1 + level) / 2, len(defined) - 1) * defined.std(ddof=1) / np.sqrt(len(defined)))
     return Interval(mean, mean - reach, mean + reach, len(defined))
 
 
@@ -113,11 +113,11 @@ def difference(first_RLH: Array, second_RLH: Array, first_stderr_LH: Array, seco
         with warnings.catch_warnings():
             # Replicates without any spread are handled below.
             warnings.simplefilter("ignore", RuntimeWarning)
-            p_LH = np.asarray(stats.ttest_ind(first_RLH, second_RLH, axis=0, equal_var=False).pvalue)
+            p_LH = np.asarray(scipy.stats.ttest_ind(first_RLH, second_RLH, axis=0, equal_var=False).pvalue)
     else:
         variance_LH = first_stderr_LH**2 + second_stderr_LH**2
         with np.errstate(invalid="ignore", divide="ignore"):
-            p_LH = 2 * stats.norm.sf(np.abs(delta_LH) / np.sqrt(variance_LH))
+            p_LH = 2 * scipy.stats.norm.sf(np.abs(delta_LH) / np.sqrt(variance_LH))
     # Equal constants differ by nothing; unequal constants differ beyond doubt.
     p_LH = np.where(variance_LH == 0, np.where(delta_LH == 0, 1.0, 0.0), p_LH)
     return Difference(delta_LH, p_LH, over_seeds)
@@ -182,7 +182,7 @@ class SeedEffects:
 
     def _limits(self, tail: float) -> tuple[Array, Array]:
         largest_V = self.error_VK.max(axis=1)
-        low_V, high_V = np.zeros_like(largest_V), largest_V * float(stats.norm.isf(tail))
+        low_V, high_V = np.zeros_like(largest_V), largest_V * float(scipy.stats.norm.isf(tail))
         # Bisection: a quantile of a mixture has no closed form, and lies below that of its widest part.
         for _ in range(_BISECTIONS):
             reach_V = (low_V + high_V) / 2
@@ -195,7 +195,7 @@ class SeedEffects:
         with np.errstate(over="ignore"):
             # Without any spread the estimate is all there is.
             z_VK = distance_V[:, None] / np.maximum(self.error_VK, _TINY)
-        return np.asarray((self.weight_VK * special.ndtr(-z_VK)).sum(axis=1))
+        return np.asarray((self.weight_VK * scipy.special.ndtr(-z_VK)).sum(axis=1))
 
 
 _TINY = 1e-150

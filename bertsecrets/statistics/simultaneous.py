@@ -1,8 +1,8 @@
 """Limits and tests of many effects on the same examples that hold for all of them together."""
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 Array = NDArray[np.float64]
 
@@ -53,7 +53,7 @@ def simultaneous_tail(draw_VR: Array, alpha: float) -> float:
     alpha / 2 for effects that err as one and that of Bonferroni, alpha / (2 V).
     """
     largest_R = np.abs(draw_VR).max(axis=0)
-    tail = float(special.ndtr(-np.quantile(largest_R, 1 - alpha)))
+    tail = float(scipy.special.ndtr(-np.quantile(largest_R, 1 - alpha)))
     # The quantile of finitely many draws can leave what theory allows.
     return min(max(tail, alpha / (2 * len(draw_VR))), alpha / 2)
 
@@ -74,7 +74,7 @@ def step_down(p_V: ArrayLike, draw_VR: Array) -> Array:
     order_V = defined_V[np.argsort(p[defined_V], kind="stable")]
     # Largest draw among a hypothesis and all with larger p-values.
     remaining_VR = np.maximum.accumulate(draw_VR[order_V[::-1]], axis=0)[::-1]
-    threshold_V = stats.norm.isf(p[order_V])
+    threshold_V = scipy.stats.norm.isf(p[order_V])
     beyond_V = (remaining_VR >= threshold_V[:, None]).sum(axis=1)
     estimate_V = (beyond_V + 1) / (draw_VR.shape[1] + 1)
     bonferroni_V = p[order_V] * np.arange(len(order_V), 0, -1)

@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from bertsecrets.statistics.corrections import holm
 
@@ -17,7 +17,7 @@ def mean_limits(value_NV: ArrayLike, alpha: float) -> tuple[Array, Array, Array]
     """
     value = np.asarray(value_NV, np.float64)
     mean_V, count = value.mean(0), len(value)
-    reach_V = stats.t.isf(alpha / 2, count - 1) * value.std(0, ddof=1) / np.sqrt(count)
+    reach_V = scipy.stats.t.isf(alpha / 2, count - 1) * value.std(0, ddof=1) / np.sqrt(count)
     return mean_V, mean_V - reach_V, mean_V + reach_V
 
 
@@ -33,7 +33,7 @@ def limits_of_all(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike, alpha: f
     """
     mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     means = max(int((np.isfinite(mean) & np.isfinite(stderr)).sum()), 1)
-    reach = stats.t.isf((1 - (1 - alpha) ** (1 / means)) / 2, count - 1) * stderr
+    reach = scipy.stats.t.isf((1 - (1 - alpha) ** (1 / means)) / 2, count - 1) * stderr
     return mean - reach, mean + reach
 
 
@@ -57,7 +57,7 @@ def mean_rises(value_NV: ArrayLike) -> Array:
             + left_V / (6 * np.sqrt(count))
         )
     t_V = np.where(skewness_V < 0, np.minimum(guarded_V, np.where(left_V < 0, corrected_V, guarded_V)), t_V)
-    return np.asarray(stats.t.sf(t_V, count - 1))
+    return np.asarray(scipy.stats.t.sf(t_V, count - 1))
 
 
 def _studentised(value_NV: Array) -> tuple[Array, Array]:
@@ -84,7 +84,7 @@ def ratio_limits(
         top_variance, bottom_variance, covariance: Of the means, not of the examples.
         count: Number of examples.
     """
-    square = float(stats.t.ppf(0.975, count - 1)) ** 2
+    square = float(scipy.stats.t.ppf(0.975, count - 1)) ** 2
     # Not above 0: the lower mean may be 0, and the set of ratios has no ends.
     leading = bottom**2 - square * bottom_variance
     if leading <= 0:
@@ -107,7 +107,7 @@ def mean_differs_from_zero(mean: ArrayLike, stderr: ArrayLike, count: ArrayLike)
     """
     mean, stderr, count = (np.asarray(values, np.float64) for values in (mean, stderr, count))
     with np.errstate(invalid="ignore", divide="ignore"):
-        p = 2 * stats.t.sf(np.abs(mean) / stderr, count - 1)
+        p = 2 * scipy.stats.t.sf(np.abs(mean) / stderr, count - 1)
     p = np.where((stderr == 0) & (count > 1), np.where(mean == 0, 1.0, 0.0), p)
     return np.where((count > 1) & np.isfinite(mean), p, np.nan)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import pytorch_lightning as pl
 import torch
 from data.tasks import task
 from data.toy import pairs, wordpiece
@@ -99,9 +100,13 @@ def a_run(folder: Path, init: str = "pretrained") -> Run:
 
 
 def measuring(
-    measures: Sequence[Watched], run: Run, reference: PreTrainedModel | None = None, **settings: Any
+    measures: Sequence[Watched],
+    run: Run,
+    reference: PreTrainedModel | None = None,
+    sample: int | None = None,
+    **settings: Any,
 ) -> RunAnalysis:
-    return RunAnalysis(MeasureAnalysis(measures, **settings), run, reference=reference)
+    return RunAnalysis(MeasureAnalysis(measures, **settings), run, reference=reference, sample=sample)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -238,6 +243,41 @@ def test_a_validation_of_the_weights_of_the_last_one_computes_nothing_again(
     trainer.validate(module, datamodule=data, verbose=False)
     assert module.scores != scores
     assert not np.array_equal(run.table().grid("drift", "cosine", "checkpoint", 4)[0], again)
+
+
+class Stopping(pl.Callback):
+    """Ends a training after its second epoch."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.should_stop = trainer.current_epoch == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_before_the_end_of_training_a_sample_is_measured(stopped: bool, tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    watcher = measuring(watched(Kept, Sampled, Own), run, sample=8)
+    module, data = prepared(tiny_classifier())
+    module.validated_after_training = True
+    trainer = quiet_trainer(tmp_path, [watcher, Stopping()], epochs=3 if stopped else 2)
+    trainer.fit(module, datamodule=data)
+    module.record["step"], module.is_scored = 4, True
+    trainer.validate(module, datamodule=data, verbose=False)
+
+    def counted(name: str, stage: str, step: int) -> int:
+        (count,) = set(run.table().grid(name, "all", stage, step)[2].ravel().tolist())
+        return int(count)
+
+    # The numbers of the end are those of all examples, also where nobody knew that the training would end.
+    sizes = {"kept": EXAMPLES, "sampled": 7, "own": 9}
+    assert {name: counted(name, "training", 2) for name in sizes} == {"kept": 8, "sampled": 7, "own": 8}
+    assert {name: counted(name, "training", 4) == size for name, size in sizes.items()} == {
+        "kept": not stopped, "sampled": True, "own": not stopped,
+    }  # fmt: skip
+    assert {name: counted(name, "checkpoint", 4) for name in sizes} == sizes
+    (alone,) = measure_pass(module.model, [Focus(LAYERS, HEADS)], data.evaluation_loader("val"))
+    value_LH = run.table().grid("kept", "all", "checkpoint", 4)[0]
+    np.testing.assert_array_equal(value_LH, alone.column("all").numpy())
 
 
 @pytest.mark.filterwarnings("ignore")

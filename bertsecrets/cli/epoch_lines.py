@@ -1,0 +1,84 @@
+"""The progress of a training where no line can be redrawn: one line for each epoch."""
+
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import ProgressBar
+from torch import Tensor
+
+from bertsecrets.ablation.forecast import duration
+from bertsecrets.callbacks.run_analysis import analyses_of
+from bertsecrets.grid import HeadGrid, Shown
+from bertsecrets.measures.analysis import MeasureAnalysis
+from bertsecrets.models.classifier import SequenceClassifier
+from bertsecrets.results.formatting import head_label, metric_label, number
+
+
+class EpochLines(ProgressBar):
+    """Print the loss, the score, the head that changed most and the time left after each epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enabled = True
+        self._begun, self._first_step = 0.0, 0
+        self._losses: list[Tensor] = []
+
+    def disable(self) -> None:
+        """Print nothing: on all processes but the first."""
+        self.enabled = False
+
+    def enable(self) -> None:
+        """Print the lines."""
+        self.enabled = True
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._begun, self._first_step = time.monotonic(), trainer.global_step
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._losses = []
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        # On its device: reading a number at every step would wait for a GPU.
+        self._losses.append(trainer.callback_metrics["train/loss"].detach().clone())
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.enabled:
+            return
+        assert isinstance(pl_module, SequenceClassifier)
+        # A training that is resumed at the end of an epoch has no step of it.
+        losses = [float(loss) for loss in self._losses]
+        parts = [f"loss {number(sum(losses) / len(losses))}"] if losses else []
+        name, metric = pl_module.evaluation_names[0], pl_module.task.metrics[0]
+        score = pl_module.scores.get(name, {}).get(metric)
+        if score is not None:
+            parts.append(f"{name} {metric_label(metric)} {number(score)}")
+        parts += _foremost_heads(trainer)[:1]
+        steps = trainer.estimated_stepping_batches
+        left = steps - trainer.global_step if isinstance(steps, int) else 0
+        if left > 0 and trainer.global_step > self._first_step:
+            rate = (time.monotonic() - self._begun) / (trainer.global_step - self._first_step)
+            parts.append(f"about {duration(rate * left)} of training left")
+        epochs = "" if trainer.max_epochs in (None, -1) else f"/{trainer.max_epochs}"
+        print(f"epoch {trainer.current_epoch + 1}{epochs}: {', '.join(parts)}", flush=True)  # noqa: T201
+
+
+def _foremost_heads(trainer: pl.Trainer) -> list[str]:
+    """The foremost head of each measure, by its first column."""
+    return [
+        _foremost_head(analysis.grids[measure.name], measure.shown)
+        for analysis in analyses_of(trainer)
+        if isinstance(analysis, MeasureAnalysis)
+        for _, measure in analysis.taken
+        if measure.name in analysis.grids
+    ]
+
+
+def _foremost_head(grid: HeadGrid, shown: Shown) -> str:
+    value_LH = grid.column(grid.columns[0])
+    ranked_LH = (-value_LH if shown.lowest else value_LH).nan_to_num(nan=-float("inf"))
+    layer, head = divmod(int(ranked_LH.argmax()), grid.num_heads)
+    end = shown.verb or f"has the {'lowest' if shown.lowest else 'highest'} {grid.described[0].label}"
+    return f"{head_label(layer, head)} {end} ({number(value_LH[layer, head].item())})"
