@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -32,6 +32,7 @@ from bertsecrets.grid import HeadGrid
 from bertsecrets.models.encoder import Autocast, Encoder, describe, evaluating
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.store import NOTHING_KEPT, Store
 
 
 class Batches(Protocol):
@@ -117,8 +118,8 @@ class Context:
         validation, last: The number of the validation, from 1, and whether it is the last one.
         sample: Examples that are enough for a measure at this validation, a random sample; None for all.
         unchanged: Whether the weights are those of the last time that the analysis was run.
-        output: The run that the findings are for, in whose folder finished steps are kept for an interrupted analysis
-            to be resumed; None to keep nothing.
+        output: The run that the findings are for; None to keep nothing.
+        name: Name of the analysis in the run, and of the folder with its finished steps, ``unfinished-<name>``.
         key: What the numbers depend on beside the weights and the settings, such as the precision.
         references: Models to compare with, by stage: ``initial``, the model before fine-tuning.
         source: The task's data; None where the examples come from elsewhere.
@@ -143,6 +144,7 @@ class Context:
     sample: int | None = None
     unchanged: bool = False
     output: Run | None = None
+    name: str = "analysis"
     key: tuple[object, ...] = ()
     references: Mapping[str, nn.Module] = field(default_factory=dict)
     source: TaskData | None = None
@@ -238,6 +240,18 @@ class Context:
         if self.output is None:
             raise UserError("This analysis keeps files, and there is no run for them; run it with analyze.py.")
         return self.output
+
+    @cached_property
+    def store(self) -> Store:
+        """Where finished steps are kept, to resume an interrupted analysis; without a run, nowhere.
+
+        Its values depend on the task, the evaluation set and ``key``; an analysis adds the weights and its settings.
+        The runner clears it once the findings are written.
+        """
+        if self.output is None:
+            return NOTHING_KEPT
+        folder = self.output.folder / f"unfinished-{self.name}"
+        return Store(folder, self.task.name, self.evaluation, self.key, writes=self.is_first)
 
     @property
     def is_first(self) -> bool:

@@ -8,12 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from bertsecrets.ablation.engine import OutcomeEngine, engine_for
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite
+from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite
 from bertsecrets.ablation.plan import Plan
 from bertsecrets.ablation.replacements import Replacements
 from bertsecrets.data.batch import Batch
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast
+from bertsecrets.results.store import NOTHING_KEPT, Store
 
 
 def exact_sweep(
@@ -25,7 +26,7 @@ def exact_sweep(
     max_tokens: int | None = None,
     context: Autocast = nullcontext,
     outcome: Callable[[Mapping[str, Any]], Tensor] | None = None,
-    parts: Parts | None = None,
+    store: Store = NOTHING_KEPT,
     progress: Callable[[int], object] | None = None,
 ) -> Outcomes:
     """Logits of every variant for every example, gathered from all processes.
@@ -39,7 +40,7 @@ def exact_sweep(
         max_tokens: Limit on tokens, see :class:`bertsecrets.ablation.engine.Engine`.
         context: Entered around every batch, e.g. the trainer's autocast.
         outcome: From the arguments of a pass to its answers, for anybody's module; None for the model's logits.
-        parts: Where finished batches are saved, and loaded instead of running them again.
+        store: Where the outcomes of finished batches are kept, to resume an interrupted sweep.
         progress: Called with the number of newly finished pairs of a variant and an example.
 
     Raises:
@@ -49,11 +50,12 @@ def exact_sweep(
     make = engine_for(model) if outcome is None else partial(OutcomeEngine, outcome)
     engine = make(model, plan, constants_LHd=replacements.constants_LHd, max_tokens=max_tokens)
     collected = Collected(plan).to(engine.device)
+    finished = store.of(model, plan)
     for on_host in batches:
         batch = on_host.to(engine.device)
         if batch.label_B is None:
             raise UserError("A sweep needs labelled examples to judge the variants by; choose a labelled split.")
-        saved = None if parts is None else parts.load(batch)
+        saved = finished.get(batch.index_B, batch.inputs())
         if saved is None:
             advance = None if progress is None else (lambda n, size=batch.size: progress(n * size))
             donors = () if replacements.donors is None else replacements.donors.of(on_host)
@@ -65,8 +67,7 @@ def exact_sweep(
             if not logits_BVC.isfinite().all():
                 for variant, logits_BC in zip(plan.variants, logits_BVC.unbind(1), strict=True):
                     check_finite(logits_BC, f"variant '{variant.name}'")
-            if parts is not None:
-                parts.save(batch, {"clean": clean_BC, "logits": logits_BVC})
+            finished.put({"clean": clean_BC, "logits": logits_BVC}, batch.index_B, batch.inputs())
         else:
             clean_BC, logits_BVC = saved["clean"].to(engine.device), saved["logits"].to(engine.device)
             if progress is not None:

@@ -1,19 +1,15 @@
-"""The outcomes of a sweep: logits of every variant for every example, saved batch by batch."""
+"""The outcomes of a sweep: logits of every variant for every example."""
 
-import hashlib
 import json
-import logging
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch import Tensor
 from torchmetrics import Metric
 
 from bertsecrets.ablation.plan import Plan, Variant
@@ -25,12 +21,8 @@ from bertsecrets.measures.one_pass import task_losses
 from bertsecrets.models.metrics import decide
 from bertsecrets.results.files import atomic_write
 
-_log = logging.getLogger(__name__)
-
 _TENSORS = ("index", "label", "clean", "logits")
 _SCREENED = ("weight", "estimate")
-_OF_A_BATCH = re.compile(r"\.?[0-9a-f]{24}(\.[0-9a-f]{8})?\.safetensors")
-"""Name of a finished batch's file, or of one that a killed process was writing."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,8 @@ class Outcomes:
                 "loss": torch.where(self.weight_NV > 0, loss_NV, math.nan),
                 "loss_estimate": variant_losses(self.estimate_NVC, self.label_N),
             }
-        _save(path, tensors, {"plan": json.dumps(_plan_as_dict(self.plan))})
+        with atomic_write(path) as temporary:
+            save_file(tensors, temporary, metadata={"plan": json.dumps(_plan_as_dict(self.plan))})
 
     @classmethod
     def read(cls, path: Path) -> "Outcomes":
@@ -296,72 +289,6 @@ class Collected(Metric):
         )
 
 
-class Parts:
-    """The finished batches of a sweep on disk, from which an interrupted sweep is resumed.
-
-    A batch's file is named by a hash of all that its outcome depends on: weights, plan, precision and tokens. An
-    unreadable file counts as missing.
-
-    Args:
-        folder: Folder of the files.
-        fingerprint: From :func:`fingerprint`.
-    """
-
-    def __init__(self, folder: Path, fingerprint: str) -> None:
-        self.folder = folder
-        self.fingerprint = fingerprint
-        self.loaded = 0
-
-    def load(self, batch: Batch) -> dict[str, Tensor] | None:
-        """What was saved of a batch; None if nothing was."""
-        try:
-            with safe_open(self._path(batch), "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in set(file.keys())}
-        except (OSError, SafetensorError):
-            return None
-        self.loaded += 1
-        return tensors
-
-    def save(self, batch: Batch, tensors: Mapping[str, Tensor]) -> None:
-        """Save what is known of a batch, in place of what was."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _save(self._path(batch), {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, {})
-
-    def clear(self) -> None:
-        """Remove all files, once the whole sweep is written; those of others stay, and are named."""
-        if not self.folder.is_dir():
-            return
-        others = []
-        for path in self.folder.iterdir():
-            if _OF_A_BATCH.fullmatch(path.name):
-                path.unlink(missing_ok=True)
-            else:
-                others.append(path.name)
-        if others:
-            _log.warning(f"'{self.folder}' keeps files that are not of this sweep: {', '.join(sorted(others))}.")
-        else:
-            self.folder.rmdir()
-
-    def _path(self, batch: Batch) -> Path:
-        content = hashlib.sha256(self.fingerprint.encode())
-        for tensor in (batch.index_B, batch.input_ids_BS, batch.attention_mask_BS):
-            content.update(repr(tuple(tensor.shape)).encode() + tensor.cpu().numpy().tobytes())
-        return self.folder / f"{content.hexdigest()[:24]}.safetensors"
-
-
-def fingerprint(model: nn.Module, plan: Plan, settings: Iterable[object] = ()) -> str:
-    """A hash that identifies a sweep: of the model's weights, the plan and further settings such as the precision."""
-    content = hashlib.sha256(json.dumps(_plan_as_dict(plan)).encode())
-    # repr tells 1, 1.0, True and "1" apart.
-    content.update(repr(tuple(settings)).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        content.update(name.encode())
-        # Of sharded weights each process has a part; all of them ask for the whole, in the same order.
-        tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return content.hexdigest()
-
-
 def _kind(outcomes: Outcomes) -> str:
     return "screened" if outcomes.is_screened else "exact"
 
@@ -370,14 +297,8 @@ def _size(plan: Plan) -> tuple[int, int]:
     return plan.num_layers, plan.num_heads
 
 
-def _save(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as temporary:
-        save_file(dict(tensors), temporary, metadata=metadata)
-
-
 def _plan_as_dict(plan: Plan) -> dict[str, object]:
-    # Without parts a variant is what it was before there were any, and so is the fingerprint of its sweep.
+    # Without parts a variant is what it was before there were any, so that its files can still be read.
     variants = [
         [
             variant.name,

@@ -3,11 +3,8 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bertsecrets.ablation.optimal import optimal_head_outputs
@@ -22,8 +19,8 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device
 from bertsecrets.models.encoder import evaluating
-from bertsecrets.results.files import atomic_write
 from bertsecrets.results.progress import progress_over
+from bertsecrets.results.store import NOTHING_KEPT, Store
 
 DISABLING = "the effect of disabling a head cannot be scored"
 """What analyses that disable heads cannot do without labels."""
@@ -105,17 +102,14 @@ def check_references(context: Context, settings: AblationSettings) -> None:
         context.source.labels(TRAIN)
 
 
-def prepare(
-    context: Context, plan: Plan, settings: AblationSettings, *, saved: Path | None = None, fingerprint: str = ""
-) -> Replacements:
+def prepare(context: Context, plan: Plan, settings: AblationSettings, store: Store = NOTHING_KEPT) -> Replacements:
     """Prepare the replacements of a plan's mode.
 
     Args:
         context: The model, the examples that are judged, and those that replacements come from.
         plan: What is disabled, and how.
         settings: ``reference_examples``, ``draws``, ``optimal_steps`` and ``seed``.
-        saved: File of fitted optimal outputs: read if they have this ``fingerprint``, else written.
-        fingerprint: Identifies model and settings.
+        store: Where fitted optimal outputs are kept; its key has the model, the plan and the settings.
 
     Raises:
         UserError: If reference examples of mode ``optimal`` lack labels, or all are judged.
@@ -123,10 +117,11 @@ def prepare(
     needs = find_mode(plan.mode).needs
     if not needs & OF_REFERENCES:
         return Replacements()
-    assert isinstance(context.split, EncodedSplit)
+    split = context.split
+    assert isinstance(split, EncodedSplit)
     reference = context.reference(settings.reference_examples)
     if ModeNeed.DONORS in needs:
-        return Replacements(donors=Donors(reference, context.split, settings.draws, settings.seed))
+        return Replacements(donors=Donors(reference, split, settings.draws, settings.seed))
     network = context.encoder.model
     device = next(network.parameters()).device
     with evaluating(network):
@@ -134,14 +129,14 @@ def prepare(
             outputs = peak_head_outputs if ModeNeed.PEAK_OUTPUTS in needs else mean_head_outputs
             with context.autocast():
                 return Replacements(outputs(network, _Inputs(reference.batches(context.batch_size), device)))
-        constants_LHd = None if saved is None else _read(saved, fingerprint)
-        if constants_LHd is None:
+
+        def fit() -> dict[str, Tensor]:
             heads = sorted({head for variant in plan.variants for head in variant.heads})
             steps = settings.optimal_steps
             with progress_over(steps, "fitting optimal outputs", visible=context.progress) as advance:
                 constants_LHd = optimal_head_outputs(
                     network,
-                    list(_apart(reference, context.split).batches(FIT_BATCH)),
+                    list(_apart(reference, split).batches(FIT_BATCH)),
                     heads,
                     steps=steps,
                     seed=settings.seed,
@@ -149,10 +144,9 @@ def prepare(
                     context=context.autocast,
                     progress=advance,
                 )
-            if saved is not None:
-                saved.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(saved) as temporary:
-                    save_file({"outputs": constants_LHd.cpu()}, temporary, metadata={"fingerprint": fingerprint})
+            return {"outputs": constants_LHd}
+
+        constants_LHd = store.once(fit, "optimal outputs")["outputs"]
         return Replacements(constants_LHd.to(float64_device(device)))
 
 
@@ -165,17 +159,6 @@ class _Inputs:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return (batch.to(self.device).inputs() for batch in self.batches)
-
-
-def _read(path: Path, fingerprint: str) -> Tensor | None:
-    """Fitted outputs; None if there are none, or those of other settings."""
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            outputs_LHd: Tensor = file.get_tensor("outputs")
-    except (OSError, SafetensorError):
-        return None
-    return outputs_LHd if metadata.get("fingerprint") == fingerprint else None
 
 
 def _apart(reference: Reference, split: EncodedSplit) -> Reference:

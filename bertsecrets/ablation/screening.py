@@ -18,7 +18,7 @@ from torchmetrics import CatMetric
 from bertsecrets.ablation.arithmetic import by_onednn, in_bf16
 from bertsecrets.ablation.engine import Engine, continues
 from bertsecrets.ablation.first_order import first_order_changes
-from bertsecrets.ablation.outcomes import Collected, Outcomes, Parts, check_finite, margins
+from bertsecrets.ablation.outcomes import Collected, Outcomes, check_finite, margins
 from bertsecrets.ablation.pairs import Pairs, can_run_pairs
 from bertsecrets.ablation.partial_passes import CleanLayer, parts_within
 from bertsecrets.ablation.plan import Plan
@@ -33,6 +33,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.errors import UserError
 from bertsecrets.float64 import float64_device, to_float64
 from bertsecrets.models.encoder import Autocast, Encoder
+from bertsecrets.results.store import NOTHING_KEPT, Store
 
 REACH = 30.0
 """A pair is active if its estimated margin is below so many times its expected error: errors have heavy tails."""
@@ -310,7 +311,7 @@ def screened_sweep(
     replacements: Replacements | None = None,
     max_tokens: int | None = None,
     context: Autocast = nullcontext,
-    parts: Parts | None = None,
+    store: Store = NOTHING_KEPT,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Outcomes, Screened]:
     """Outcomes whose logits are exact for active and audited pairs, or those in bf16, and estimated for the others.
@@ -332,7 +333,8 @@ def screened_sweep(
     same rate; one with another prediction in fp32 is a miss like any other.
 
     Args:
-        model, plan, replacements, max_tokens, context, parts, progress: See :func:`bertsecrets.ablation.sweep.sweep`.
+        model, plan, replacements, max_tokens, context, store, progress: See
+            :func:`bertsecrets.ablation.exact.exact_sweep`.
             The plan is one that :func:`why_not` allows.
         batches: This process's share of the examples.
         screening: How pairs are chosen.
@@ -344,7 +346,7 @@ def screened_sweep(
     engine = Engine(model, plan, constants_LHd=constants_LHd, max_tokens=max_tokens)
     # A list, as batches are passed over several times and shares stay in memory anyway.
     smaller = [part for batch in batches for part in _split(batch.to(engine.device), engine.max_tokens)]
-    sweep = _Sweep(engine, smaller, screening, context, parts, progress)
+    sweep = _Sweep(engine, smaller, screening, context, store.of(model, plan, screening), progress)
     sweep.take_pilot()
     sweep.take_batches()
     sweep.take_active()
@@ -383,7 +385,7 @@ class _Sweep:
         batches: Sequence[Batch],
         screening: Screening,
         context: Autocast,
-        parts: Parts | None,
+        store: Store,
         progress: Callable[[int], object] | None,
     ) -> None:
         if any(batch.label_B is None for batch in batches):
@@ -391,9 +393,9 @@ class _Sweep:
         self.engine, self.batches, self.screening = engine, batches, screening
         self.pairs = Pairs(engine)
         self.context = by_onednn(context) if screening.onednn else context
-        self.parts, self.progress = parts, progress
-        # Files of their own: a batch of pilot examples alone goes on to pairs that the pilot does not know.
-        self.pilot_parts = None if parts is None else Parts(parts.folder, f"{parts.fingerprint} pilot")
+        self.store, self.progress = store, progress
+        # Apart: a batch of pilot examples alone goes on to pairs that the pilot does not know.
+        self.pilot_store = store.of("pilot")
         self.bf16 = in_bf16(context, engine.device.type) if screening.precision == BF16 else None
         self.pilots: list[_Share | None] = []
         self.shares: list[_Share] = []
@@ -417,7 +419,7 @@ class _Sweep:
             if not len(rows):
                 self.pilots.append(None)
                 continue
-            share, layers = self._begin(batch.rows(rows), self.pilot_parts)
+            share, layers = self._begin(batch.rows(rows), self.pilot_store)
             share.counted_BV[:] = True
             if self.bf16 is not None:
                 share.forced_BV |= self._both_BV(share.batch.index_B)
@@ -425,7 +427,7 @@ class _Sweep:
                 self.advance(share.done_BV.numel())
             else:
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
-                self._save(share, self.pilot_parts)
+                _keep_share(share, self.pilot_store)
             self.pilots.append(share)
         pilots = [share for share in self.pilots if share is not None]
         squares_V, count_V = self._totals(pilots, lambda share: (share.changes_BV(), share.counted_BV))
@@ -444,7 +446,7 @@ class _Sweep:
         The pairs that the audit drew are evaluated beside them.
         """
         for batch, pilot in zip(self.batches, self.pilots, strict=True):
-            share, layers = self._begin(batch, self.parts)
+            share, layers = self._begin(batch, self.store)
             share.set_scale(self.usual_V)
             rows_B = torch.isin(batch.index_B, self.pilot)
             share.counted_BV |= rows_B[:, None]
@@ -457,7 +459,7 @@ class _Sweep:
                 if pilot is not None:
                     share.take(pilot, rows_B)
                 self._evaluate_above(share, slice(None), share.clean_BC, layers)
-                self._save(share, self.parts)
+                _keep_share(share, self.store)
                 self._keep(share, layers)
             self.advance(int(_AT_ONCE * (~(share.done_BV | share.bf16_BV)).sum()))
             self.shares.append(share)
@@ -567,11 +569,11 @@ class _Sweep:
         squares_V, count_V = totals.compute()
         return squares_V, count_V
 
-    def _begin(self, batch: Batch, parts: Parts | None) -> tuple[_Share, list[CleanLayer] | None]:
+    def _begin(self, batch: Batch, store: Store) -> tuple[_Share, list[CleanLayer] | None]:
         """The estimates of a batch and the layers of its unedited pass; of a saved batch what is known, without
         layers.
         """
-        saved = None if parts is None else parts.load(batch)
+        saved = store.get(batch.index_B, batch.inputs())
         if saved is not None:
             tensors = {name: tensor.to(self.engine.device) for name, tensor in saved.items()}
             share = _Share(batch, self.engine.plan, self.screening, tensors["clean"], tensors["change"])
@@ -613,7 +615,7 @@ class _Sweep:
             with self.context():
                 clean_BC, layers = self.pairs.begin(share.batch.rows(rows).inputs())
             self._evaluate_above(share, rows, clean_BC, layers)
-        self._save(share, self.parts)
+        _keep_share(share, self.store)
 
     def _evaluate_above(self, share: _Share, rows: Tensor | slice, clean_BC: Tensor, layers: list[CleanLayer]) -> None:
         """Evaluate what is missing of some examples, on an unedited pass of these."""
@@ -631,13 +633,13 @@ class _Sweep:
         self.advance(0 if self.bf16 is None else int((wanted_BV & ~share.bf16_BV).sum()))
         share.fill(wanted_BV, logits_PC)
 
-    def _save(self, share: _Share, parts: Parts | None) -> None:
-        if parts is not None:
-            parts.save(share.batch, share.tensors())
-
     def advance(self, pairs: int) -> None:
         """Report pairs as finished; those evaluated twice count once."""
         pairs = min(pairs, self.left)
         self.left -= pairs
         if self.progress is not None and pairs:
             self.progress(pairs)
+
+
+def _keep_share(share: _Share, store: Store) -> None:
+    store.put(share.tensors(), share.batch.index_B, share.batch.inputs())

@@ -1,9 +1,7 @@
 """Shapley head values (Held and Yang 2023): each head's fair share of what all heads together are worth."""
 
 import random
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +10,7 @@ from pydantic import Field
 from torch import nn
 
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
+from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.plan import Head, Plan, cumulative
 from bertsecrets.ablation.replacements import DISABLING, check_references, prepare
 from bertsecrets.ablation.rows import Worth
@@ -26,7 +24,6 @@ from bertsecrets.measures.base import MaxExamples
 from bertsecrets.results.experiment import Experiment
 from bertsecrets.results.formatting import metric_label
 from bertsecrets.results.progress import progress_over
-from bertsecrets.results.run import CHECKPOINT
 from bertsecrets.settings import typed
 
 LOSS = "loss"
@@ -92,7 +89,6 @@ def worths(outcomes: Outcomes, task: Task) -> Array:
 def take_worths(
     model: nn.Module,
     plans: Sequence[Plan],
-    parts: Sequence[Parts | None],
     batches: Callable[[], Iterable[Batch]],
     task: Task,
     **options: Any,
@@ -102,17 +98,11 @@ def take_worths(
     Args:
         model: See :func:`bertsecrets.ablation.exact.exact_sweep`.
         plans: Of each order, from :func:`plan_of`.
-        parts: Where finished batches of each are saved; None to keep nothing.
         batches: Makes this process's share of the examples, for each order anew.
         task: Decides losses and scores.
         options: Further arguments of :func:`bertsecrets.ablation.exact.exact_sweep`.
     """
-    return np.stack(
-        [
-            worths(exact_sweep(model, plan, batches(), parts=of_plan, **options), task)
-            for plan, of_plan in zip(plans, parts, strict=True)
-        ]
-    )
+    return np.stack([worths(exact_sweep(model, plan, batches(), **options), task) for plan in plans])
 
 
 def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array) -> HeadGrid:
@@ -138,8 +128,8 @@ def value_grid(metric: str, order_P: Sequence[Sequence[Head]], worth_PKC: Array)
 class ShapleyHeads(Analysis):
     """Estimate the Shapley value of every head from random orders of disabling all of them.
 
-    An order costs one engine sweep with as many variants as heads. The analysis of a checkpoint keeps finished
-    batches until it is done; an interrupted one can be resumed, also with more orders.
+    An order costs one engine sweep with as many variants as heads. An interrupted analysis can be resumed, also with
+    more orders.
 
     Args:
         ablation: How heads are disabled; its ``mode``, ``seed`` and ``evaluation`` are used.
@@ -175,24 +165,18 @@ class ShapleyHeads(Analysis):
         drawn = orders(layers, heads, self.permutations, self.settings.seed)
         plans = [plan_of(order, mode, layers, heads) for order in drawn]
         batches = context.batches(self.max_examples)
-        parts: list[Parts | None] = [None] * len(plans)
-        folder: Path | None = None
-        if context.output is not None and context.stage == CHECKPOINT:
-            folder = context.output.folder / Shapley.name
-            key = [*context.key, task.name, *self.settings.model_dump().items()]
-            identity = fingerprint(context.model, plans[0], key)
-            parts = [Parts(folder, f"{identity} {index}") for index in range(len(plans))]
+        store = context.store.of(context.model, self.settings.model_dump())
         total = sum(len(spec.positions) for spec in batches.sampler) * len(plans) * layers * heads
         with progress_over(total, "Shapley values", visible=context.progress, unit="variant·example") as advance:
             worth_PKC = take_worths(
                 context.model,
                 plans,
-                parts,
                 lambda: batches,
                 task,
-                replacements=prepare(context, plans[0], self.settings),
+                replacements=prepare(context, plans[0], self.settings, store),
                 max_tokens=self.settings.max_tokens,
                 context=context.autocast,
+                store=store,
                 progress=advance,
             )
         experiment, count = Shapley(task.metrics[0]), len(context.positions(self.max_examples))
@@ -201,5 +185,4 @@ class ShapleyHeads(Analysis):
             for column, whole, none in zip(experiment.columns, worth_PKC[0, 0], worth_PKC[0, -1], strict=True)
         ]
         grid = value_grid(task.metrics[0], drawn, worth_PKC)
-        finish = None if folder is None else lambda *_: shutil.rmtree(folder, ignore_errors=True)
-        yield Findings(experiment, [grid], rows, finish=finish)
+        yield Findings(experiment, [grid], rows)

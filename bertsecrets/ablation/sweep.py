@@ -1,6 +1,5 @@
 """A disabling sweep: what is disabled and how, the passes, the judgement of the effects, and the tables they go to."""
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.experiment import Disabling
 from bertsecrets.ablation.forecast import Decision, check_bf16, duration, forecast, seconds_of
 from bertsecrets.ablation.judging import judged_grids, judged_rows, selection_checks, tracked_grids
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint
+from bertsecrets.ablation.outcomes import Outcomes
 from bertsecrets.ablation.over_examples import over_examples
 from bertsecrets.ablation.plan import (
     Plan,
@@ -56,9 +55,10 @@ from bertsecrets.models.encoder import Encoder
 from bertsecrets.models.sentence_embedder import SentenceEmbedder
 from bertsecrets.results.ablation_table import AblationTable
 from bertsecrets.results.components import ALL_BUT_ONE, COMPONENTS, HEAD, LAYER, NEURONS, PARTS
-from bertsecrets.results.files import in_command, write_text
+from bertsecrets.results.files import in_command
 from bertsecrets.results.progress import progress_over
 from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.store import Store
 from bertsecrets.results.verdicts import INCONCLUSIVE
 from bertsecrets.settings import Meaning
 
@@ -93,7 +93,6 @@ class Judged:
         settings: How effects are judged.
         made: How the sweep was made, as rows: :class:`~bertsecrets.ablation.rows.Swept`, and ``Screened`` of a screened
             one.
-        parts: Its finished batches on disk, which writing the results removes.
     """
 
     outcomes: Outcomes
@@ -101,7 +100,6 @@ class Judged:
     evaluation: str
     settings: AblationSettings
     made: Sequence[Any] = ()
-    parts: Parts | None = None
 
     def rows(self, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
         """A row of the ablation table for each metric and variant, with further columns that are the same in all."""
@@ -150,8 +148,6 @@ class Judged:
                 run.ablation_path
             )
             self.outcomes.write(run.outcomes_path(stage, step, mode), self.task)
-            if self.parts is not None:
-                self.parts.clear()
 
         return Findings(
             Disabling(tuple(column for grid in grids for column in grid.described)),
@@ -337,22 +333,17 @@ class DisableAnalysis(Analysis):
     def judged(self, context: Context) -> Judged | None:
         """Sweep and judge the effects; None if only the plan is asked for, or the sweep would take too long.
 
-        An interrupted sweep of a finished model is resumed from the batches in the run's folder.
+        An interrupted sweep is resumed from its finished batches.
 
         Raises:
             UserError: If the plan does not fit the model, an example has no label, or logits are not finite.
         """
         plan, settings = self.plan(context), self.settings
-        identity, folder = "", None
-        # A sweep during training has another model each time: nothing of it is kept.
-        if context.output is not None and context.stage == CHECKPOINT:
-            names = [context.task.name, context.evaluation]
-            dependencies = [*context.key, *names, settings.max_examples, *self._replacing()]
-            identity, folder = fingerprint(context.model, plan, dependencies), context.output.folder / "ablation"
+        store = context.store.of(context.model, plan, settings.max_examples, self._replacing())
         decision: Decision | None = Decision("exact", len(context.positions(settings.max_examples)), Arithmetic())
         # Without a run, and with embeddings, sweeps are exact: there is nothing to decide.
         if context.output is not None and not isinstance(context.model, SentenceEmbedder):
-            decision = self._decide(context, plan, identity)
+            decision = self._decide(context, plan, store)
         if settings.plan_only or decision is None:
             return None
         arithmetic = decision.arithmetic
@@ -362,12 +353,10 @@ class DisableAnalysis(Analysis):
             precision=arithmetic.precision,
             onednn=arithmetic.onednn,
         )
-        # A screened sweep's files hold other tensors: they must not be read as those of an exact one.
-        name = identity if decision.kind == "exact" else f"{identity} screened {screening}"
-        parts = None if folder is None else Parts(folder / "parts", name)
-        saved = None if folder is None else folder / "optimal.safetensors"
+        batch_store = store.of("batches")
         options: dict[str, Any] = {
-            "replacements": prepare(context, plan, settings, saved=saved, fingerprint=identity),
+            "replacements": prepare(context, plan, settings, store),
+            "store": batch_store,
             "max_tokens": settings.max_tokens,
             "context": context.autocast,
         }
@@ -379,15 +368,15 @@ class DisableAnalysis(Analysis):
         started = time.monotonic()
         with progress_over(total, "disabling", visible=context.progress, unit="variant·example") as options["progress"]:
             if decision.kind == "exact":
-                outcomes = exact_sweep(context.model, plan, batches, outcome=context.outcome, parts=parts, **options)
+                outcomes = exact_sweep(context.model, plan, batches, outcome=context.outcome, **options)
             else:
-                outcomes, record = screened_sweep(context.model, plan, batches, screening, parts=parts, **options)
+                outcomes, record = screened_sweep(context.model, plan, batches, screening, **options)
                 made.append(replace(record, **asdict(arithmetic)))
-        if parts is not None and parts.loaded:
-            _log.info(f"Resumed an interrupted sweep: {parts.loaded} batches were already finished.")
-        seconds = None if parts is not None and parts.loaded else time.monotonic() - started
+        if batch_store.loaded:
+            _log.info(f"Resumed an interrupted sweep: {batch_store.loaded} batches were already finished.")
+        seconds = None if batch_store.loaded else time.monotonic() - started
         made.append(Swept(plan.mode, find_mode(plan.mode).words, **self._sample(context, outcomes), seconds=seconds))
-        return Judged(outcomes, context.task, context.evaluation, settings, made, parts)
+        return Judged(outcomes, context.task, context.evaluation, settings, made)
 
     def _sample(self, context: Context, outcomes: Outcomes) -> dict[str, Any]:
         """Which part of the examples was swept, and the budget if that was why; empty if all were."""
@@ -408,19 +397,17 @@ class DisableAnalysis(Analysis):
         ]
         return [getattr(self.settings, name) for name in ["reference_examples", *names_of_mode]]
 
-    def _decide(self, context: Context, plan: Plan, identity: str) -> Decision | None:
+    def _decide(self, context: Context, plan: Plan, store: Store) -> Decision | None:
         """How to sweep, said in one line, or None for not at all; a resumed sweep goes on as it began."""
         settings = self.settings
         # Parts of one plan must be of one kind, and so must the sweeps of one training; bf16 is for screened sweeps
         # alone.
         implied = "screened" if settings.precision == BF16 else None
-        open_choice = self.limit is not None or (identity and settings.layer is None)
-        wish = settings.sweep or implied or (None if open_choice else "exact")
-        wishes = [wish, settings.budget, settings.precision]
-        folder = context.run.folder
-        path = folder / "ablation" / f"decision-{identity[:16]}.json" if identity else None
-        begun = json.loads(path.read_text("utf-8")) if path is not None and path.is_file() else {}
-        decision = _DECISION.validate_python(begun) if begun.pop("asked", None) == wishes else None
+        of_finished = context.stage == CHECKPOINT and settings.layer is None
+        wish = settings.sweep or implied or (None if of_finished or self.limit is not None else "exact")
+        wishes = ("decision", wish, settings.budget, settings.precision)
+        begun = store.get(*wishes)
+        decision = None if begun is None else _DECISION.validate_python(begun)
         # Parts of one plan may run on different machines, but must share one precision.
         alike = FP32 if settings.layer is not None else None
         precision, onednn = settings.precision or alike, None
@@ -430,13 +417,13 @@ class DisableAnalysis(Analysis):
         budget = None if settings.budget is None else seconds_of(settings.budget)
         if decision is None:
             decision = predicted.decide(wish, budget, self.limit)
-            if path is not None and context.is_first:
-                write_text(path, json.dumps({"asked": wishes, **asdict(decision)}))
+            if context.is_first:
+                store.put(asdict(decision), *wishes)
         seconds = predicted.nominal.of(decision.kind) + predicted.nominal.fit
         if self.limit is not None and budget is None and seconds > self.limit:
             _log.info(
                 f"Not disabling heads: {len(plan.variants):,} variants take about {duration(seconds)}; run python -m "
-                f"bertsecrets analyze checkpoint={in_command(folder)} analysis=disable, "
+                f"bertsecrets analyze checkpoint={in_command(context.run.folder)} analysis=disable, "
                 "with ablation.budget=10min for an answer in that time."
             )
             return None

@@ -52,8 +52,8 @@ class RunAnalysis(pl.Callback):
     Args:
         analysis: The analysis.
         run: The run to write results to.
-        name: Tells apart the validations that several callbacks have counted, in checkpoints; None for the name of the
-            analysis's class.
+        name: Tells apart what several callbacks keep: counted validations in checkpoints, unfinished steps in the run;
+            None for the name of the analysis's class.
         reference: The model before fine-tuning, for analyses that compare with it; None for the model as it is before
             the first training step.
         sample: Examples that measures take at validations before the end of training; None for all.
@@ -94,6 +94,7 @@ class RunAnalysis(pl.Callback):
             last=is_last_validation(trainer),
             unchanged=module.is_scored and step == self._step,
             output=self.run,
+            name=self.name,
             key=(trainer.precision,),
             references={} if self.reference is None else {INITIAL: self.reference},
             promised=tuple(
@@ -121,7 +122,7 @@ class RunAnalysis(pl.Callback):
         if self.analysis.at_start and trainer.ckpt_path is None:
             # One process may run the model alone, which requires whole weights.
             set_whole(pl_module, True)
-            keep(trainer, self.run, find(self.analysis, context))
+            self._analyse(trainer, context)
             set_whole(pl_module, False)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -137,8 +138,13 @@ class RunAnalysis(pl.Callback):
         sample = None if is_trained(trainer) else self.sample
         context = replace(self.context(trainer, pl_module), sample=sample)
         if self.analysis.is_due(context):
-            keep(trainer, self.run, find(self.analysis, context))
+            self._analyse(trainer, context)
             self._step = context.step
+
+    def _analyse(self, trainer: pl.Trainer, context: Context) -> None:
+        keep(trainer, self.run, find(self.analysis, context))
+        if context.is_first:
+            context.store.clear()
 
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self._validations}

@@ -13,7 +13,6 @@ from bertsecrets.errors import UserError
 from bertsecrets.grid import HeadGrid
 from bertsecrets.pruning.experiment import CausalGates
 from bertsecrets.pruning.gates import HardConcrete, closed_heads, fit_gates
-from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.rows import GateFits, PathGate, PathPoint
 from bertsecrets.pruning.sets import evaluate_sets
 from bertsecrets.results.progress import progress_over
@@ -79,19 +78,16 @@ class FitGates(Analysis):
 
     def run(self, context: Context) -> Iterator[Findings]:
         data, model = context.data, context.model
-        finished = Finished.of(context, "gates")
+        store = context.store.of(model)
         fits = 2 * self.fits + len(self.path)
         with progress_over(fits * self.steps, "fitting gates", visible=context.progress, unit="step") as advance:
 
             def fit(penalty: float, seed: int, start: HardConcrete | None = None) -> HardConcrete:
                 recipe = (penalty, seed, self.steps, self.learning_rate, self.examples)
-                start_gates = None if start is None else start.log_alpha_LH.tolist()
-                before = finished.loaded
-                log_alpha_LH = finished.fitted(
-                    model,
-                    [*recipe, start_gates],
-                    lambda: (
-                        fit_gates(
+                before = store.loaded
+                log_alpha_LH = store.once(
+                    lambda: {
+                        "gates": fit_gates(
                             model,
                             lambda: data.training_sample(self.examples),
                             data.task,
@@ -103,9 +99,11 @@ class FitGates(Analysis):
                             start=start,
                             progress=advance,
                         ).log_alpha_LH
-                    ),
-                )
-                if finished.loaded > before:
+                    },
+                    *recipe,
+                    None if start is None else start.log_alpha_LH,
+                )["gates"].cpu()
+                if store.loaded > before:
                     advance(self.steps)
                 gates = HardConcrete(*log_alpha_LH.shape)
                 gates.load(context.from_first(log_alpha_LH), "fit")
@@ -121,11 +119,9 @@ class FitGates(Analysis):
             for penalty in self.path:
                 path.append(fit(penalty, self.seed, path[-1] if path else None))
         sets = [closed_heads(gates) for gates in path] or [frozenset()]
-        results = evaluate_sets(
-            model, sets, context.batches(), data.task, context=context.autocast, parts=finished.parts
-        )
-        if finished.loaded:
-            _log.info(f"Resumed interrupted fits: {finished.loaded} steps were already finished.")
+        results = evaluate_sets(model, sets, context.batches(), data.task, context=context.autocast, store=store)
+        if store.loaded:
+            _log.info(f"Resumed interrupted fits: {store.loaded} steps were already finished.")
         metric = data.task.metrics[0]
         baseline, _ = results.scores(metric)
         count, choosing = len(results.label_N), min(self.examples, len(data.examples(TRAIN)))
@@ -141,7 +137,7 @@ class FitGates(Analysis):
                 for layer, gate_H in enumerate(gates().detach().cpu().tolist())
                 for head, gate in enumerate(gate_H)
             ]
-        yield Findings(CausalGates(), [_grid(directions)], rows, finish=lambda *_: finished.clear())
+        yield Findings(CausalGates(), [_grid(directions)], rows)
 
 
 def _grid(directions: Sequence[torch.Tensor]) -> HeadGrid:

@@ -21,12 +21,16 @@ from bertsecrets.errors import UserError
 from bertsecrets.pruning.rows import Group
 from bertsecrets.results.estimate import Estimate
 from bertsecrets.results.run import Run
+from bertsecrets.results.store import Store
 from bertsecrets.statistics.power import POWER, examples_to_rule_out
 
 _log = logging.getLogger(__name__)
 
 _SPENT = 2 / 3
 """Share of the error left that a search spends: the first one is tested nearly as if it were the only one."""
+
+_NUMBER = "number of the search"
+"""Key in the store."""
 
 _RECORDS = "searches"
 """Folder, within that of the model's run, with a file for each search."""
@@ -187,28 +191,26 @@ class Searches:
     Args:
         folder: That folder; None for a model of no run, whose searches are not known.
         digest: Of the evaluation set.
-        resumed: File that an interrupted search finds its number in.
+        store: Where an interrupted search finds its number.
         analysis: Folder of the search's results, for the record.
     """
 
     folder: Path | None
     digest: str
-    resumed: Path
+    store: Store
     analysis: Path
 
     @classmethod
-    def of(cls, run: Run, examples: EncodedSplit, resumed: Path) -> "Searches":
+    def of(cls, run: Run, examples: EncodedSplit, store: Store) -> "Searches":
         """Those before a search whose results go to this run."""
         # A callback may be part of a training that has written none.
         trained = run.config().get("trained") if run.config_path.is_file() else None
         folder = run.folder if trained is None else trained.get("folder")
-        return cls(None if folder is None else Path(folder), digest_of(examples), resumed, run.folder)
+        return cls(None if folder is None else Path(folder), digest_of(examples), store, run.folder)
 
     def next(self) -> int:
         """The number of the search that is about to begin or resumes, from 1."""
-        if self.resumed.is_file():
-            return int(json.loads(self.resumed.read_text("utf-8"))["search"])
-        return 1 + self._count()
+        return int(self.store.get(_NUMBER, self.digest) or 1 + self._count())
 
     def begin(self, *, anew: bool = False) -> int:
         """Record that a search begins or resumes; return its number, from 1.
@@ -216,10 +218,9 @@ class Searches:
         Args:
             anew: Whether it is a further search, and not the one that was interrupted.
         """
-        if self.resumed.is_file() and not anew:
-            return self.next()
+        if not anew and (begun := self.store.get(_NUMBER, self.digest)) is not None:
+            return int(begun)
         search = 1 + self._count()
-        self.resumed.parent.mkdir(parents=True, exist_ok=True)
         try:
             while self.folder is not None:
                 (self.folder / _RECORDS).mkdir(exist_ok=True)
@@ -233,7 +234,7 @@ class Searches:
                     search += 1
         except OSError as error:
             _log.warning(f"This search is not counted for later ones on the same examples: {error}.")
-        self.resumed.write_text(json.dumps({"search": search}), "utf-8")
+        self.store.put(search, _NUMBER, self.digest)
         return search
 
     def _count(self) -> int:

@@ -159,17 +159,17 @@ def _direct_effects(situation: Situation, model: nn.Module) -> HeadGrid:
 
 
 def _shapley(situation: Situation, model: nn.Module) -> HeadGrid:
-    encoder, parts, task = describe(model), situation.parts, situation.task
+    encoder, task = describe(model), situation.task
     layers, heads = encoder.num_layers, encoder.num_heads
     drawn = orders(layers, heads, PERMUTATIONS, situation.seed)
     plans = [plan_of(order, MODE, layers, heads) for order in drawn]
     worth_PKC = take_worths(
         model,
         plans,
-        [None if parts is None else parts(model, plan) for plan in plans],
         situation.share_batches,
         task,
         context=situation.context,
+        store=situation.store,
         progress=situation.progress,
     )
     return value_grid(task.metrics[0], drawn, worth_PKC)

@@ -20,11 +20,11 @@ from bertsecrets.pruning.export import write_smaller
 from bertsecrets.pruning.guarantee import Searches, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.measured import measured_scores
+from bertsecrets.pruning.recovery import with_weights
 from bertsecrets.pruning.removal import check_removable, remove_heads
-from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.rows import CONTROLS, Timing
 from bertsecrets.pruning.scores import columns_of, find_score, table_of, with_controls
-from bertsecrets.pruning.search import PruningSearch, Selection, check_settings, found
+from bertsecrets.pruning.search import WEIGHTS, PruningSearch, Selection, check_settings, found
 from bertsecrets.pruning.sets import cost
 from bertsecrets.pruning.settings import PruneSettings, check_class_loss
 from bertsecrets.results.progress import progress_over
@@ -86,9 +86,9 @@ class PruneHeads(Analysis):
         evaluation = data.check_evaluation(settings.evaluation)
         # The first process may still be writing the columns that the same command measured.
         context.wait()
-        finished = Finished.of(context, "pruning")
+        store = context.store.of(model)
         columns = self._columns(context.run)
-        searches = Searches.of(context.run, data.evaluation_dataset(evaluation), finished.folder / "search.json")
+        searches = Searches.of(context.run, data.evaluation_dataset(evaluation), context.store)
         place = searches.next()
         context.wait()
         if context.is_first:
@@ -103,7 +103,7 @@ class PruneHeads(Analysis):
             settings=settings.model_copy(update={"confidence": search_level(settings.confidence, place)}),
             columns=columns,
             context=context.autocast,
-            finished=finished,
+            store=store,
             bar=partial(progress_over, visible=context.progress, unit="set·example"),
         )
         lengths = data.evaluation_dataset(evaluation).lengths
@@ -117,15 +117,15 @@ class PruneHeads(Analysis):
             search.evaluations(choosing / testing) + timed / testing,
         )
         orders, selection = search.run()
-        if finished.loaded:
-            _log.info(f"Resumed an interrupted search: {finished.loaded} steps were already finished.")
+        if store.loaded:
+            _log.info(f"Resumed an interrupted search: {store.loaded} steps were already finished.")
         if not context.is_first:
             return
         costs = cost(model, max(1, round(sum(lengths) / testing)))
         timings = self._timings(context, selection, costs.length)
         known, device = searches.folder is not None, context.device.type
         rows = found(orders, selection, columns, data.task, settings, place, known, costs, timings, device)
-        finish = partial(self._finish, model, selection, data, finished)
+        finish = partial(self._finish, model, selection, data)
         yield Findings(Pruning(), [_grid(model, selection)], rows, finish=finish)
 
     def _finish(
@@ -133,26 +133,27 @@ class PruneHeads(Analysis):
         model: nn.Module,
         selection: Selection,
         data: TaskData,
-        finished: Finished,
         run: Run,
         stage: str,
         step: int,
     ) -> None:
-        """Write the smaller model, then remove what an interrupted search would resume from."""
+        """Write the smaller model."""
         if self.settings.save and selection.step is not None:
             folder, models = run.folder / "pruned", selection.order.models
             # Copies of weights made in inference mode could be neither trained nor exported.
             with torch.inference_mode(False):
-                source = finished.load(model, models[selection.step]) if models else model
-                if source is None:
-                    raise UserError(
-                        f"The recovered model in '{finished.folder}' cannot be read any more; run the analysis again "
-                        "in another folder."
-                    )
+                source = model
+                if models:
+                    weights = models[selection.step].get(WEIGHTS)
+                    if weights is None:
+                        raise UserError(
+                            f"The recovered model in '{models[0].folder}' cannot be read any more; run the analysis "
+                            "again in another folder."
+                        )
+                    source = with_weights(model, weights)
                 smaller = remove_heads(source, sorted(selection.order.sets[selection.step])).cpu().eval()
                 write_smaller(smaller, folder, data.tokenizer, self.settings.export, data.max_length)
             _log.info(f"The pruned model is in {folder}; load it with bertsecrets.load_pruned.")
-        finished.clear()
 
     def _timings(self, context: Context, selection: Selection, length: int) -> list[Timing]:
         """Latencies of the models of the chosen order beside the whole one."""

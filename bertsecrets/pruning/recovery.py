@@ -1,7 +1,7 @@
 """Recovery: fine-tune a model without its removed heads, or teach a smaller one to answer as the whole one does."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,15 @@ def recovered(
     with override(network, edits):
         epochs, rate, seed = settings.recovery_epochs, settings.learning_rate, settings.seed
         _train(network, loss, batches, epochs=epochs, learning_rate=rate, seed=seed, context=context)
+    return network
+
+
+def with_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    """A copy of a model with the weights of a recovered one, in evaluation mode."""
+    with torch.inference_mode(False):
+        network: PreTrainedModel = copy.deepcopy(describe(model).model)
+        network.load_state_dict(weights)
+    network.eval()
     return network
 
 

@@ -33,7 +33,7 @@ def exact(situation: Situation) -> Tensor:
         situation.share_batches(),
         situation.task,
         context=situation.context,
-        parts=situation.parts,
+        store=situation.store,
         progress=situation.progress,
     )
     rise_LH = torch.from_numpy(results.loss_V[1:] - results.loss_V[0]).view(encoder.num_layers, encoder.num_heads)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,8 +18,7 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import Autocast, Encoder, describe
 from bertsecrets.pruning.guarantee import Guarantee, class_changes, guarantee, loss_of_classes, search_level
-from bertsecrets.pruning.recovery import recovered
-from bertsecrets.pruning.resume import Finished
+from bertsecrets.pruning.recovery import recovered, with_weights
 from bertsecrets.pruning.rows import CONTROLS, RANDOM, Chosen, Point, PruneSearch, Timing
 from bertsecrets.pruning.scores import (
     column_of,
@@ -33,6 +31,10 @@ from bertsecrets.pruning.scores import (
 )
 from bertsecrets.pruning.sets import Cost, HeadSet, SetResults, Situation, evaluate_sets
 from bertsecrets.pruning.settings import PruneSettings
+from bertsecrets.results.store import Store
+
+WEIGHTS = "weights"
+"""Key of a recovered model in its part of the store."""
 
 _FINER = 3
 """Sizes that are added around the knee of an order."""
@@ -52,7 +54,7 @@ class Order:
         sets: The removed heads after each step.
         test_results: Results on the examples that did not choose the heads.
         choosing_results: Results on those that did; None for a control.
-        models: Files of the recovered models, one for each step; empty without recovery.
+        models: Where the weights of the recovered model of each step are kept; empty without recovery.
     """
 
     score: str
@@ -60,7 +62,7 @@ class Order:
     sets: tuple[HeadSet, ...]
     test_results: SetResults
     choosing_results: SetResults | None = None
-    models: tuple[Path, ...] = ()
+    models: tuple[Store, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class PruningSearch:
         settings: The settings, checked.
         columns: Columns of head tables, which may serve as scores.
         context: Entered around every batch, e.g. the trainer's autocast.
-        finished: Where finished steps are kept, and loaded instead of running them again.
+        store: Where finished steps are kept, to resume an interrupted search.
         bar: Makes progress bars.
     """
 
@@ -130,7 +132,7 @@ class PruningSearch:
     settings: PruneSettings
     columns: Mapping[str, Array]
     context: Autocast
-    finished: Finished
+    store: Store
     bar: Bar
 
     def run(self) -> tuple[list[Order], Selection]:
@@ -196,7 +198,7 @@ class PruningSearch:
                         seed=settings.seed + seed,
                         context=self.context,
                         computed=computed,
-                        parts=self.finished.parts,
+                        store=self.store,
                         progress=advance,
                     )
                     sets = removal_sets(score, situation, sizes, iterative=settings.iterative)
@@ -214,8 +216,9 @@ class PruningSearch:
         batches: Batches,
         advance: Callable[..., object] | None = None,
     ) -> SetResults:
-        parts = self.finished.parts
-        return evaluate_sets(model, sets, batches(), self.task, context=self.context, parts=parts, progress=advance)
+        return evaluate_sets(
+            model, sets, batches(), self.task, context=self.context, store=self.store, progress=advance
+        )
 
     def _orders(self, plans: Sequence[_Plan], sizes: Sequence[int], refines: bool) -> list[Order]:
         """All orders with their results.
@@ -259,16 +262,14 @@ class PruningSearch:
         """An order whose models are fine-tuned after each step, from the model of the step before."""
         settings = self.settings
         recovery = (settings.recovery_epochs, settings.learning_rate, settings.seed, settings.examples)
-        paths: list[Path] = []
+        models: list[Store] = []
         tested: list[SetResults] = []
         choosing: list[SetResults] = []
         network = self.model
         for heads in sets:
             before = network
-            paths.append(self.finished.model_file(before, heads, recovery))
-            network = self.finished.recovered(
-                before,
-                paths[-1],
+            models.append(self.store.of(before, heads, recovery))
+            weights = models[-1].once(
                 lambda before=before, heads=heads: recovered(  # type: ignore[misc]
                     before,
                     heads,
@@ -276,8 +277,10 @@ class PruningSearch:
                     self.task,
                     settings,
                     self.context,
-                ),
+                ).state_dict(),
+                WEIGHTS,
             )
+            network = with_weights(before, weights)
             tested.append(self._results(network, [heads], self.testing))
             if name not in CONTROLS:
                 choosing.append(self._results(network, [heads], self.share))
@@ -286,7 +289,7 @@ class PruningSearch:
         choosing_results = None
         if name not in CONTROLS:
             choosing_results = _joined(self._results(self.model, sets[:1], self.share), choosing)
-        return Order(name, seed, sets, _joined(whole_tested, tested), choosing_results, tuple(paths))
+        return Order(name, seed, sets, _joined(whole_tested, tested), choosing_results, tuple(models))
 
 
 def _of_sizes(sets: Sequence[HeadSet], sizes: Sequence[int]) -> tuple[HeadSet, ...]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import Parts
 from bertsecrets.ablation.plan import Head, Plan, Variant
 from bertsecrets.ablation.predictions import PairedPredictions
 from bertsecrets.ablation.scoring import Array
@@ -22,11 +21,9 @@ from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.models.encoder import Autocast, describe
 from bertsecrets.results.components import GROUP
 from bertsecrets.results.estimate import Estimate
+from bertsecrets.results.store import NOTHING_KEPT, Store
 
 HeadSet = frozenset[Head]
-
-PartsOf = Callable[[nn.Module, Plan], Parts]
-"""Where the finished batches of a sweep over a plan with this model are saved."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Situation:
         context: Entered around every batch, e.g. the trainer's autocast.
         computed: What scores have computed, by experiment and removed heads: column -> ``[layers, heads]``. Its
             opposite and other columns of the experiment use the same numbers.
-        parts: Where finished batches of exact sweeps are saved.
+        store: Where finished batches of exact sweeps are kept.
         progress: Called with numbers of newly finished passes of an example.
     """
 
@@ -58,7 +55,7 @@ class Situation:
     seed: int = 0
     context: Autocast = nullcontext
     computed: dict[tuple[str, HeadSet], Mapping[str, Tensor]] = field(default_factory=dict)
-    parts: PartsOf | None = None
+    store: Store = NOTHING_KEPT
     progress: Callable[[int], object] | None = None
 
     def share_batches(self) -> Iterable[Batch]:
@@ -102,7 +99,7 @@ def evaluate_sets(
     task: Task,
     *,
     context: Autocast = nullcontext,
-    parts: PartsOf | None = None,
+    store: Store = NOTHING_KEPT,
     progress: Callable[[int], object] | None = None,
 ) -> SetResults:
     """Disable every set of heads in one exact sweep over a data set, on all processes.
@@ -113,7 +110,7 @@ def evaluate_sets(
         batches: This process's share of the labelled examples.
         task: Decides predictions and losses.
         context: Entered around every batch, e.g. the trainer's autocast.
-        parts: Where finished batches are saved, and loaded instead of running them again.
+        store: Where finished batches are kept, to resume an interrupted search.
         progress: Called with the number of newly finished pairs of a set and an example.
     """
     encoder = describe(model)
@@ -124,8 +121,7 @@ def evaluate_sets(
         Variant(f"set-{index:04d}", GROUP.name, tuple(sorted(heads))) for index, heads in enumerate(computed)
     )
     plan = Plan("zero", encoder.num_layers, encoder.num_heads, variants)
-    saved = None if parts is None else parts(model, plan)
-    outcomes = exact_sweep(model, plan, batches, context=context, parts=saved, progress=progress)
+    outcomes = exact_sweep(model, plan, batches, context=context, store=store, progress=progress)
     paired = outcomes.predictions(task)
     clean_loss_N, loss_NV = outcomes.losses()
     index_of = {heads: index for index, heads in enumerate(distinct)}

@@ -1,6 +1,5 @@
 """Make a finished model smaller and faster, and test what it lost."""
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,6 @@ from pydantic import TypeAdapter
 
 from bertsecrets.analysis import Analysis, Context, Findings, without_errors
 from bertsecrets.data.batch import Batch
-from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.present.shrink import attempt_in_words
 from bertsecrets.pruning.experiment import Shrinking
@@ -22,7 +20,6 @@ from bertsecrets.pruning.export import OnnxClassifier, check_onnx, export_int8, 
 from bertsecrets.pruning.guarantee import Searches, class_changes, p_of_classes, search_level
 from bertsecrets.pruning.latency import WARM_UP, compare_latency
 from bertsecrets.pruning.removal import Kept, check_removable, keep_only, load_smaller, save_smaller
-from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.rows import Attempt, Cost, Layer, ShrinkSearch, Shrunk, Smaller
 from bertsecrets.pruning.settings import ShrinkSettings, check_class_loss
 from bertsecrets.results.files import write_text
@@ -46,13 +43,7 @@ from bertsecrets.shrinking.search import (
 
 _log = logging.getLogger(__name__)
 
-_DONE = "done"
-"""Marks the folder of a smaller model that is complete."""
-
 _INT8, _INT8_FILE = "int8", "model.int8.onnx"
-
-_RESUMED = "shrinking"
-"""Folder of what an interrupted search takes up."""
 
 _ROUNDS = 20
 """Timed passes of a finished model."""
@@ -100,7 +91,7 @@ class ShrinkModel(Analysis):
             return
         split = data.evaluation[data.check_evaluation(self.evaluation)]
         count = len(data.encoded(split))
-        level = search_level(settings.confidence, _searches(context.run, data.encoded(split)).next())
+        level = search_level(settings.confidence, Searches.of(context.run, data.encoded(split), context.store).next())
         _log.info(check_examples(count, settings.max_loss / 100, level))
         if settings.max_class_loss is not None:
             for label, number in enumerate(torch.bincount(data.labels(split)).tolist()):
@@ -122,10 +113,6 @@ class ShrinkModel(Analysis):
         yield Findings(Shrinking(), [grid], rows, finish=partial(search.finish, shrunk))
 
 
-def _searches(run: Run, examples: EncodedSplit) -> Searches:
-    return Searches.of(run, examples, run.folder / _RESUMED / "search.json")
-
-
 class _Search:
     """A search for smaller models: its data, the whole model's answers, and what is tried."""
 
@@ -135,13 +122,14 @@ class _Search:
         self.evaluation = self.data.check_evaluation(settings.evaluation)
         self.autocast = context.autocast
         self.bar = partial(progress_over, visible=context.progress)
-        self.finished = Finished.of(context, _RESUMED)
+        self.store = context.store.of(context.model)
         self.lengths = self.data.evaluation_dataset(self.evaluation).lengths
         self.length = settings.length or max(2, round(sum(self.lengths) / len(self.lengths)))
         self.table = self._timed()
         self.speedups = speedups_of(settings, self.table)
         self.whole = self._answers(self.encoder.model)
-        self.searches = _searches(context.run, self.data.evaluation_dataset(self.evaluation))
+        examples = self.data.evaluation_dataset(self.evaluation)
+        self.searches = Searches.of(context.run, examples, context.store)
         self.number = 0
         self.attempts: list[Smaller] = []
         self.folders: list[Path] = []
@@ -204,8 +192,7 @@ class _Search:
         return [*heads, *(Cost("neurons", kept, float(cost)) for kept, cost in neurons)]
 
     def finish(self, shrunk: Shrunk, run: Run, stage: str, step: int) -> None:
-        """Write the fastest model that holds, or the first that failed, with its card; then remove what an interrupted
-        search would take up."""
+        """Write the fastest model that holds, or the first that failed, with its card."""
         made = self.folders[shrunk.written.attempt.attempt]
         # Weights made in inference mode could be neither trained nor exported.
         with torch.inference_mode(False):
@@ -215,20 +202,17 @@ class _Search:
                 shutil.copyfile(made / _INT8_FILE, folder / _INT8_FILE)
         write_text(folder / CARD, shrink_card(shrunk, run.name, self.data.task))
         _log.info(f"The smaller model is in {folder}; load it with {'.'.join(LOADERS[self.settings.shape])}.")
-        self.finished.clear()
 
     def _timed(self) -> LatencyTable:
         """The latency table, of the interrupted search if there was one: another would lead to other models."""
-        path = self.finished.folder / f"latency-{self.settings.batch_size}-{self.length}.json"
-        if path.is_file():
-            return LatencyTable.from_dict(json.loads(path.read_text("utf-8")))
-        rounds = self.settings.latency_rounds
-        with self.bar(rounds + WARM_UP, "timing layers", unit="round") as advance:
-            table = measure_latency(
-                self.model, batch_size=self.settings.batch_size, length=self.length, rounds=rounds, advance=advance
-            )
-        write_text(path, json.dumps(table.as_dict()))
-        return table
+        size, rounds = self.settings.batch_size, self.settings.latency_rounds
+
+        def measure() -> dict[str, Any]:
+            with self.bar(rounds + WARM_UP, "timing layers", unit="round") as advance:
+                table = measure_latency(self.model, batch_size=size, length=self.length, rounds=rounds, advance=advance)
+            return table.as_dict()
+
+        return LatencyTable.from_dict(self.store.once(measure, "latency", size, self.length))
 
     def _planner(self, scores: ComponentScores) -> Callable[[LatencyTable, float], Kept]:
         """What gives the plan for a speed-up, by a table."""
@@ -248,18 +232,17 @@ class _Search:
         search if it had come so far.
         """
         settings = self.settings
-        path = self.finished.folder / f"plan-{settings.shape}-{speedup:g}-{settings.seed}-{settings.examples}.json"
-        if path.is_file():
-            return _PLAN.validate_json(path.read_bytes())
 
         def measure(kept: Kept) -> float:
             smaller = keep_only(self.model, kept).eval()
             size, rounds = settings.batch_size, settings.latency_rounds + 1
             return compare_latency(self.encoder.model, smaller, self.length, [size], rounds)[0].speedup
 
-        planned = as_fast_as_asked(planner(), self.table, speedup, measure)
-        write_text(path, _PLAN.dump_json(planned).decode())
-        return planned
+        def planned() -> Any:
+            return _PLAN.dump_python(as_fast_as_asked(planner(), self.table, speedup, measure), mode="json")
+
+        key = ("plan", settings.shape, speedup, settings.seed, settings.examples)
+        return _PLAN.validate_python(self.store.once(planned, *key))
 
     def _attempt(self, speedup: float, kept: Kept, predicted: float) -> Smaller:
         """Make, time and test one smaller model."""
@@ -272,11 +255,8 @@ class _Search:
             settings.learning_rate,
             settings.seed,
         )
-        folder = self.finished.model_file(self.model, frozenset(), recipe).with_suffix("")
-        if (folder / _DONE).is_file():
-            smaller = load_smaller(folder)
-            _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} was already made.")
-        else:
+
+        def fill(folder: Path) -> None:
             examples = min(settings.distilled_on, len(self.data.training_split(settings.distilled_on)))
             with self.bar(settings.epochs * examples, f"teaching, {speedup:g}x", unit="example") as advance:
                 smaller = make_smaller(
@@ -289,7 +269,12 @@ class _Search:
                     advance=advance,
                 )
             save_smaller(smaller, folder)
-            (folder / _DONE).touch()
+
+        made_before = self.store.loaded
+        folder = self.store.folder_once(fill, *recipe)
+        if self.store.loaded > made_before:
+            _log.info(f"Resumed an interrupted search: the model for a speed-up of {speedup:g} was already made.")
+        smaller = load_smaller(folder)
         torch.nn.Module.to(smaller, self.device).eval()
         parameters = sum(parameter.numel() for parameter in smaller.parameters())
         neurons = [len(kept_neurons) for kept_neurons in kept.neurons or ()]

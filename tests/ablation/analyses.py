@@ -18,5 +18,6 @@ def analysed(analysis: Analysis, model: nn.Module, split: EncodedSplit, folder: 
     run = Run(folder, "run", "tiny", "toy", "pretrained")
     context = Context.of_split(model, CLASSES, split, 1, progress=False, output=run)
     record(run, find(analysis, context), CHECKPOINT, 7)
+    context.store.clear()
     (declaration,) = run.declarations()
     return MeasureView(run, declaration)

@@ -1,16 +1,14 @@
-"""Sweeps over batches: gathered in order, taken up where they stopped, merged from parts."""
+"""Sweeps over batches: gathered in order, merged from parts."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from families import HEADS, batch_of, tiny_batch, tiny_model
 
-import bertsecrets.ablation.engine as engine_module
 from bertsecrets.ablation.exact import exact_sweep
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, merge
+from bertsecrets.ablation.outcomes import Outcomes, merge
 from bertsecrets.ablation.plan import Plan, every_head, every_layer
 from bertsecrets.data.batch import Batch
 from bertsecrets.data.task import Task
@@ -55,61 +53,6 @@ def test_a_sweep_of_one_example() -> None:
     one = exact_sweep(model, plan(), [batch.rows(torch.tensor([1]))])
     assert (one.index_N.tolist(), one.label_N.tolist()) == ([1], [1])
     torch.testing.assert_close(one.logits_NVC, whole.logits_NVC[1:2], atol=1e-6, rtol=0)
-
-
-def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model("bert")
-    expected = exact_sweep(model, plan(), batches())
-    parts = Parts(tmp_path / "parts", fingerprint(model, plan()))
-
-    def stop_in_the_third() -> Iterator[Batch]:
-        *first, _ = batches()
-        yield from first
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        exact_sweep(model, plan(), stop_in_the_third(), parts=parts)
-    files = sorted((tmp_path / "parts").iterdir())
-    assert len(files) == 2
-    files[0].write_bytes(files[0].read_bytes()[:100])  # a torn file counts as missing
-    runs: list[int] = []
-    engine = engine_module.Engine
-
-    class Counting(engine):  # type: ignore[misc, valid-type]
-        def run(self, *args: Any) -> Any:
-            runs.append(1)
-            return super().run(*args)
-
-    monkeypatch.setattr(engine_module, "Engine", Counting)
-    again = Parts(tmp_path / "parts", fingerprint(model, plan()))
-    result = exact_sweep(model, plan(), batches(), parts=again)
-    assert len(runs) == 2
-    assert again.loaded == 1
-    assert torch.equal(result.logits_NVC, expected.logits_NVC)
-    again.clear()
-    assert not (tmp_path / "parts").exists()
-
-
-def test_finished_parts_are_removed_and_files_of_others_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = tmp_path / "parts"
-    parts = Parts(folder, "any")
-    for batch in batches():
-        parts.save(batch, {"logits": torch.zeros(1)})
-    (torn,) = list(folder.iterdir())[:1]
-    torn.rename(folder / f".{torn.stem}.0123abcd.safetensors")
-    for name in ("mine.safetensors", "notes.txt"):
-        (folder / name).write_text("kept")
-    parts.clear()
-    assert sorted(path.name for path in folder.iterdir()) == ["mine.safetensors", "notes.txt"]
-    assert "keeps files that are not of this sweep: mine.safetensors, notes.txt." in caplog.text
-
-
-def test_parts_of_another_sweep_are_not_taken(tmp_path: Path) -> None:
-    model = tiny_model("bert")
-    names = {fingerprint(model, plan()), fingerprint(model, plan("zero")), fingerprint(model, plan(), ["bf16"])}
-    with torch.no_grad():
-        model.classifier.bias[0] += 1e-3
-    assert len({*names, fingerprint(model, plan())}) == 4
 
 
 def test_parts_merge_to_the_whole(tmp_path: Path) -> None:

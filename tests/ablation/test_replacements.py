@@ -26,6 +26,7 @@ from bertsecrets.data.example import Example
 from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
+from bertsecrets.results.store import Store
 
 TASK = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 WORDS = ("cat", "dog", "man", "fish", "the", "a")
@@ -174,14 +175,13 @@ def test_optimal_outputs_work_in_inference_mode_and_are_kept_on_disk(tmp_path: P
     mixed = EncodedSplit([*judged.examples, *others.examples], wordpiece(), 64)
     settings = AblationSettings.read("ablation", {"mode": "optimal", "optimal_steps": 2})
 
-    def prepared(fingerprint: str = "a", reference: EncodedSplit = others) -> torch.Tensor:
+    def prepared(key: str = "a", reference: EncodedSplit = others) -> torch.Tensor:
         with torch.inference_mode():
             replacements = prepare(
                 Context.of_split(model, TASK, judged, 32, progress=False, reference=reference),
                 heads_plan("optimal"),
                 settings,
-                saved=tmp_path / "optimal.safetensors",
-                fingerprint=fingerprint,
+                Store(tmp_path, key),
             )
             outcomes = exact_sweep(model, heads_plan("optimal"), [judged[[0, 1, 2]]], replacements=replacements)
         assert model.training
@@ -191,10 +191,10 @@ def test_optimal_outputs_work_in_inference_mode_and_are_kept_on_disk(tmp_path: P
 
     first_LHd = prepared()
     # Judged examples do not take part in the fit, and a fit of the same settings is not repeated.
-    assert torch.equal(prepared(fingerprint="b", reference=mixed), first_LHd)
-    assert torch.equal(prepared(fingerprint="b", reference=judged), first_LHd)
+    assert torch.equal(prepared("b", mixed), first_LHd)
+    assert torch.equal(prepared("b", judged), first_LHd)
     with pytest.raises(UserError, match="All 3 reference examples are also judged"):
-        prepared(fingerprint="c", reference=judged)
+        prepared("c", judged)
 
 
 def test_mistakes_are_one_sentence() -> None:

@@ -25,7 +25,7 @@ from bertsecrets.ablation.exact import exact_sweep
 from bertsecrets.ablation.first_order import first_order_changes
 from bertsecrets.ablation.forecast import check_bf16
 from bertsecrets.ablation.onednn import OneDnnLinear, can_use_onednn
-from bertsecrets.ablation.outcomes import Outcomes, Parts, fingerprint, margins, merge
+from bertsecrets.ablation.outcomes import Outcomes, margins, merge
 from bertsecrets.ablation.plan import Plan, Variant, every_head, every_layer, groups
 from bertsecrets.ablation.screening import (
     Screening,
@@ -42,6 +42,7 @@ from bertsecrets.data.task import Task
 from bertsecrets.data.tokenization import EncodedSplit
 from bertsecrets.errors import UserError
 from bertsecrets.models.encoder import describe
+from bertsecrets.results.store import Store
 
 CLASSES = Task(name="toy", metrics=("accuracy",), texts=1, labels=("a", "b", "c"))
 
@@ -397,8 +398,7 @@ def test_an_interrupted_sweep_is_resumed(
     pilot = 6 if max_tokens is None else 12
     plan, data, screening = plan_of(model), batches(), Screening(pilot=pilot, audit=0.1, precision=precision)
     expected, record = screened_sweep(model, plan, data, screening, max_tokens=max_tokens)
-    parts = Parts(tmp_path, fingerprint(model, plan, ["screened"]))
-
+    store = Store(tmp_path)
     calls = 0
 
     def stop(pairs: int) -> None:
@@ -408,11 +408,12 @@ def test_an_interrupted_sweep_is_resumed(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        screened_sweep(model, plan, data, screening, parts=parts, progress=stop, max_tokens=max_tokens)
-    assert parts.loaded == 0
+        screened_sweep(model, plan, data, screening, store=store, progress=stop, max_tokens=max_tokens)
+    assert store.loaded == 0
     assert list(tmp_path.iterdir())
-    again = Parts(tmp_path, fingerprint(model, plan, ["screened"]))
-    result, again_record = screened_sweep(model, plan, data, screening, parts=again, max_tokens=max_tokens)
+    again = Store(tmp_path)
+    result, again_record = screened_sweep(model, plan, data, screening, store=again, max_tokens=max_tokens)
+    assert again.loaded
     assert again_record == record
     assert torch.equal(result.logits_NVC, expected.logits_NVC)
     assert result.weight_NV is not None

@@ -69,7 +69,7 @@ def test_all_orders_give_the_values_of_the_formula_over_all_sets() -> None:
                 expected[0, head] += weight * (np.array(worth[both]) - np.array(worth[active]))
     drawn = list(permutations([(0, head) for head in range(3)]))
     plans = [plan_of(order, "uniform", 1, 3) for order in drawn]
-    worth_PKC = take_worths(model, plans, [None] * 6, lambda: [split[[0, 3]], split[[1, 2, 4, 5]]], CLASSES)
+    worth_PKC = take_worths(model, plans, lambda: [split[[0, 3]], split[[1, 2, 4, 5]]], CLASSES)
     whole_and_none = np.array(worth[0, 1, 2]) - np.array(worth[()])
     np.testing.assert_allclose(worth_PKC[:, 0] - worth_PKC[:, -1], np.tile(whole_and_none, (6, 1)), atol=1e-6)
     grid = value_grid("accuracy", drawn, worth_PKC)
@@ -126,13 +126,12 @@ def test_the_analysis_writes_its_numbers_and_an_interrupted_one_is_resumed(
     with pytest.raises(KeyboardInterrupt):
         analysed(analysis, model, split, tmp_path / "a")
     # Six batches for each of four orders: the first order is finished, and two batches of the second.
-    assert [path.suffix for path in (tmp_path / "a" / "shapley").iterdir()] == [".safetensors"] * 8
+    assert [path.suffix for path in (tmp_path / "a" / "unfinished-analysis").iterdir()] == [".safetensors"] * 8
     views = [analysed(analysis, model, split, tmp_path / "a")]
     assert runs == [*[1] * 8, -1, *[1] * 16]
-    assert not (tmp_path / "a" / "shapley").exists()
+    assert not (tmp_path / "a" / "unfinished-analysis").exists()
     views.append(analysed(analysis, model, split, tmp_path / "b"))
     assert model.training
-    assert not (tmp_path / "b" / "shapley").exists()
     np.testing.assert_allclose(views[0].value("loss"), views[1].value("loss"), atol=1e-7)
     worths_found = views[0].found(Worth)
     assert [(worth.quantity, worth.mode, worth.examples) for worth in worths_found] == [

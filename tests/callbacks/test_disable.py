@@ -1,10 +1,10 @@
 """Plans of the disabling callback, and every mistake in one sentence, without a training."""
 
-import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -256,21 +256,25 @@ def test_bf16_that_cannot_be_is_refused_before_the_first_pass(
 
 def test_the_same_command_makes_the_same_choice_under_any_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact or screened, in which precision and by which library does not depend on what a probe measures."""
-    records = []
+    records: list[Any] = []
+    decide = forecast_module.Forecast.decide
+
+    def decided(*args: Any) -> Any:
+        records.append(decide(*args))
+        return records[-1]
+
+    monkeypatch.setattr(forecast_module.Forecast, "decide", decided)
     # Ways are as fast as could be, then slower than could be, the trainer's, oneDNN's and bf16's in turn.
     for seconds in ([1e-9, 1e-9, 1e-9], [1e3, 1.0, 1e-6], [1.0, 1e3, 1e3]):
         monkeypatch.setattr(
             forecast_module, "_seconds_per_token", lambda *args, seconds=seconds: seconds[: len(args[2])]
         )
         for sweep in (None, "screened"):
-            folder = tmp_path / f"{len(records)}"
-            swept(folder, sweep=sweep, plan_only=True)
-            (path,) = (folder / "ablation").glob("decision-*.json")
-            records.append(json.loads(path.read_text()))
+            swept(tmp_path / f"{len(records)}", sweep=sweep, plan_only=True)
     assert records[0] == records[2] == records[4]
-    assert records[0]["kind"] == "exact"
+    assert records[0].kind == "exact"
     assert records[1] == records[3] == records[5]
-    assert records[1]["kind"] == "screened"
+    assert records[1].kind == "screened"
 
 
 @pytest.mark.parametrize(
@@ -365,16 +369,22 @@ def test_a_sweep_by_onednn_says_so_and_is_resumed_as_it_began(tmp_path: Path, mo
     if not can_use_onednn(next(tiny_model("bert").parameters())):
         pytest.skip("needs oneDNN's operator")
     asked = []
-    keep = sweep_module.screened_sweep
-    monkeypatch.setattr(
-        sweep_module, "screened_sweep", lambda *args, **kw: asked.append(args[3].onednn) or keep(*args, **kw)
-    )
+    screened_sweep = sweep_module.screened_sweep
+
+    def interrupted_at_first(*args: Any, **options: Any) -> Any:
+        asked.append(args[3].onednn)
+        if len(asked) == 1:
+            raise UserError("interrupted")
+        return screened_sweep(*args, **options)
+
+    monkeypatch.setattr(sweep_module, "screened_sweep", interrupted_at_first)
     settings = {"sweep": "screened", "precision": "32-true", "audit": 0.1}
     for name, by_processor, expected in (("run", True, True), ("fresh", False, False), ("run", False, True)):
         monkeypatch.setattr(forecast_module, "preferred", lambda _, kind=by_processor: ("32-true", kind))
-        run, _ = swept(tmp_path / name, **settings)
-        assert found(run, Screened)[0].onednn == expected
-        assert asked.pop() == expected
+        with nullcontext() if asked else pytest.raises(UserError, match="interrupted"):
+            run, _ = swept(tmp_path / name, **settings)
+            assert found(run, Screened)[0].onednn == expected
+        assert asked[-1] == expected
 
 
 @pytest.mark.parametrize("by_processor", [True, False])

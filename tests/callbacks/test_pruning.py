@@ -37,13 +37,13 @@ from bertsecrets.pruning.experiment import Pruning
 from bertsecrets.pruning.fit_gates import FitGates
 from bertsecrets.pruning.gates import fit_gates
 from bertsecrets.pruning.prune import PruneHeads
-from bertsecrets.pruning.resume import Finished
 from bertsecrets.pruning.rows import PathGate, PathPoint, Pruned
 from bertsecrets.pruning.scores import SCORES, removal_sets
 from bertsecrets.pruning.search import PruningSearch
 from bertsecrets.pruning.sets import Situation
 from bertsecrets.pruning.settings import PruneSettings
 from bertsecrets.results.run import CHECKPOINT, Run
+from bertsecrets.results.store import Store
 from bertsecrets.results.views import MeasureView
 
 TASK = task("demo_paraphrase")
@@ -99,7 +99,7 @@ def test_pruning_writes_curves_a_verdict_and_a_smaller_model(tmp_path: Path) -> 
     assert [(timing.attempt, timing.batch) for timing in pruned.timings] == [
         (at, size) for at in range(4) for size in (1, 32)
     ]
-    assert not (tmp_path / "pruning").exists()
+    assert not [*tmp_path.glob("unfinished-*")]
     assert all(point.change.low <= point.change.value <= point.change.high for point in pruned.points)
     kept_LH = view_of(run).value("kept")
     assert kept_LH.sum() == pruned.chosen.kept == 5
@@ -168,7 +168,7 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
         settings=PruneSettings(step=0.5, seeds=1, scores=["exact", "confidence/confidence"]),
         columns={},
         context=nullcontext,
-        finished=Finished(tmp_path / "pruning", ["32", TASK.name], writes=True),
+        store=Store(),
         bar=lambda total, label: nullcontext(lambda *_: None),
     ).run()
     choosers = [order for order in orders if order.choosing_results is not None]
@@ -183,36 +183,6 @@ def test_losses_on_the_training_examples_are_those_of_the_tested_sets(
                     total += float(torch.nn.functional.cross_entropy(logits_BC, batch.label_B, reduction="sum"))
             assert loss == pytest.approx(total / 16, abs=1e-5)
         assert len({round(float(loss), 4) for loss in order.choosing_results.loss_V}) > 1
-
-
-@pytest.mark.slow
-def test_an_interrupted_search_goes_on_from_its_finished_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = PruneSettings(
-        step=0.5, seeds=1, examples=16, scores=["exact"], recovery_epochs=1, latency_rounds=0, save=False
-    )
-    whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
-    validate(whole, PruneHeads(settings))
-    save = Finished.recovered
-    calls: list[Path] = []
-
-    def recover(self: Finished, model: Any, path: Path, make: Any) -> Any:
-        calls.append(path)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return save(self, model, path, make)
-
-    monkeypatch.setattr(Finished, "recovered", recover)
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        validate(interrupted, PruneHeads(settings))
-    assert len(list((interrupted / "pruning").glob("model-*.safetensors"))) == 3
-    monkeypatch.setattr(Finished, "recovered", save)
-    with caplog.at_level("INFO"):
-        validate(interrupted, PruneHeads(settings))
-    assert "Resumed an interrupted search: " in caplog.text
-    assert pruned_of(a_run(interrupted)) == pruned_of(a_run(whole))
-    assert not (interrupted / "pruning").exists()
 
 
 @pytest.mark.slow

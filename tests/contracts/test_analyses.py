@@ -1,5 +1,7 @@
 """What every analysis promises: it leaves the model alone, gives the same findings again, and they can be read back."""
 
+import re
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -32,6 +34,7 @@ from bertsecrets.pruning.fit_gates import FitGates
 from bertsecrets.pruning.prune import PruneHeads
 from bertsecrets.pruning.settings import PruneSettings, ShrinkSettings
 from bertsecrets.results.run import CHECKPOINT, INITIAL, Run
+from bertsecrets.results.store import Store
 from bertsecrets.results.views import MeasureView
 from bertsecrets.shrinking.analysis import ShrinkModel
 
@@ -53,6 +56,14 @@ ANALYSES: dict[str, Callable[[], Analysis]] = {
     "prune": lambda: PruneHeads(PRUNE),
     "shrink": lambda: ShrinkModel(SHRINK),
 }
+RESUMED: dict[str, Callable[[], Analysis]] = {
+    **{name: ANALYSES[name] for name in ("disable", "shapley", "gates", "shrink")},
+    "screened": lambda: DisableAnalysis(ablation=SETTINGS.model_copy(update={"sweep": "screened"})),
+    "optimal": lambda: DisableAnalysis(ablation=SETTINGS.model_copy(update={"mode": "optimal", "optimal_steps": 2})),
+    "prune": lambda: PruneHeads(PRUNE.model_copy(update={"recovery_epochs": 1})),
+}
+"""Analyses that keep finished steps."""
+
 BY_TIME = ("prune", "shrink")
 """Analyses whose findings have times, which differ."""
 
@@ -63,10 +74,13 @@ def data() -> TaskData:
     return TaskData(task("demo_paraphrase"), source, wordpiece(), 8, max_length=96)
 
 
+def run_in(folder: Path) -> Run:
+    return Run(folder, "run", "tiny", "demo_paraphrase", "pretrained")
+
+
 def context_of(data: TaskData, folder: Path) -> Context:
-    run = Run(folder, "run", "tiny", "demo_paraphrase", "pretrained")
     before = tiny_classifier(1).eval()
-    return Context.of_data(tiny_classifier(), data, progress=False, output=run, references={INITIAL: before})
+    return Context.of_data(tiny_classifier(), data, progress=False, output=run_in(folder), references={INITIAL: before})
 
 
 def taken(analysis: Analysis, context: Context) -> list[Findings]:
@@ -124,3 +138,67 @@ def test_a_task_without_labels_is_refused_before_anything_runs(data: TaskData, t
     context = replace(context_of(data, tmp_path), task=unlabelled)
     with pytest.raises(UserError, match=r"has no labels, so .*; choose a labelled task"):
         ANALYSES[name]().check(context)
+
+
+class _Killed(BaseException):
+    pass
+
+
+class _Steps:
+    """Counts what is kept in a store, and kills the analysis when it keeps one step too many."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self.limit: int | None = None
+        put = Store.put
+
+        def counted(store: Store, value: object, *key: object) -> None:
+            if len(self.names) == self.limit:
+                raise _Killed
+            put(store, value, *key)
+            self.names.append(store._hash((store.key, *key)))
+
+        monkeypatch.setattr(Store, "put", counted)
+
+    def of(self, analysis: Analysis, context: Context, limit: int | None = None) -> tuple[list[str], list[Findings]]:
+        """The steps that an analysis computed, and what it found; nothing if it was killed."""
+        self.names, self.limit = [], limit
+        try:
+            return self.names, taken(analysis, context)
+        except _Killed:
+            return self.names, []
+
+
+def without_times(found: list[Findings]) -> str:
+    """All rows; a resumed sweep does not know how long it took."""
+    return re.sub("seconds=[^,)]+", "", str([part.rows for part in found]))
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_an_interrupted_analysis_is_resumed(
+    data: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    make, steps = RESUMED[name], _Steps(monkeypatch)
+    whole, expected = steps.of(make(), context_of(data, tmp_path / "whole"))
+    first, found = steps.of(make(), context_of(data, tmp_path / "run"), limit=1 + len(whole) // 2)
+    assert found == []
+    again = context_of(data, tmp_path / "run")
+    # Other weights or another precision begin anew.
+    for number, changed in enumerate((replace(again, model=tiny_classifier(3)), replace(again, key=("bf16-mixed",)))):
+        shutil.copytree(tmp_path / "run", tmp_path / f"{number}")
+        other, _ = steps.of(make(), replace(changed, output=run_in(tmp_path / f"{number}")))
+        assert not {*first} & {*other}
+    second, found = steps.of(make(), again)
+    assert again.store.loaded
+    # A screened sweep improves what it kept.
+    assert name == "screened" or not {*first} & {*second}
+    # Which models a search makes depends on times.
+    if name != "shrink":
+        assert {*first, *second} == {*whole}
+        assert without_times(found) == without_times(expected)
+        for one, other in zip(found, expected, strict=True):
+            for grid, same in zip(one.grids, other.grids, strict=True):
+                torch.testing.assert_close(grid.value_LHC, same.value_LHC, rtol=0, atol=0, equal_nan=True)
+    record(again.run, found, CHECKPOINT, 5)
+    again.store.clear()
+    assert not [*(tmp_path / "run").glob("unfinished-*")]

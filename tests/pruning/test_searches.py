@@ -13,6 +13,7 @@ import bertsecrets.shrinking.analysis as shrinking
 from bertsecrets.pruning.guarantee import Searches, digest_of
 from bertsecrets.pruning.rows import Attempt, Smaller
 from bertsecrets.pruning.settings import ShrinkSettings
+from bertsecrets.results.store import Store
 
 
 def split(*rows: tuple[list[int], int]) -> Any:
@@ -22,7 +23,7 @@ def split(*rows: tuple[list[int], int]) -> Any:
 
 
 def search(model: Path | None, analysis: Path, digest: str = "abc") -> Searches:
-    return Searches(model, digest, analysis / "shrinking" / "search.json", analysis)
+    return Searches(model, digest, Store(analysis / "unfinished"), analysis)
 
 
 def test_examples_are_known_by_tokens_and_labels_in_any_order() -> None:
