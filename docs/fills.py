@@ -35,7 +35,7 @@ from tools.planted import __main__ as planted
 RESULTS = ROOT / "benchmarks" / "results"
 COVERAGE = ROOT / "benchmarks" / "coverage.yaml"
 FIGURES = Path(__file__).resolve().parent / "figures" / "made"
-LEDGER = "statements.md#the-ledger"
+LEDGER = "statements.md#verdicts"
 """Where the numbers of statements stand."""
 BLOCKED = {
     "mpnet-sst2-sep": "MPNet on SST-2",
